@@ -11,8 +11,11 @@
 // /dev/shm/reshard_files_bench, or the same in the folder for temporary files where the former has too little room.
 // Files are removed at the end; --keep leaves the two saves, for safetensors_load.py.
 //
-// Needs nlohmann-json and the headers of xxHash and ISA-L, and links none of them: XXH_INLINE_ALL, and crc32_iscsi()
-// below.
+// Needs nlohmann-json and the headers of xxHash and ISA-L, and links none of them: XXH_INLINE_ALL, and
+// support/crc32_iscsi.hpp.
+#include "cuda/ranks_of_gpu.hpp"
+#include "support/crc32_iscsi.hpp"
+
 #include <reshard/checkpoint/checksum.hpp>
 #include <reshard/checkpoint/load.hpp>
 #include <reshard/checkpoint/save.hpp>
@@ -38,83 +41,16 @@
 #include <string_view>
 #include <vector>
 
-#if defined(__x86_64__)
-#include <nmmintrin.h>
-#endif
-
 using namespace reshard;
-
-namespace {
-
-// ---- CRC-32C -----------------------------------------------------------------------------------------------------
-
-constexpr auto crc_table = [] {
-    std::array<unsigned, 256> made{};
-    for (unsigned i = 0; i < 256; ++i) {
-        made[i] = i;
-        for (int bit = 0; bit < 8; ++bit) made[i] = (made[i] >> 1U) ^ ((made[i] & 1U) != 0 ? 0x82f63b78U : 0U);
-    }
-    return made;
-}();
-unsigned crc_by_bytes(unsigned char const* data, std::size_t count, unsigned state) {
-    for (std::size_t i = 0; i < count; ++i) state = crc_table[(state ^ data[i]) & 0xffU] ^ (state >> 8U);
-    return state;
-}
-
-#if defined(__x86_64__)
-/// The instruction takes three cycles and starts in each: three runs of 16 KiB at once, then their sums are put
-/// together.
-__attribute__((target("sse4.2"))) unsigned crc_by_words(unsigned char const* data, std::size_t count, unsigned state) {
-    constexpr std::size_t words = 2048;
-    auto const word = [](unsigned char const* at) {
-        unsigned long long value = 0;
-        std::memcpy(&value, at, 8);
-        return value;
-    };
-    for (; count >= 24 * words; count -= 24 * words, data += 24 * words) {
-        unsigned long long first = state;
-        unsigned long long second = 0;
-        unsigned long long third = 0;
-        for (unsigned char const* at = data; at != data + 8 * words; at += 8) {
-            first = _mm_crc32_u64(first, word(at));
-            second = _mm_crc32_u64(second, word(at + 8 * words));
-            third = _mm_crc32_u64(third, word(at + 16 * words));
-        }
-        state = crc32c_combine(static_cast<unsigned>(first), static_cast<unsigned>(second), 8 * words);
-        state = crc32c_combine(state, static_cast<unsigned>(third), 8 * words);
-    }
-    for (; count >= 8; count -= 8, data += 8) state = static_cast<unsigned>(_mm_crc32_u64(state, word(data)));
-    return crc_by_bytes(data, count, state);
-}
-#endif
-
-}  // namespace
-
-/// ISA-L's CRC-32C without ISA-L, which is seldom there as an archive.
-extern "C" unsigned int crc32_iscsi(unsigned char* data, int count, unsigned int state) {
-#if defined(__x86_64__)
-    static bool const by_words = __builtin_cpu_supports("sse4.2") != 0;
-    if (by_words) return crc_by_words(data, static_cast<std::size_t>(count), state);
-#endif
-    return crc_by_bytes(data, static_cast<std::size_t>(count), state);
-}
+using namespace reshard::bench;
 
 namespace {
 
 constexpr int rounds = 3;
 constexpr Index piece_bytes = Index{8} << 20U;  // of the plain ways
 
-void check(cudaError_t error, char const* call) { detail::cuda_check(error, call); }
-void wait(cudaStream_t stream) { check(cudaStreamSynchronize(stream), "cudaStreamSynchronize"); }
 void copy(void* to, void const* from, Index bytes, cudaStream_t stream) {
     check(cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), cudaMemcpyDefault, stream), "cudaMemcpyAsync");
-}
-
-std::atomic<int> wrong = 0;
-void expect(bool right, std::string const& what) {
-    if (right) return;
-    std::printf("WRONG: %s\n", what.c_str());
-    ++wrong;
 }
 
 // ---- Memory and tensors ------------------------------------------------------------------------------------------
@@ -236,24 +172,10 @@ private:
 
 // ---- Ranks -------------------------------------------------------------------------------------------------------
 
-/// body(host, stream) on each rank, all on the first device.
-template <class Body>
-void on_ranks(int ranks, Body const& body) {
-    ThreadOptions waits;
-    waits.deadline = std::chrono::seconds(120);
-    run_on_threads(ranks, waits, [&](ThreadCommunicator& host) {
-        check(cudaSetDevice(0), "cudaSetDevice");
-        cudaStream_t stream = nullptr;
-        check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
-        body(host, stream);
-        check(cudaStreamDestroy(stream), "cudaStreamDestroy");
-    });
-}
-
-/// The same with the communicator that tensors there want.
+/// bench::on_ranks() with the communicator that tensors there want.
 template <class Body>
 void on_ranks(int ranks, Place place, Body const& body) {
-    on_ranks(ranks, [&](ThreadCommunicator& host, cudaStream_t stream) {
+    bench::on_ranks(ranks, [&](ThreadCommunicator& host, cudaStream_t stream) {
         if (place == Place::device) {
             DeviceThreadCommunicator comm(std::move(host), stream);
             body(comm, stream);
@@ -263,23 +185,10 @@ void on_ranks(int ranks, Place place, Body const& body) {
     });
 }
 
-/// The median of milliseconds of task(), which all ranks do together: as rank 0 sees them. `before` is not timed.
+/// The median of milliseconds of task(), as bench::milliseconds() has it.
 template <class C, class Before, class Task>
 double milliseconds(C& comm, cudaStream_t stream, Before const& before, Task const& task) {
-    std::vector<double> times;
-    for (int round = -1; round < rounds; ++round) {
-        before();
-        wait(stream);
-        static_cast<void>(comm.agree({}));
-        auto const begin = std::chrono::steady_clock::now();
-        task();
-        wait(stream);
-        static_cast<void>(comm.agree({}));
-        std::chrono::duration<double, std::milli> const took = std::chrono::steady_clock::now() - begin;
-        if (round >= 0) times.push_back(took.count());
-    }
-    std::nth_element(times.begin(), times.begin() + rounds / 2, times.end());
-    return times[rounds / 2];
+    return bench::milliseconds(comm, stream, rounds, 1, before, task);
 }
 
 /// A time in the table, and in a line for programs.
@@ -424,7 +333,7 @@ struct Raw {
 Raw raw(Index size, int ranks, std::string const& folder) {
     Raw result;
     fs::create_directories(folder);
-    on_ranks(ranks, [&](ThreadCommunicator& comm, cudaStream_t stream) {
+    bench::on_ranks(ranks, [&](ThreadCommunicator& comm, cudaStream_t stream) {
         Tensors mine(Place::device, tensors, size, "S0", comm.rank(), ranks, stream);
         mine.fill();
         Index const bytes = mine.memory().bytes();
@@ -519,7 +428,7 @@ template <class Make>
 double turned(Place place, Index size, Make const& make) {
     constexpr int ranks = 4;
     double ms = 0;
-    on_ranks(ranks, [&](ThreadCommunicator& host, cudaStream_t stream) {
+    bench::on_ranks(ranks, [&](ThreadCommunicator& host, cudaStream_t stream) {
         auto comm = make(std::move(host), stream);
         Tensors from(place, 1, size, "S0", comm.rank(), ranks, stream);
         Tensors to(place, 1, size, "S1", comm.rank(), ranks, stream);
@@ -538,7 +447,7 @@ double turned(Place place, Index size, Make const& make) {
 /// Each rank's share of as many bytes to pinned memory, all of it, and back.
 double there_and_back(Index size, int ranks) {
     double ms = 0;
-    on_ranks(ranks, [&](ThreadCommunicator& comm, cudaStream_t stream) {
+    bench::on_ranks(ranks, [&](ThreadCommunicator& comm, cudaStream_t stream) {
         Tensors from(Place::device, 1, size, "S0", comm.rank(), ranks, stream);
         Tensors to(Place::device, 1, size, "S0", comm.rank(), ranks, stream);
         from.fill();
@@ -590,7 +499,7 @@ void checksums() {
         std::chrono::duration<double, std::milli> const took = std::chrono::steady_clock::now() - begin;
         times.push_back(took.count());
     }
-    expect(sum == ~crc_by_bytes(plain + 3, bytes.size() - 3, ~0U), "a checksum is not that of CRC-32C");
+    expect(sum == ~test::crc_by_bytes(plain + 3, bytes.size() - 3, ~0U), "a checksum is not that of CRC-32C");
     std::string_view const digits = "123456789";
     expect(crc32c(std::as_bytes(std::span(digits.data(), digits.size()))) == 0xe3069283U,
            "the checksum of 123456789 is not that of CRC-32C");

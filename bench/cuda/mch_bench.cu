@@ -7,6 +7,8 @@
 //
 // The pool of cudaMallocAsync gives memory back whenever its stream is waited for, unless it is told to keep it: both
 // are measured.
+#include "cuda/ranks_of_gpu.hpp"
+
 #include <reshard/comm/device_threads.cuh>
 #include <reshard/exec/prepare.hpp>
 #include <reshard/mch/redistribute.cuh>
@@ -20,12 +22,12 @@
 #include <numeric>  // gcd
 
 using namespace reshard;
+using namespace reshard::bench;
 
 namespace {
 
 constexpr int ranks = 4;
 
-void check(cudaError_t error, char const* call) { detail::cuda_check(error, call); }
 unsigned blocks_of(Index threads) { return static_cast<unsigned>(ceil_div(threads, 256)); }
 
 /// Device memory that frees itself.
@@ -45,46 +47,6 @@ private:
     void* memory_ = nullptr;
     Index bytes_;
 };
-
-/// body(host, stream) on each rank, all on the first device.
-template <class Body>
-void on_ranks(Body const& body) {
-    ThreadOptions waits;
-    waits.deadline = std::chrono::seconds(60);
-    run_on_threads(ranks, waits, [&](ThreadCommunicator& host) {
-        check(cudaSetDevice(0), "cudaSetDevice");
-        cudaStream_t stream = nullptr;
-        check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
-        body(host, stream);
-        check(cudaStreamDestroy(stream), "cudaStreamDestroy");
-    });
-}
-
-/// The median of milliseconds of task(), which all ranks do together: as rank 0 sees them. `before` is not timed.
-template <class C, class Before, class Task>
-double milliseconds(C& comm, int rounds, int warm_ups, Before const& before, Task const& task) {
-    std::vector<double> times;
-    for (int round = -warm_ups; round < rounds; ++round) {
-        before();
-        check(cudaStreamSynchronize(comm.stream()), "cudaStreamSynchronize");
-        static_cast<void>(comm.agree({}));
-        auto const begin = std::chrono::steady_clock::now();
-        task();
-        check(cudaStreamSynchronize(comm.stream()), "cudaStreamSynchronize");
-        static_cast<void>(comm.agree({}));
-        std::chrono::duration<double, std::milli> const took = std::chrono::steady_clock::now() - begin;
-        if (round >= 0) times.push_back(took.count());
-    }
-    std::nth_element(times.begin(), times.begin() + rounds / 2, times.end());
-    return times[static_cast<std::size_t>(rounds / 2)];
-}
-
-std::atomic<int> wrong = 0;
-void expect(bool right, char const* what) {
-    if (right) return;
-    std::printf("WRONG: %s\n", what);
-    ++wrong;
-}
 
 // ---- MCH tables --------------------------------------------------------------------------------------------------
 
@@ -177,12 +139,12 @@ struct Call {
 Call tables_call(Index tables, Index z) {
     double ms_of_all = 0;
     std::atomic<Index> sent = 0;
-    on_ranks([&](ThreadCommunicator& host, cudaStream_t stream) {
+    on_ranks(ranks, [&](ThreadCommunicator& host, cudaStream_t stream) {
         DeviceThreadCommunicator comm(std::move(host), stream);
         Shards const shards(tables, z, comm.rank(), stream);
         std::vector<MchDeviceChange> changes;
         double const ms = milliseconds(
-            comm, 7, 1,
+            comm, stream, 7, 1,
             [&] {
                 changes.clear();
                 shards.restore(stream);
@@ -244,7 +206,7 @@ __global__ void compare_part(std::uint32_t const* part, Index rows, Index width,
 template <class C>
 double turned(Index size) {
     double ms = 0;
-    on_ranks([&](ThreadCommunicator& host, cudaStream_t stream) {
+    on_ranks(ranks, [&](ThreadCommunicator& host, cudaStream_t stream) {
         C comm(std::move(host), stream);
         Index const part = size / ranks;
         Index const begin = comm.rank() * part;
@@ -261,7 +223,7 @@ double turned(Index size) {
         auto job = prepare(move, comm, ConstDynamicView(rows.data(), DType::f32, Shape{part, size}),
                            DynamicView(target.data(), DType::f32, Shape{size, part}));
         double const median = milliseconds(
-            comm, 11, 2, [] {}, [&] { job.run(); });
+            comm, stream, 11, 2, [] {}, [&] { job.run(); });
         compare_part<<<blocks_of(size * part), 256, 0, stream>>>(
             to, size, part, 0, begin, size, reinterpret_cast<unsigned long long*>(differences.data()));
         check(cudaGetLastError(), "the launch of compare_part");
@@ -278,7 +240,7 @@ double turned(Index size) {
 /// One rank copies as many bytes, the others wait.
 double copied(Index bytes) {
     double ms = 0;
-    on_ranks([&](ThreadCommunicator& host, cudaStream_t stream) {
+    on_ranks(ranks, [&](ThreadCommunicator& host, cudaStream_t stream) {
         DeviceThreadCommunicator comm(std::move(host), stream);
         std::unique_ptr<Memory> from;
         std::unique_ptr<Memory> to;
@@ -288,7 +250,7 @@ double copied(Index bytes) {
             check(cudaMemsetAsync(from->data(), 1, static_cast<std::size_t>(bytes), stream), "cudaMemsetAsync");
         }
         double const median = milliseconds(
-            comm, 11, 2, [] {},
+            comm, stream, 11, 2, [] {},
             [&] {
                 if (comm.rank() != 0) return;
                 check(cudaMemcpyAsync(to->data(), from->data(), static_cast<std::size_t>(bytes),
@@ -307,7 +269,7 @@ __global__ void fill_bf16(std::uint16_t* values, Index count, std::uint16_t valu
 
 double summed(Index rows, Index width) {
     double ms = 0;
-    on_ranks([&](ThreadCommunicator& host, cudaStream_t stream) {
+    on_ranks(ranks, [&](ThreadCommunicator& host, cudaStream_t stream) {
         DeviceThreadKernelCommunicator comm(std::move(host), stream);
         Index const count = rows * width;
         Memory const addend(2 * count);
@@ -321,7 +283,7 @@ double summed(Index rows, Index width) {
         auto job = prepare(move, comm, ConstDynamicView(addend.data(), DType::bf16, Shape{rows, width}),
                            DynamicView(total.data(), DType::bf16, Shape{rows, width}));
         double const median = milliseconds(
-            comm, 11, 2, [] {}, [&] { job.run(); });
+            comm, stream, 11, 2, [] {}, [&] { job.run(); });
         std::vector<std::uint16_t> result(static_cast<std::size_t>(count));
         check(cudaMemcpyAsync(result.data(), total.data(), static_cast<std::size_t>(2 * count), cudaMemcpyDeviceToHost,
                               stream),

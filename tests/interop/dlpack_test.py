@@ -6,6 +6,7 @@ Exit status 77: there is no NumPy here. scripts/setup installs it.
 """
 import sys
 
+from refused import refused
 from reshard_dlpack import Library
 
 try:
@@ -13,15 +14,6 @@ try:
 except ImportError:
     print("skipped: no NumPy. scripts/setup installs it")
     sys.exit(77)
-
-
-def refused(call, words):
-    try:
-        call()
-    except ValueError as error:
-        assert words in str(error) and "Fix: " in str(error), error
-    else:
-        raise AssertionError(f"not refused: {words}")
 
 
 def numpy_arrays(library):

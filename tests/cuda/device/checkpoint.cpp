@@ -6,9 +6,9 @@
 // Needs nlohmann-json and the headers of xxHash and ISA-L, and links none of them: XXH_INLINE_ALL, and crc32_iscsi()
 // below.
 #include "cuda/device/device_test.cuh"
+#include "support/crc32_iscsi.hpp"
 #include "support/oracle.hpp"
 
-#include <reshard/checkpoint/checksum.hpp>
 #include <reshard/checkpoint/load.hpp>
 #include <reshard/checkpoint/save.hpp>
 #include <reshard/checkpoint/save_async.hpp>
@@ -21,20 +21,6 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
-
-/// ISA-L's CRC-32C without ISA-L, which is seldom there as an archive: a byte at a time, by a table.
-extern "C" unsigned int crc32_iscsi(unsigned char* data, int count, unsigned int state) {
-    static auto const table = [] {
-        std::array<unsigned int, 256> made{};
-        for (unsigned int i = 0; i < 256; ++i) {
-            made[i] = i;
-            for (int bit = 0; bit < 8; ++bit) made[i] = (made[i] >> 1U) ^ ((made[i] & 1U) != 0 ? 0x82f63b78U : 0U);
-        }
-        return made;
-    }();
-    for (int i = 0; i < count; ++i) state = table[(state ^ data[i]) & 0xffU] ^ (state >> 8U);
-    return state;
-}
 
 using namespace reshard;
 using namespace reshard::test;

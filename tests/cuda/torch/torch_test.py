@@ -14,6 +14,7 @@ import sys
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "interop"))
+from refused import refused  # noqa: E402
 from reshard_dlpack import Library  # noqa: E402
 
 if len(sys.argv) not in (2, 3):
@@ -217,15 +218,6 @@ def other_ranks(library):
     assert torch.equal(torch.cat(columns, 1), whole)
     library.redistribute("(4):(S1)", "(2):(S0)", (12, 20), columns, rows)
     assert torch.equal(torch.cat(rows), whole)
-
-
-def refused(call, words):
-    try:
-        call()
-    except ValueError as error:
-        assert words in str(error) and "Fix: " in str(error), error
-    else:
-        raise AssertionError(f"not refused: {words}")
 
 
 def refusals(library):

@@ -8,6 +8,7 @@
 // Lines `measured NAME MILLISECONDS` are what bench/cuda/torch_chain.py compares PyTorch with; chain_... are what the
 // same chain takes when it is made of CUB calls, for where there is no PyTorch.
 #include "cuda/cub_chain.cuh"
+#include "cuda/device_times.cuh"
 #include "support/goal_lines.hpp"
 
 #include <reshard/cuda/device_work.cuh>
@@ -25,106 +26,15 @@
 #include <numeric>  // gcd
 
 using namespace reshard;
+using namespace reshard::bench;
 
 namespace {
-
-void check(cudaError_t error, char const* call) { detail::cuda_check(error, call); }
-
-/// Device memory that frees itself.
-class Memory {
-public:
-    explicit Memory(Index bytes) : bytes_(bytes) {
-        check(cudaMalloc(&memory_, static_cast<std::size_t>(larger<Index>(bytes, 1))), "cudaMalloc");
-    }
-    Memory(Memory const&) = delete;
-    Memory& operator=(Memory const&) = delete;
-    ~Memory() { cudaFree(memory_); }
-    [[nodiscard]] std::byte* data() const { return static_cast<std::byte*>(memory_); }
-    [[nodiscard]] Index* words() const { return static_cast<Index*>(memory_); }
-    [[nodiscard]] std::span<std::byte> span() const { return {data(), static_cast<std::size_t>(bytes_)}; }
-
-private:
-    void* memory_ = nullptr;
-    Index bytes_;
-};
-
-cudaStream_t stream = nullptr;
-
-/// Milliseconds of each of `bodies`, run in turn: the median of `rounds` after two of warming up.
-std::vector<double> milliseconds(std::vector<std::function<void()>> const& bodies, int rounds = 11) {
-    cudaEvent_t begin = nullptr;
-    cudaEvent_t end = nullptr;
-    check(cudaEventCreate(&begin), "cudaEventCreate");
-    check(cudaEventCreate(&end), "cudaEventCreate");
-    std::vector<std::vector<double>> times(bodies.size());
-    for (int round = -2; round < rounds; ++round) {
-        for (std::size_t b = 0; b != bodies.size(); ++b) {
-            check(cudaEventRecord(begin, stream), "cudaEventRecord");
-            bodies[b]();
-            check(cudaEventRecord(end, stream), "cudaEventRecord");
-            check(cudaEventSynchronize(end), "cudaEventSynchronize");
-            float time = 0;
-            check(cudaEventElapsedTime(&time, begin, end), "cudaEventElapsedTime");
-            if (round >= 0) times[b].push_back(static_cast<double>(time));
-        }
-    }
-    cudaEventDestroy(begin);
-    cudaEventDestroy(end);
-    std::vector<double> medians;
-    for (auto& list : times) {
-        std::nth_element(list.begin(), list.begin() + rounds / 2, list.end());
-        medians.push_back(list[static_cast<std::size_t>(rounds / 2)]);
-    }
-    return medians;
-}
-double millisecond(std::function<void()> const& body) { return milliseconds({body}).front(); }
-
-/// The finaliser of SplitMix64: a bijection.
-__device__ unsigned long long mix(unsigned long long x) {
-    x = (x ^ (x >> 30U)) * 0xbf58476d1ce4e5b9ULL;
-    x = (x ^ (x >> 27U)) * 0x94d049bb133111ebULL;
-    return x ^ (x >> 31U);
-}
-
-/// ids without order, every slot once, without order (`step` and `entries` have no divisor in common); metadata is what
-/// it is.
-__global__ void fill(Index* ids, Index* slots, Index* first, Index* second, Index* third, Index entries, Index step) {
-    Index const i = static_cast<Index>(blockIdx.x) * blockDim.x + threadIdx.x;
-    if (i >= entries) return;
-    ids[i] = static_cast<Index>(mix(static_cast<unsigned long long>(i)));
-    slots[i] = i * step % entries;
-    first[i] = i;
-    second[i] = -i;
-    third[i] = 2 * i;
-}
 
 /// Counts where two lists differ.
 __global__ void compare(Index const* a, Index const* b, Index count, unsigned long long* differences) {
     Index const i = static_cast<Index>(blockIdx.x) * blockDim.x + threadIdx.x;
     if (i < count && a[i] != b[i]) atomicAdd(differences, 1ULL);
 }
-
-struct Table {
-    Index entries;
-    Memory ids, slots, first, second, third;
-    explicit Table(Index n) : entries(n), ids(8 * n), slots(8 * n), first(8 * n), second(8 * n), third(8 * n) {
-        Index step = 61803399;
-        while (std::gcd(step, n) != 1) ++step;
-        fill<<<static_cast<unsigned>(ceil_div(n, 256)), 256, 0, stream>>>(ids.words(), slots.words(), first.words(),
-                                                                          second.words(), third.words(), n, step);
-        check(cudaGetLastError(), "the launch of fill");
-        check(cudaStreamSynchronize(stream), "fill");
-    }
-    [[nodiscard]] WordColumns columns(int metadata) const {
-        WordColumns words;
-        Index const* const all[] = {ids.words(), slots.words(), first.words(), second.words(), third.words()};
-        for (int c = 0; c < 2 + metadata; ++c) words.data.push_back(all[c]);
-        return words;
-    }
-    [[nodiscard]] BySlot<EvenSlots> rule(Index ranks) const {
-        return {slots.words(), EvenSlots::of(entries, ranks), ids.words()};
-    }
-};
 
 void partitions(Table const& table, bench::Goals& goals) {
     Index const n = table.entries;
@@ -220,12 +130,6 @@ void chain(Table const& table) {
     std::printf("\nPyTorch's chain from CUB calls: %.3f ms\nmeasured chain_partition %.4f\n", times[0], times[0]);
 }
 
-__global__ void fill_runs(Index* keys, std::uint32_t* values, Index entries, Index run) {
-    Index const i = static_cast<Index>(blockIdx.x) * blockDim.x + threadIdx.x;
-    if (i >= entries) return;
-    keys[i] = (i % run << 34U) + static_cast<Index>(mix(static_cast<unsigned long long>(i)) >> 31U);
-    values[i] = static_cast<std::uint32_t>(i);
-}
 /// A receiver puts ids of 63 bits in order by merging the runs that came: beside a radix sort.
 void orders(Index n) {
     Memory keys(8 * n), other_keys(8 * n), values(4 * n), other_values(4 * n);
@@ -251,14 +155,6 @@ void orders(Index n) {
             5);
         std::printf("  %3lld runs: merged %.3f, sorted %.3f\n", static_cast<long long>(runs), times[1], times[2]);
     }
-}
-
-StridedBox rows_of(Index rows, Index row_bytes, Index pitch) {
-    StridedBox box;
-    box.element_bytes = 2;
-    box.dims.push_back({rows, pitch});
-    box.dims.push_back({row_bytes / 2, 2});
-    return box;
 }
 
 void copies(bench::Goals& goals) {

@@ -24,6 +24,17 @@ inline constexpr int max_device_columns = 16;
     return width == 8 ? rows * 8 : (rows * width + 15) / 16 * 16;
 }
 
+namespace detail {
+/// Bytes of an element of each column.
+using ColumnWidths = InlineList<Index, max_device_columns>;
+template <class Columns>
+[[nodiscard]] ColumnWidths column_widths(Columns const& columns) {
+    ColumnWidths widths;
+    for (int c = 0; c < columns.count(); ++c) widths.push_back(columns.width(c));
+    return widths;
+}
+}  // namespace detail
+
 /// Columns of 8-byte elements, each aligned to 8: the tables of MCH.
 struct WordColumns {
     InlineList<Index const*, max_device_columns> data;

@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/cuda/device_work.cuh
 /// \brief  DeviceAllocator: where device memory comes from. DeviceWork: a stream, and what is put on it.
-/// \depends core, memory/cuda_call.hpp, cuda/{partition_by_rank,work}, cuda/detail/chunks; CUB's radix sort and scan;
+/// \depends core, memory/cuda_call.hpp, cuda/work.hpp, cuda/detail/{chunks,launch}; CUB's radix sort and scan;
 /// <memory>.
 #pragma once
 
 #include <reshard/cuda/detail/chunks.hpp>
-#include <reshard/cuda/partition_by_rank.cuh>
+#include <reshard/cuda/detail/launch.cuh>
 #include <reshard/cuda/work.hpp>
+
+#include <cub/device/device_radix_sort.cuh>
+#include <cub/device/device_scan.cuh>
+#include <cuda/std/functional>  // plus
 
 #include <memory>  // shared_ptr, unique_ptr
 
@@ -48,14 +52,6 @@ struct DeviceOrder {
     }
 };
 
-template <class State, class Shared, class Body>
-__global__ void __launch_bounds__(block_threads) tile_kernel(__grid_constant__ Body const body) {
-    __shared__ Shared shared;
-    __shared__ typename DeviceBlock<State>::Shared scan;
-    DeviceBlock<State> block(scan);
-    body(block, shared, static_cast<Index>(blockIdx.x));
-}
-
 }  // namespace detail
 
 /// A stream of the current device as cuda/work.hpp wants it. A handle: copies put work on the same stream.
@@ -76,27 +72,6 @@ public:
             }
         };
         std::unique_ptr<std::byte, Release> data_;
-    };
-
-    class Partition {
-    public:
-        Partition(DeviceWork& work, Index entries, Index destinations)
-            : partition_(entries, destinations), memory_(work.allocate(partition_.workspace_bytes())) {}
-        template <class Rule, class Columns>
-        void count(DeviceWork& work, Rule const& rule, Columns const& columns) {
-            partition_.count(rule, columns, {memory_.data(), static_cast<std::size_t>(partition_.workspace_bytes())},
-                             work.stream());
-        }
-        [[nodiscard]] Index const* report_words() const noexcept { return partition_.report_words(); }
-        template <class Rule, class Columns>
-        void scatter(DeviceWork& work, Rule const& rule, Columns const& columns, std::span<std::byte> packed,
-                     PartitionReport const& report) const {
-            partition_.scatter(rule, columns, packed, report, work.stream());
-        }
-
-    private:
-        DevicePartition partition_;
-        Memory memory_;
     };
 
     explicit DeviceWork(cudaStream_t stream, DeviceAllocator const& allocator = {})
@@ -133,13 +108,7 @@ public:
 
     template <class State, class Shared, class Body>
     void tiles(char const* what, Index count, Body const& body) {
-        if (count == 0) return;
-        if (count > INT32_MAX) {
-            raise(ErrorCode::shape, concat("reshard: ", count, " blocks of the kernel '", what,
-                                           "' are more than a launch has. Fix: use more ranks."));
-        }
-        detail::tile_kernel<State, Shared><<<static_cast<unsigned>(count), detail::block_threads, 0, stream()>>>(body);
-        detail::cuda_check(cudaGetLastError(), concat("the launch of reshard's kernel '", what, "'").c_str());
+        detail::launch_tiles<State, Shared>(what, count, body, stream());
     }
     void sum(std::uint32_t const* from, Index* to, Index count) {
         auto const run = [&](void* temporary, std::size_t& bytes) {
@@ -156,9 +125,6 @@ public:
                 "cub::DeviceRadixSort::SortPairs");
         };
         with_temporary(run);
-    }
-    [[nodiscard]] Partition partition(Index entries, Index destinations) {
-        return Partition(*this, entries, destinations);
     }
     void check(char const* who, char const* what, void const* memory, Index bytes, Index alignment) const {
         detail::check_device_memory(who, what, -1, memory, bytes, alignment);

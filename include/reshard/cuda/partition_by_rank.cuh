@@ -15,10 +15,9 @@
 #pragma once
 
 #include <reshard/core/detail/carver.hpp>
-#include <reshard/cuda/detail/device_block.cuh>
+#include <reshard/cuda/detail/launch.cuh>
 #include <reshard/cuda/detail/tile.hpp>
 #include <reshard/cuda/report.hpp>
-#include <reshard/memory/cuda_call.hpp>
 
 #include <cub/device/device_radix_sort.cuh>
 #include <cub/device/device_scan.cuh>
@@ -29,63 +28,6 @@ namespace reshard::inline v0 {
 /// How: tiles ranked in shared memory, for up to 256 destinations; or CUB's radix sort of the destinations, 8 bits a
 /// pass, and a gather, for up to 65535.
 enum class PartitionMethod : std::uint8_t { automatic, tiles, sort };
-
-namespace detail {
-
-// Arguments stay where launches put them: a copy of what is indexed at run time would be in local memory.
-
-template <int Items, class Rule>
-__global__ void __launch_bounds__(block_threads)
-    count_kernel(__grid_constant__ TilePlan const plan, __grid_constant__ Rule const rule) {
-    __shared__ CountShared<Rule> shared;
-    __shared__ typename DeviceBlock<CountState>::Shared scan;
-    DeviceBlock<CountState> block(scan);
-    count_tile<Items>(block, shared, plan, rule, blockIdx.x);
-}
-
-/// Blocks that a processor should have room for, so that some load while others store. Pieces of every width, each with
-/// its loop, want more registers than those of one.
-template <int Items, class Columns>
-inline constexpr int scatter_blocks = Items == 8 && !std::is_same_v<Columns, ByteColumns> ? 4 : 2;
-
-template <int Items, class Rule, class Columns>
-__global__ void __launch_bounds__(block_threads, scatter_blocks<Items, Columns>)
-    scatter_kernel(__grid_constant__ TilePlan const plan, __grid_constant__ Rule const rule,
-                   __grid_constant__ Columns const columns, std::byte* packed) {
-    __shared__ ScatterShared<Items, Rule> shared;
-    __shared__ typename DeviceBlock<ScatterState<Items>>::Shared scan;
-    DeviceBlock<ScatterState<Items>> block(scan);
-    scatter_tile<Items>(block, shared, plan, rule, columns, packed, blockIdx.x);
-}
-
-template <class Columns, class Begin>
-__global__ void __launch_bounds__(block_threads) lay_out_kernel(TilePlan plan, Columns columns, Begin begin) {
-    __shared__ typename DeviceBlock<LayoutState>::Shared scan;
-    DeviceBlock<LayoutState> block(scan);
-    lay_out_blocks(block, plan, columns, begin);
-}
-
-template <class Rule>
-__global__ void __launch_bounds__(block_threads)
-    destinations_kernel(TilePlan plan, Rule rule, std::uint16_t* keys, std::uint32_t* entries) {
-    Index const entry = static_cast<Index>(blockIdx.x) * block_threads + threadIdx.x;
-    if (entry >= plan.entries) return;
-    Index const answer = static_cast<Index>(rule(entry));
-    keys[entry] = static_cast<std::uint16_t>(bin_of(answer, plan.destinations));
-    entries[entry] = static_cast<std::uint32_t>(entry);
-    if (!is_fault(answer, plan.destinations)) return;
-    atomicAdd(&plan.faults->out_of_range, 1ULL);
-    atomicMin(&plan.faults->first, static_cast<unsigned long long>(entry));
-}
-
-template <class Columns>
-__global__ void __launch_bounds__(block_threads) place_kernel(TilePlan plan, Columns columns, std::byte* packed,
-                                                              std::uint16_t const* sorted, std::uint32_t const* from) {
-    Index const place = static_cast<Index>(blockIdx.x) * block_threads + threadIdx.x;
-    if (place < plan.begins[plan.destinations]) place_sorted(plan, columns, packed, sorted, from, place);
-}
-
-}  // namespace detail
 
 /// A partition of `entries` entries among `destinations` ranks. Holds no memory; used by one thread at a time.
 class DevicePartition {
@@ -105,11 +47,7 @@ public:
                          " destinations. Fix: give 0 to ", most_entries, " entries and 1 to ", most, " destinations."));
         }
         method_ = method;
-        items_ = destinations <= 64 ? 8 : 16;  // more destinations, longer tiles: runs stay at 128 bytes and more
-        plan_.entries = entries;
-        plan_.destinations = static_cast<int>(destinations);
-        plan_.bits = detail::bits_for(static_cast<std::uint64_t>(destinations) + 1);
-        plan_.tiles = ceil_div(entries, sorts ? detail::block_threads : items_ * detail::block_threads);
+        plan_ = {entries, destinations, (sorts ? 1 : detail::tile_items(destinations)) * detail::block_threads};
         if (plan_.tiles > INT32_MAX) {
             raise(ErrorCode::shape, concat("reshard::DevicePartition: ", entries,
                                            " entries need more blocks than a launch has. Fix: partition fewer at "
@@ -164,17 +102,14 @@ public:
         memory_ = carve(carver);
         plan_.table = memory_.table;
         plan_.rows = memory_.rows;
-        plan_.counts = memory_.report;
-        plan_.begins = plan_.counts + destinations();
-        plan_.blocks = plan_.begins + destinations() + 1;
-        plan_.faults = reinterpret_cast<detail::PartitionFaults*>(plan_.blocks + destinations() + 1);
+        plan_.report_to(memory_.report);
         detail::cuda_check(cudaMemsetAsync(plan_.faults, 0, 8, stream), "cudaMemsetAsync");
         detail::cuda_check(cudaMemsetAsync(&plan_.faults->first, 0xff, 8, stream), "cudaMemsetAsync");
         std::size_t bytes = temporary_bytes(memory_);
         void* const temporary = carver.take<std::byte>(static_cast<Index>(bytes));
         if (method_ == PartitionMethod::sort) {
             count_by_sort(rule, columns, temporary, bytes, stream);
-        } else if (items_ == 8) {
+        } else if (detail::tile_items(destinations()) == 8) {
             count_by_tiles<8>(rule, columns, temporary, bytes, stream);
         } else {
             count_by_tiles<16>(rule, columns, temporary, bytes, stream);
@@ -231,12 +166,11 @@ private:
             memory.sorted = carver.take<std::uint16_t>(plan_.entries);
             memory.from = carver.take<std::uint32_t>(plan_.entries);
         } else {
-            memory.table = carver.take<std::uint32_t>(table_size());
-            memory.rows = carver.take<Index>(table_size());
+            memory.table = carver.take<std::uint32_t>(plan_.table_size());
+            memory.rows = carver.take<Index>(plan_.table_size());
         }
         return memory;
     }
-    [[nodiscard]] Index table_size() const noexcept { return plan_.tiles * plan_.destinations + 1; }
 
     /// CUB's share.
     [[nodiscard]] std::size_t temporary_bytes(Memory const& memory) const {
@@ -254,16 +188,15 @@ private:
     /// Adds in 64 bits: ExclusiveSum would add in the 32 of its input.
     cudaError_t sum_table(Memory const& memory, void* temporary, std::size_t& bytes, cudaStream_t stream) const {
         return cub::DeviceScan::ExclusiveScan(temporary, bytes, memory.table, memory.rows, ::cuda::std::plus<>{},
-                                              Index{0}, table_size(), stream);
+                                              Index{0}, plan_.table_size(), stream);
     }
 
     template <int Items, class Rule, class Columns>
     void count_by_tiles(Rule const& rule, Columns const& columns, void* temporary, std::size_t bytes,
                         cudaStream_t stream) const {
         if (plan_.tiles != 0) {
-            detail::count_kernel<Items>
-                <<<static_cast<unsigned>(plan_.tiles), detail::block_threads, 0, stream>>>(plan_, rule);
-            detail::cuda_check(cudaGetLastError(), "the launch of reshard's count kernel");
+            detail::launch_tiles<detail::CountState, detail::CountShared<Rule>>(
+                "count", plan_.tiles, detail::CountTile<Items, Rule>{plan_, rule}, stream);
             detail::cuda_check(sum_table(memory_, temporary, bytes, stream), "cub::DeviceScan::ExclusiveScan");
         }
         lay_out(columns, detail::BeginOfTable{plan_.rows, plan_.tiles}, stream);
@@ -271,21 +204,27 @@ private:
     template <class Rule, class Columns>
     void count_by_sort(Rule const& rule, Columns const& columns, void* temporary, std::size_t bytes,
                        cudaStream_t stream) const {
-        if (plan_.tiles != 0) {
-            detail::destinations_kernel<<<static_cast<unsigned>(plan_.tiles), detail::block_threads, 0, stream>>>(
-                plan_, rule, memory_.keys, memory_.entries);
-            detail::cuda_check(cudaGetLastError(), "the launch of reshard's destinations kernel");
+        if (plan_.entries != 0) {
+            launch_each("destinations",
+                        detail::ListDestinations<Rule, std::uint16_t>{plan_, rule, memory_.keys, memory_.entries},
+                        stream);
             detail::cuda_check(
                 cub::DeviceRadixSort::SortPairs(temporary, bytes, memory_.keys, memory_.sorted, memory_.entries,
                                                 memory_.from, plan_.entries, 0, plan_.bits, stream),
                 "cub::DeviceRadixSort::SortPairs");
         }
-        lay_out(columns, detail::BeginOfSorted{memory_.sorted, plan_.entries}, stream);
+        lay_out(columns, detail::BeginOfSorted<std::uint16_t>{memory_.sorted, plan_.entries}, stream);
     }
     template <class Columns, class Begin>
     void lay_out(Columns const& columns, Begin const& begin, cudaStream_t stream) const {
-        detail::lay_out_kernel<<<1, detail::block_threads, 0, stream>>>(plan_, columns, begin);
-        detail::cuda_check(cudaGetLastError(), "the launch of reshard's layout kernel");
+        detail::launch_tiles<detail::LayoutState, detail::NoShared>(
+            "layout", 1, detail::LayOutBlocks<Begin>{plan_, detail::column_widths(columns), begin}, stream);
+    }
+    /// body(block, entry) for all entries.
+    template <class Body>
+    void launch_each(char const* what, Body const& body, cudaStream_t stream) const {
+        detail::launch_tiles<detail::NoState, detail::NoShared>(what, ceil_div(plan_.entries, detail::block_threads),
+                                                                detail::EachIndex<Body>{plan_.entries, body}, stream);
     }
 
     template <class Rule, class Columns>
@@ -296,16 +235,21 @@ private:
         detail::check_device_span(who, "packed buffer", packed, bytes, 16);
         check_columns(who, columns);
         if (plan_.tiles == 0 || columns.count() == 0) return;
-        auto const grid = static_cast<unsigned>(plan_.tiles);
         if (method_ == PartitionMethod::sort) {
-            detail::place_kernel<<<grid, detail::block_threads, 0, stream>>>(plan_, columns, packed.data(),
-                                                                             memory_.sorted, memory_.from);
-        } else if (items_ == 8) {
-            detail::scatter_kernel<8><<<grid, detail::block_threads, 0, stream>>>(plan_, rule, columns, packed.data());
+            launch_each("place",
+                        detail::PlaceSorted<Columns, std::uint16_t>{plan_, columns, packed.data(), memory_.sorted,
+                                                                    memory_.from},
+                        stream);
+        } else if (detail::tile_items(destinations()) == 8) {
+            scatter_tiles<8>(rule, columns, packed.data(), stream);
         } else {
-            detail::scatter_kernel<16><<<grid, detail::block_threads, 0, stream>>>(plan_, rule, columns, packed.data());
+            scatter_tiles<16>(rule, columns, packed.data(), stream);
         }
-        detail::cuda_check(cudaGetLastError(), "the launch of reshard's scatter kernel");
+    }
+    template <int Items, class Rule, class Columns>
+    void scatter_tiles(Rule const& rule, Columns const& columns, std::byte* packed, cudaStream_t stream) const {
+        detail::launch_tiles<detail::ScatterState<Items>, detail::ScatterShared<Items, Rule>>(
+            "scatter", plan_.tiles, detail::ScatterTile<Items, Rule, Columns>{plan_, rule, columns, packed}, stream);
     }
 
     void check_counted(char const* who) const {
@@ -329,7 +273,6 @@ private:
     detail::TilePlan plan_;  // its addresses, and those of `memory_`, lie in the workspace of count()
     Memory memory_;
     PartitionMethod method_ = PartitionMethod::tiles;
-    int items_ = 8;
 };
 
 }  // namespace reshard::inline v0

@@ -53,9 +53,7 @@ RESHARD_HOST_DEVICE inline void count_answer(Block& block, SplitPlan const& plan
     } else if (bin < static_cast<std::uint32_t>(plan.destinations)) {
         block.add(plan.counts + bin, 1ULL);
     }
-    if (!is_fault(answer, plan.destinations)) return;
-    block.add(&plan.faults->out_of_range, 1ULL);
-    block.lower(&plan.faults->first, static_cast<unsigned long long>(entry));
+    if (is_fault(answer, plan.destinations)) plan.faults->add(block, entry);
 }
 
 /// Tiles first, first + step, ... by one block. \pre a block sees less than 2^32 entries.

@@ -14,8 +14,6 @@
 ///     tiles<State, Shared>(what, n, body)     body(block, shared, tile) for [0, n): cuda/detail/block.hpp
 ///     sum(from, to, n)                        exclusive sum of 32-bit numbers, into 64-bit ones
 ///     sort(keys, sorted, values, order, n)    stable, by signed keys
-///     Partition partition(entries, ranks)     count(rule, columns), scatter(rule, columns, packed, report), and
-///                                             report_words(): where its report lies on the device, once it has counted
 ///     check(who, what, memory, bytes, alignment)    throws BufferError for memory that kernels cannot be given
 ///
 /// DeviceWork (cuda/device_work.cuh) is a stream of CUDA.
@@ -30,22 +28,6 @@
 
 namespace reshard::inline v0::detail {
 
-struct NoState {};
-struct NoShared {};
-
-/// A tile of a body that knows one index at a time.
-template <class Body>
-struct EachIndex {
-    Index count;
-    Body body;
-    template <class Block>
-    RESHARD_HOST_DEVICE void operator()(Block& block, NoShared&, Index tile) const {
-        block.each([&](int thread, auto&) {
-            Index const i = tile * block_threads + thread;
-            if (i < count) body(block, i);
-        });
-    }
-};
 /// Calls body(block, i) on the device, for i in [0, count), in any order. `block` has the atomics.
 template <class Work, class Body>
 void for_each_index(Work& work, char const* what, Index count, Body const& body) {
@@ -56,6 +38,7 @@ void for_each_index(Work& work, char const* what, Index count, Body const& body)
 /// The tiles of several bodies of one kernel: as many as a launch has arguments for, which are 4 KiB.
 template <class Body>
 struct TilesTogether {
+    static constexpr int resident_blocks = detail::resident_blocks<Body>;
     static constexpr int most = static_cast<int>(3840 / (sizeof(Body) + sizeof(Index)));
     InlineList<Body, most> bodies;
     InlineList<Index, most> begins;  ///< tiles before each

@@ -46,30 +46,6 @@ public:
         std::shared_ptr<HostWork::Memory> memory_;
         cudaStream_t stream_ = nullptr;
     };
-    class Partition {
-    public:
-        Partition(HostWork const& host, Index entries, Index destinations)
-            : inner_(std::make_shared<HostWork::Partition>(host.partition(entries, destinations))),
-              words_(PartitionReport::words(destinations)) {}
-        template <class Rule, class Columns>
-        void count(StreamWork& work, Rule const& rule, Columns const& columns) {
-            work.later([inner = inner_, rule, columns](HostWork& host) { inner->count(host, rule, columns); });
-        }
-        [[nodiscard]] Index const* report_words() const noexcept { return inner_->report_words(); }
-        template <class Rule, class Columns>
-        void scatter(StreamWork& work, Rule const& rule, Columns const& columns, std::span<std::byte> packed,
-                     PartitionReport const& report) const {
-            if (static_cast<Index>(packed.size()) != report.packed_bytes()) throw std::runtime_error("packed");
-            work.later([inner = inner_, rule, columns, packed, words = words_](HostWork& host) {
-                std::span<Index const> const found(inner->report_words(), static_cast<std::size_t>(words));
-                inner->scatter(host, rule, columns, packed, PartitionReport(found, (words - 4) / 3));
-            });
-        }
-
-    private:
-        std::shared_ptr<HostWork::Partition> inner_;
-        Index words_;
-    };
 
     StreamWork(HostDevice& device, cudaStream_t stream) : inner_(device), stream_(stream) {}
 
@@ -105,9 +81,6 @@ public:
     }
     void sort(Index const* keys, Index* sorted, std::uint32_t const* values, std::uint32_t* order, Index count) {
         later([=](HostWork& host) { host.sort(keys, sorted, values, order, count); });
-    }
-    [[nodiscard]] Partition partition(Index entries, Index destinations) const {
-        return {inner_, entries, destinations};
     }
     void check(char const* who, char const* what, void const* memory, Index bytes, Index alignment) const {
         inner_.check(who, what, memory, bytes, alignment);

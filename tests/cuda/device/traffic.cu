@@ -9,6 +9,7 @@
 
 #include <reshard/cuda/device_work.cuh>
 #include <reshard/cuda/merge_runs.hpp>
+#include <reshard/cuda/partition_by_rank.cuh>
 #include <reshard/cuda/split_counts.cuh>
 
 #include <memory>

@@ -34,13 +34,15 @@ def budgets(text):
 
 
 def short_name(demangled):
-    """`void tile_kernel<NoState, NoShared, EachIndex<MchGiveSlots> >(...)` is tile_kernel<EachIndex<MchGiveSlots>>."""
-    name = re.sub(r"reshard::v\d+::|detail::|^void |NoState, |NoShared, ", "", demangled)
-    depth = 0
+    """`void tile_kernel<NoState, NoShared, EachIndex<MchGiveSlots> >(...)` is EachIndex<MchGiveSlots>, the body."""
+    name = re.sub(r"reshard::v\d+::|detail::|^void ", "", demangled)
+    depth, begin = 0, 0
     for at, letter in enumerate(name):  # the arguments begin outside all < >
         depth += {"<": 1, ">": -1}.get(letter, 0)
+        if letter == "," and depth == 1:
+            begin = at + 2
         if letter == "(" and depth == 0:
-            name = name[:at]
+            name = name[begin:at - 1].rstrip() if name.startswith("tile_kernel<") else name[:at]
             break
     return re.sub(r"\blong\b", "int64", name.replace(" >", ">").replace("unsigned long", "uint64"))
 
@@ -131,11 +133,11 @@ def self_test():
     assert blocks_at_once(80, 26944, 90) == 3 and blocks_at_once(16, 0, 90) == 8 and blocks_at_once(120, 47424, 80) == 2
     assert short_name("void reshard::v0::detail::tile_kernel<reshard::v0::detail::NoState, reshard::v0::detail::NoShared, "
                       "reshard::v0::detail::EachIndex<reshard::v0::detail::MchGiveSlots> >(reshard::v0::detail::"
-                      "EachIndex<reshard::v0::detail::MchGiveSlots>)") == "tile_kernel<EachIndex<MchGiveSlots>>"
+                      "EachIndex<reshard::v0::detail::MchGiveSlots>)") == "EachIndex<MchGiveSlots>"
     ptx = (".visible .entry a(\n atom.shared.add.u32 %r1, [%r2], 1;\n atom.global.or.b64 %rd1, [%rd2], %rd3;\n}\n"
            ".visible .entry b(\n atom.shared.or.b64 %rd1, [%r2], %rd3;\n red.relaxed.cta.shared::cta.add.u64 [%r2], %rd3;\n}")
     assert shared_swaps(ptx) == {"b": 2}, shared_swaps(ptx)
-    assert budgets("# a\n\nscatter_kernel<8, A, B>  80 0 3\n") == {"scatter_kernel<8, A, B>": (80, 0, 3)}
+    assert budgets("# a\n\nScatterTile<8, A, B>  80 0 3\n") == {"ScatterTile<8, A, B>": (80, 0, 3)}
 
 
 def main():

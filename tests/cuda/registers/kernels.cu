@@ -5,6 +5,7 @@
 #include <reshard/cuda/device_work.cuh>
 #include <reshard/cuda/merge_runs.hpp>
 #include <reshard/cuda/partition_by_rank.cuh>
+#include <reshard/cuda/partitions.hpp>
 #include <reshard/cuda/split_counts.cuh>
 #include <reshard/mch/detail/device_row_moves.hpp>
 #include <reshard/mch/detail/device_slots.hpp>
@@ -17,10 +18,11 @@ void take(Kernel* kernel) {
     Kernel* volatile const kept = kernel;
     static_cast<void>(kept);
 }
-template <int Items, class Rule, class Columns>
+/// Of one table, or of many.
+template <int Items, class Rule, class Columns, template <class> class Tiles>
 void take_partition() {
-    take(&count_kernel<Items, Rule>);
-    take(&scatter_kernel<Items, Rule, Columns>);
+    take(&tile_kernel<CountState, CountShared<Rule>, Tiles<CountTile<Items, Rule>>>);
+    take(&tile_kernel<ScatterState<Items>, ScatterShared<Items, Rule>, Tiles<ScatterTile<Items, Rule, Columns>>>);
 }
 template <class Body>
 void take_each() {
@@ -47,15 +49,17 @@ void take_all() {
     take_folds<double>();
     take_folds<std::int64_t>();
     take_folds<std::uint64_t>();
-    take_partition<8, MchLeavingRule, WordColumns>();
-    take_partition<8, BySlot<SlotsAtOffsets>, ByteColumns>();
-    take_partition<16, BySlot<SlotsAtOffsets>, WordColumns>();
-    take_partition<16, BySlot<SlotsAtOffsets>, ByteColumns>();
-    take(&lay_out_kernel<WordColumns, BeginOfTable>);
-    take(&lay_out_kernel<ByteColumns, BeginOfSorted>);
-    take(&destinations_kernel<MchLeavingRule>);
-    take(&place_kernel<WordColumns>);
-    take(&place_kernel<ByteColumns>);
+    take_partition<8, BySlot<SlotsAtOffsets>, WordColumns, std::type_identity_t>();
+    take_partition<8, BySlot<SlotsAtOffsets>, ByteColumns, std::type_identity_t>();
+    take_partition<16, BySlot<SlotsAtOffsets>, WordColumns, std::type_identity_t>();
+    take_partition<16, BySlot<SlotsAtOffsets>, ByteColumns, std::type_identity_t>();
+    take_partition<8, MchLeavingRule, WordColumns, TilesTogether>();
+    take_partition<8, MchLeavingRule, ByteColumns, TilesTogether>();
+    take(&tile_kernel<LayoutState, NoShared, TilesTogether<LayOutBlocks<BeginOfTable>>>);
+    take(&tile_kernel<LayoutState, NoShared, LayOutBlocks<BeginOfSorted<std::uint16_t>>>);
+    take_each<ListDestinations<MchLeavingRule, Index>>();
+    take_each<PlaceSorted<WordColumns, std::uint16_t>>();
+    take_each<PlaceSorted<ByteColumns, Index>>();
     take(&split_kernel<BySlot<EvenSlots>>);
     take(&tile_kernel<MergeState, MergeShared, TilesTogether<MergeRound>>);
     take_together<MergeSearch>();

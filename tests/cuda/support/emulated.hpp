@@ -44,10 +44,7 @@ struct EmulatedPartition {
     detail::PartitionFaults faults;
 
     EmulatedPartition(Index entries, int destinations, int tile) {
-        plan.entries = entries;
-        plan.destinations = destinations;
-        plan.bits = detail::bits_for(static_cast<std::uint64_t>(destinations) + 1);
-        plan.tiles = ceil_div(entries, tile);
+        plan = {entries, destinations, tile};
         table.assign(static_cast<std::size_t>(plan.tiles * destinations + 1), 0xdeadbeef);
         rows.assign(table.size(), -1);
         counts.assign(static_cast<std::size_t>(destinations), -1);
@@ -93,7 +90,7 @@ template <class Blocks, class Columns, class Begin>
 DeviceList<std::byte> emulate_layout(Blocks& run, EmulatedPartition& memory, Columns const& columns,
                                      Begin const& begin) {
     run.template tiles<detail::LayoutState, detail::NoShared>(
-        1, [&](auto& block, auto&, Index) { detail::lay_out_blocks(block, memory.plan, columns, begin); });
+        1, detail::LayOutBlocks<Begin>{memory.plan, detail::column_widths(columns), begin});
     return DeviceList<std::byte>(static_cast<std::size_t>(memory.blocks.back()), std::byte{0x77});
 }
 
@@ -101,9 +98,8 @@ DeviceList<std::byte> emulate_layout(Blocks& run, EmulatedPartition& memory, Col
 template <int Items, class Blocks, class Rule, class Columns>
 Bytes emulate_tiles(Blocks& run, EmulatedPartition& memory, Rule const& rule, Columns const& columns) {
     detail::TilePlan const& plan = memory.plan;
-    run.template tiles<detail::CountState, detail::CountShared<Rule>>(
-        plan.tiles,
-        [&](auto& block, auto& shared, Index tile) { detail::count_tile<Items>(block, shared, plan, rule, tile); });
+    run.template tiles<detail::CountState, detail::CountShared<Rule>>(plan.tiles,
+                                                                      detail::CountTile<Items, Rule>{plan, rule});
     Index sum = 0;
     for (std::size_t i = 0; i != memory.table.size(); ++i) {
         memory.rows[i] = sum;
@@ -111,9 +107,7 @@ Bytes emulate_tiles(Blocks& run, EmulatedPartition& memory, Rule const& rule, Co
     }
     DeviceList<std::byte> packed = emulate_layout(run, memory, columns, detail::BeginOfTable{plan.rows, plan.tiles});
     run.template tiles<detail::ScatterState<Items>, detail::ScatterShared<Items, Rule>>(
-        plan.tiles, [&](auto& block, auto& shared, Index tile) {
-            detail::scatter_tile<Items>(block, shared, plan, rule, columns, packed.data(), tile);
-        });
+        plan.tiles, detail::ScatterTile<Items, Rule, Columns>{plan, rule, columns, packed.data()});
     return Bytes(packed.begin(), packed.end());
 }
 
@@ -121,26 +115,21 @@ template <class Blocks, class Rule, class Columns>
 Bytes emulate_sort(Blocks& run, EmulatedPartition& memory, Rule const& rule, Columns const& columns) {
     detail::TilePlan const& plan = memory.plan;
     auto const n = static_cast<std::size_t>(plan.entries);
-    std::vector<std::uint16_t> keys(n);
-    for (std::size_t i = 0; i != n; ++i) {
-        Index const answer = rule(static_cast<Index>(i));
-        keys[i] = static_cast<std::uint16_t>(detail::bin_of(answer, plan.destinations));
-        if (!detail::is_fault(answer, plan.destinations)) continue;
-        ++memory.faults.out_of_range;
-        memory.faults.first = std::min<unsigned long long>(memory.faults.first, i);
-    }
-    std::vector<std::uint32_t> from(n);
-    std::iota(from.begin(), from.end(), 0U);
+    std::vector<Index> keys(n);
+    std::vector<std::uint32_t> entries(n);
+    auto const each = [&](auto const& body) {
+        run.template tiles<detail::NoState, detail::NoShared>(
+            ceil_div(plan.entries, detail::block_threads),
+            detail::EachIndex<std::decay_t<decltype(body)>>{plan.entries, body});
+    };
+    each(detail::ListDestinations<Rule, Index>{plan, rule, keys.data(), entries.data()});
+    std::vector<std::uint32_t> from = entries;
     std::stable_sort(from.begin(), from.end(), [&](std::uint32_t a, std::uint32_t b) { return keys[a] < keys[b]; });
-    std::vector<std::uint16_t> sorted;
+    std::vector<Index> sorted;
     for (std::uint32_t entry : from) sorted.push_back(keys[entry]);
     DeviceList<std::byte> packed =
-        emulate_layout(run, memory, columns, detail::BeginOfSorted{sorted.data(), plan.entries});
-    auto const place = [&](auto&, Index i) {
-        detail::place_sorted(plan, columns, packed.data(), sorted.data(), from.data(), i);
-    };
-    detail::EachIndex<decltype(place)> const each{plan.begins[plan.destinations], place};
-    run.template tiles<detail::NoState, detail::NoShared>(ceil_div(each.count, detail::block_threads), each);
+        emulate_layout(run, memory, columns, detail::BeginOfSorted<Index>{sorted.data(), plan.entries});
+    each(detail::PlaceSorted<Columns, Index>{plan, columns, packed.data(), sorted.data(), from.data()});
     return Bytes(packed.begin(), packed.end());
 }
 

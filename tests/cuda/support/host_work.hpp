@@ -56,51 +56,6 @@ public:
         DeviceList<std::uint64_t> words_;
     };
 
-    class Partition {
-    public:
-        Partition(HostDevice& device, Index entries, Index destinations)
-            : entries_(entries),
-              destinations_(static_cast<int>(destinations)),
-              order_(device.order),
-              report_(device, 8 * PartitionReport::words(destinations)) {}
-        template <class Rule, class Columns>
-        void count(BasicHostWork& work, Rule const& rule, Columns const& columns) {
-            work.device_->launches += 3;  // counts, their sum, the layout
-            bool const sorts = destinations_ > detail::tile_destinations;
-            EmulatedPartition memory(entries_, destinations_, sorts ? 1 : 8 * detail::block_threads);
-            Blocks run{order_};
-            packed_ = sorts ? emulate_sort(run, memory, rule, columns) : emulate_tiles<8>(run, memory, rule, columns);
-            std::vector<Index> words;
-            for (auto const* list : {&memory.counts, &memory.begins, &memory.blocks}) {
-                words.insert(words.end(), list->begin(), list->end());
-            }
-            words.push_back(static_cast<Index>(memory.faults.out_of_range));
-            words.push_back(static_cast<Index>(memory.faults.first));
-            std::memcpy(report_.data(), words.data(), 8 * words.size());
-            HostDevice::filled(report_.data(), 8 * static_cast<Index>(words.size()));
-        }
-        [[nodiscard]] Index const* report_words() const noexcept {
-            return reinterpret_cast<Index const*>(report_.data());
-        }
-        template <class Rule, class Columns>
-        void scatter(BasicHostWork& work, Rule const&, Columns const&, std::span<std::byte> packed,
-                     PartitionReport const& report) const {
-            ++work.device_->launches;
-            if (static_cast<Index>(packed.size()) != report.packed_bytes() || packed.size() != packed_.size()) {
-                raise(ErrorCode::buffer, "tests: packed memory of another size.");
-            }
-            std::copy(packed_.begin(), packed_.end(), packed.begin());
-            HostDevice::filled(packed.data(), static_cast<Index>(packed.size()));
-        }
-
-    private:
-        Index entries_;
-        int destinations_;
-        ThreadOrder order_;
-        Bytes packed_;
-        Memory report_;
-    };
-
     explicit BasicHostWork(HostDevice& device) : device_(&device) {}
 
     [[nodiscard]] Memory allocate(Index bytes) {
@@ -166,9 +121,6 @@ public:
         }
         HostDevice::filled(sorted, 8 * count);
         HostDevice::filled(order, 4 * count);
-    }
-    [[nodiscard]] Partition partition(Index entries, Index destinations) const {
-        return Partition(*device_, entries, destinations);
     }
     void check(char const* who, char const* what, void const* memory, Index bytes, Index alignment) const {
         if (bytes != 0 && reinterpret_cast<std::uintptr_t>(memory) % static_cast<std::uintptr_t>(alignment) != 0) {

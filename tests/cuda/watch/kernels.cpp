@@ -100,9 +100,9 @@ void count_splits(PartitionCase const& given, char const* name) {
 
 /// What compare_traffic.py compares with a profiler's counts on a GPU: a line for each kernel.
 std::string predictions() {
-    constexpr std::array<std::array<char const*, 2>, 6> kernels{{{"CountState", "count_kernel<"},
-                                                                 {"LayoutState", "lay_out_kernel<"},
-                                                                 {"ScatterState<8>", "scatter_kernel<"},
+    constexpr std::array<std::array<char const*, 2>, 6> kernels{{{"CountState", "CountTile"},
+                                                                 {"LayoutState", "LayOutBlocks"},
+                                                                 {"ScatterState<8>", "ScatterTile"},
                                                                  {"split counts", "split_kernel<"},
                                                                  {"merge search", "MergeSearch"},
                                                                  {"merge", "MergeRound"}}};

@@ -29,6 +29,17 @@ inline constexpr int block_threads = 256;
 inline constexpr int warp_threads = 32;
 inline constexpr int block_warps = block_threads / warp_threads;
 
+/// For bodies that need none.
+struct NoState {};
+struct NoShared {};
+
+/// Blocks that a processor should have room for: what a body asks for, or 0 for what comes out.
+template <class Body>
+inline constexpr int resident_blocks = 0;
+template <class Body>
+    requires requires { Body::resident_blocks; }
+inline constexpr int resident_blocks<Body> = Body::resident_blocks;
+
 [[nodiscard]] RESHARD_HOST_DEVICE constexpr int lane_of(int thread) noexcept { return thread % warp_threads; }
 [[nodiscard]] RESHARD_HOST_DEVICE constexpr int warp_of(int thread) noexcept { return thread / warp_threads; }
 
@@ -51,5 +62,19 @@ inline constexpr int block_warps = block_threads / warp_threads;
     for (std::uint64_t rest = count - 1; rest != 0; rest >>= 1U) ++bits;
     return bits;
 }
+
+/// A tile of a body that knows one index at a time.
+template <class Body>
+struct EachIndex {
+    Index count;
+    Body body;
+    template <class Block>
+    RESHARD_HOST_DEVICE void operator()(Block& block, NoShared&, Index tile) const {
+        block.each([&](int thread, auto&) {
+            Index const i = tile * block_threads + thread;
+            if (i < count) body(block, i);
+        });
+    }
+};
 
 }  // namespace reshard::inline v0::detail

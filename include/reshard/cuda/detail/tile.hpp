@@ -3,11 +3,12 @@
 /// \brief  The kernel bodies of the partition: count a tile, lay blocks out, scatter a tile.
 /// \depends core, cuda/columns, cuda/rules, cuda/detail/block. Compiles without CUDA.
 ///
-/// Three launches: every tile counts its entries per destination into table[destination][tile]; an exclusive sum over
-/// that table (CUB's) gives every tile its first row in every destination; every tile moves. Entries of a tile belong
-/// to threads in an order that makes (warp, item, lane) the order of entries, so ranks within a tile are stable:
-/// GPU Multisplit (Ashkiani et al., ACM TOPC 2017), with reduce-then-scan instead of look-back: counts are wanted
-/// before anything moves, nothing waits for another block, and the launches can be captured in a graph.
+/// Three launches, each of one table or of many: every tile counts its entries per destination into
+/// table[destination][tile]; an exclusive sum over that table (CUB's) gives every tile its first row in every
+/// destination; every tile moves. Entries of a tile belong to threads in an order that makes (warp, item, lane) the
+/// order of entries, so ranks within a tile are stable: GPU Multisplit (Ashkiani et al., ACM TOPC 2017), with
+/// reduce-then-scan instead of look-back: counts are wanted before anything moves, nothing waits for another block, and
+/// the launches can be captured in a graph.
 #pragma once
 
 #include <reshard/cuda/columns.hpp>
@@ -22,6 +23,11 @@ inline constexpr int tile_destinations = 256;
 struct PartitionFaults {
     unsigned long long out_of_range = 0;    ///< entries whose rule answered neither a rank nor `not_sent`
     unsigned long long first = UINT64_MAX;  ///< the first of them
+    template <class Block>
+    RESHARD_HOST_DEVICE void add(Block& block, Index entry) {
+        block.add(&out_of_range, 1ULL);
+        block.lower(&first, static_cast<unsigned long long>(entry));
+    }
 };
 
 /// One partition, as kernels see it. Arrays are the device's.
@@ -31,12 +37,31 @@ struct TilePlan {
     int destinations = 0;
     int bits = 0;                    ///< that tell destinations + 1 bins apart
     std::uint32_t* table = nullptr;  ///< [destination][tile]: entries, and a zero behind the last
-    Index* rows = nullptr;           ///< its exclusive sum
+    Index* rows = nullptr;           ///< its exclusive sum, which may begin with that of other tables
     Index* counts = nullptr;         ///< [destinations]
     Index* begins = nullptr;         ///< [destinations + 1]
     Index* blocks = nullptr;         ///< [destinations + 1], bytes
     PartitionFaults* faults = nullptr;
+
+    TilePlan() = default;
+    TilePlan(Index all, Index ranks, Index entries_of_tile) noexcept
+        : entries(all),
+          tiles(ceil_div(all, entries_of_tile)),
+          destinations(static_cast<int>(ranks)),
+          bits(bits_for(static_cast<std::uint64_t>(ranks) + 1)) {}
+    /// Counters in the table; none where there are no tiles.
+    [[nodiscard]] Index table_size() const noexcept { return tiles == 0 ? 0 : tiles * destinations + 1; }
+    /// `words`: PartitionReport::words(destinations) of the device.
+    void report_to(Index* words) noexcept {
+        counts = words;
+        begins = counts + destinations;
+        blocks = begins + destinations + 1;
+        faults = reinterpret_cast<PartitionFaults*>(blocks + destinations + 1);
+    }
 };
+
+/// Entries of a tile, for each thread: more destinations, longer tiles, so that runs stay at 128 bytes and more.
+[[nodiscard]] constexpr int tile_items(Index destinations) noexcept { return destinations <= 64 ? 8 : 16; }
 
 /// Entry number of an item of a thread: neighbours in a warp are neighbours in memory.
 template <int Items>
@@ -76,39 +101,43 @@ struct CountShared {
 
 struct CountState {};
 
-template <int Items, class Block, class Rule>
-RESHARD_HOST_DEVICE inline void count_tile(Block& block, CountShared<Rule>& shared, TilePlan const& plan,
-                                           Rule const& unbound, Index tile) {
-    int const bins = plan.destinations + 1;
-    block.each([&](int thread, auto&) {
-        for (int i = thread; i < block_warps * bins; i += block_threads) shared.counters[i] = 0;
-    });
-    shared.table.fill(block, unbound);
-    Rule const& rule = shared.table.bound(unbound);
-    block.each([&](int thread, auto&) {
-        std::uint32_t* const counters = shared.counters + Index{warp_of(thread)} * bins;
-        Index answers[Items];
-        RESHARD_UNROLL
-        for (int i = 0; i < Items; ++i) {  // all loads before the first use
-            Index const entry = entry_of<Items>(tile, thread, i);
-            answers[i] = entry < plan.entries ? static_cast<Index>(rule(entry)) : not_sent;
-        }
-        RESHARD_UNROLL
-        for (int i = 0; i < Items; ++i) {
-            block.add(counters + bin_of(answers[i], plan.destinations), std::uint32_t{1});
-            if (!is_fault(answers[i], plan.destinations)) continue;
-            block.add(&plan.faults->out_of_range, 1ULL);
-            block.lower(&plan.faults->first, static_cast<unsigned long long>(entry_of<Items>(tile, thread, i)));
-        }
-    });
-    block.each([&](int thread, auto&) {
-        if (thread >= plan.destinations) return;
-        std::uint32_t sum = 0;
-        for (int w = 0; w < block_warps; ++w) sum += shared.counters[w * bins + thread];
-        plan.table[thread * plan.tiles + tile] = sum;
-        if (tile == 0 && thread == 0) plan.table[plan.destinations * plan.tiles] = 0;
-    });
-}
+template <int Items, class Rule>
+struct CountTile {
+    TilePlan plan;
+    Rule unbound;
+
+    template <class Block>
+    RESHARD_HOST_DEVICE void operator()(Block& block, CountShared<Rule>& shared, Index tile) const {
+        int const bins = plan.destinations + 1;
+        block.each([&](int thread, auto&) {
+            for (int i = thread; i < block_warps * bins; i += block_threads) shared.counters[i] = 0;
+        });
+        shared.table.fill(block, unbound);
+        Rule const& rule = shared.table.bound(unbound);
+        block.each([&](int thread, auto&) {
+            std::uint32_t* const counters = shared.counters + Index{warp_of(thread)} * bins;
+            Index answers[Items];
+            RESHARD_UNROLL
+            for (int i = 0; i < Items; ++i) {  // all loads before the first use
+                Index const entry = entry_of<Items>(tile, thread, i);
+                answers[i] = entry < plan.entries ? static_cast<Index>(rule(entry)) : not_sent;
+            }
+            RESHARD_UNROLL
+            for (int i = 0; i < Items; ++i) {
+                block.add(counters + bin_of(answers[i], plan.destinations), std::uint32_t{1});
+                if (!is_fault(answers[i], plan.destinations)) continue;
+                plan.faults->add(block, entry_of<Items>(tile, thread, i));
+            }
+        });
+        block.each([&](int thread, auto&) {
+            if (thread >= plan.destinations) return;
+            std::uint32_t sum = 0;
+            for (int w = 0; w < block_warps; ++w) sum += shared.counters[w * bins + thread];
+            plan.table[thread * plan.tiles + tile] = sum;
+            if (tile == 0 && thread == 0) plan.table[plan.destinations * plan.tiles] = 0;
+        });
+    }
+};
 
 // ---- Lay out -----------------------------------------------------------------------------------------------------
 
@@ -119,36 +148,42 @@ struct LayoutState {
 };
 
 /// counts, begins and blocks from the first row of every destination: begin(d) for d in [0, destinations]. One block.
-template <class Block, class Columns, class Begin>
-RESHARD_HOST_DEVICE inline void lay_out_blocks(Block& block, TilePlan const& plan, Columns const& columns,
-                                               Begin const& begin) {
-    for (Index base = 0; base <= plan.destinations; base += block_threads) {
-        block.each([&](int thread, auto& state) {
-            Index const d = base + thread;
-            if (base == 0) state.carried = 0;
-            state.bytes = 0;
-            if (d <= plan.destinations) plan.begins[d] = begin(d);
-            if (d >= plan.destinations) return;
-            state.count = begin(d + 1) - begin(d);
-            plan.counts[d] = state.count;
-            for (int c = 0; c < columns.count(); ++c) {
-                state.bytes += device_column_bytes(state.count, columns.width(c));
-            }
-        });
-        block.scan([](auto const& state) { return state.bytes; },
-                   [&](int thread, auto& state, Index before, Index total) {
-                       Index const d = base + thread;
-                       if (d <= plan.destinations) plan.blocks[d] = state.carried + before;
-                       state.carried += total;
-                   });
+template <class Begin>
+struct LayOutBlocks {
+    TilePlan plan;
+    ColumnWidths widths;
+    Begin begin;
+
+    template <class Block>
+    RESHARD_HOST_DEVICE void operator()(Block& block, NoShared&, Index) const {
+        for (Index base = 0; base <= plan.destinations; base += block_threads) {
+            block.each([&](int thread, auto& state) {
+                Index const d = base + thread;
+                if (base == 0) state.carried = 0;
+                state.bytes = 0;
+                if (d <= plan.destinations) plan.begins[d] = begin(d);
+                if (d >= plan.destinations) return;
+                state.count = begin(d + 1) - begin(d);
+                plan.counts[d] = state.count;
+                for (Index const width : widths) state.bytes += device_column_bytes(state.count, width);
+            });
+            block.scan([](auto const& state) { return state.bytes; },
+                       [&](int thread, auto& state, Index before, Index total) {
+                           Index const d = base + thread;
+                           if (d <= plan.destinations) plan.blocks[d] = state.carried + before;
+                           state.carried += total;
+                       });
+        }
     }
-}
+};
 
 /// The first row of a destination, from the summed table.
 struct BeginOfTable {
     Index const* rows;
     Index tiles;
-    [[nodiscard]] RESHARD_HOST_DEVICE Index operator()(Index d) const { return tiles == 0 ? 0 : rows[d * tiles]; }
+    [[nodiscard]] RESHARD_HOST_DEVICE Index operator()(Index d) const {
+        return tiles == 0 ? 0 : rows[d * tiles] - rows[0];
+    }
 };
 
 // ---- Scatter -----------------------------------------------------------------------------------------------------
@@ -226,7 +261,8 @@ RESHARD_HOST_DEVICE inline void rank_tile(Block& block, ScatterShared<Items, Rul
                        std::uint16_t& counter = shared.counters[w * bins + thread];
                        counter = static_cast<std::uint16_t>(counter + before);
                    }
-                   state.row = plan.rows[thread * plan.tiles + tile] - plan.begins[thread] - before;
+                   Index const* const rows = plan.rows + thread * plan.tiles;
+                   state.row = rows[tile] - rows[0] - before;
                    state.column = plan.blocks[thread];
                    state.count = plan.counts[thread];
                });
@@ -244,105 +280,138 @@ RESHARD_HOST_DEVICE inline void rank_tile(Block& block, ScatterShared<Items, Rul
     });
 }
 
-template <int Items, class Block, class Rule, class Columns>
-RESHARD_HOST_DEVICE inline void scatter_tile(Block& block, ScatterShared<Items, Rule>& shared, TilePlan const& plan,
-                                             Rule const& unbound, Columns const& columns, std::byte* packed,
-                                             Index tile) {
-    shared.table.fill(block, unbound);
-    rank_tile<Items>(block, shared, plan, shared.table.bound(unbound), tile);
-    struct {
-        bool any = false;
-        Index width = 8;  // of an element
-        int bytes = 8;    // of a piece of it
-    } staged;
-    auto const write_staged = [&](int thread) {
-        if (!staged.any) return;
-        RESHARD_NO_UNROLL
-        for (int place = thread; place < shared.kept; place += block_threads) {
-            std::byte* const to = packed + shared.at[shared.bin[place]] + place * staged.width;
-            with_word(staged.bytes, [&]<class U>() { store_for_later(to, static_cast<U>(shared.stage[place])); });
-        }
-    };
-    columns.for_each([&](int c, Index offset, bool last, auto const& load) {
-        block.each([&](int thread, auto& state) {  // the next piece is on its way while the one before is written
-            RESHARD_UNROLL
-            for (int i = 0; i < Items; ++i) {
-                if (state.place[i] != no_place) {
-                    state.value[i] = bits_of(load(entry_of<Items>(tile, thread, i)));
+template <int Items, class Rule, class Columns>
+struct ScatterTile {
+    /// Blocks that a processor should have room for, so that some load while others store. Pieces of every width, each
+    /// with its loop, want more registers than those of one.
+    static constexpr int resident_blocks = Items == 8 && !std::is_same_v<Columns, ByteColumns> ? 4 : 2;
+
+    TilePlan plan;
+    Rule unbound;
+    Columns columns;
+    std::byte* packed;
+
+    template <class Block>
+    RESHARD_HOST_DEVICE void operator()(Block& block, ScatterShared<Items, Rule>& shared, Index tile) const {
+        shared.table.fill(block, unbound);
+        rank_tile<Items>(block, shared, plan, shared.table.bound(unbound), tile);
+        struct {
+            bool any = false;
+            Index width = 8;  // of an element
+            int bytes = 8;    // of a piece of it
+        } staged;
+        auto const write_staged = [&](int thread) {
+            if (!staged.any) return;
+            RESHARD_NO_UNROLL
+            for (int place = thread; place < shared.kept; place += block_threads) {
+                std::byte* const to = packed + shared.at[shared.bin[place]] + place * staged.width;
+                with_word(staged.bytes, [&]<class U>() { store_for_later(to, static_cast<U>(shared.stage[place])); });
+            }
+        };
+        columns.for_each([&](int c, Index offset, bool last, auto const& load) {
+            block.each([&](int thread, auto& state) {  // the next piece is on its way while the one before is written
+                RESHARD_UNROLL
+                for (int i = 0; i < Items; ++i) {
+                    if (state.place[i] != no_place) {
+                        state.value[i] = bits_of(load(entry_of<Items>(tile, thread, i)));
+                    }
                 }
-            }
-            write_staged(thread);
-        });
-        Index const width = columns.width(c);
-        staged = {true, width, static_cast<int>(sizeof(load(Index{0})))};
-        block.each([&](int thread, auto& state) {
-            if (thread < plan.destinations) shared.at[thread] = state.column + state.row * width + offset;
-            if (last) state.column += device_column_bytes(state.count, width);
-            RESHARD_UNROLL
-            for (int i = 0; i < Items; ++i) {
-                if (state.place[i] != no_place) shared.stage[state.place[i]] = state.value[i];
-            }
-        });
-    });
-    block.each([&](int thread, auto&) { write_staged(thread); });
-    if (tile != 0) return;
-    block.each([&](int thread, auto& state) {  // zeros behind the rows of columns that are not words
-        if (thread >= plan.destinations) return;
-        Index at = plan.blocks[thread];
-        for (int c = 0; c < columns.count(); ++c) {
+                write_staged(thread);
+            });
             Index const width = columns.width(c);
-            Index const end = at + device_column_bytes(state.count, width);
-            for (Index byte = at + state.count * width; byte < end; ++byte) packed[byte] = std::byte{0};
-            at = end;
-        }
-    });
-}
+            staged = {true, width, static_cast<int>(sizeof(load(Index{0})))};
+            block.each([&](int thread, auto& state) {
+                if (thread < plan.destinations) shared.at[thread] = state.column + state.row * width + offset;
+                if (last) state.column += device_column_bytes(state.count, width);
+                RESHARD_UNROLL
+                for (int i = 0; i < Items; ++i) {
+                    if (state.place[i] != no_place) shared.stage[state.place[i]] = state.value[i];
+                }
+            });
+        });
+        block.each([&](int thread, auto&) { write_staged(thread); });
+        if (tile != 0) return;
+        block.each([&](int thread, auto& state) {  // zeros behind the rows of columns that are not words
+            if (thread >= plan.destinations) return;
+            Index at = plan.blocks[thread];
+            for (int c = 0; c < columns.count(); ++c) {
+                Index const width = columns.width(c);
+                Index const end = at + device_column_bytes(state.count, width);
+                for (Index byte = at + state.count * width; byte < end; ++byte) packed[byte] = std::byte{0};
+                at = end;
+            }
+        });
+    }
+};
 
 // ---- After a sort by destination ---------------------------------------------------------------------------------
 
-/// One sorted entry to its place: what the second implementation does after CUB's radix sort. `sorted` are destinations
-/// in order, `from` the entries they belong to. \pre row < plan.begins[plan.destinations].
-template <class Columns>
-RESHARD_HOST_DEVICE inline void place_sorted(TilePlan const& plan, Columns const& columns, std::byte* packed,
-                                             std::uint16_t const* sorted, std::uint32_t const* from, Index place) {
-    int const d = sorted[place];
-    Index const row = place - plan.begins[d];
-    Index const count = plan.counts[d];
-    Index at = plan.blocks[d];
-    Index const entry = from[place];
-    columns.for_each([&](int c, Index offset, bool last, auto const& load) {
-        using T = decltype(load(Index{0}));
-        Index const width = columns.width(c);
-        store_as<T>(packed + at + row * width + offset, load(entry));
-        if (!last) return;
-        Index const end = at + device_column_bytes(count, width);
-        if (row == count - 1) {
-            for (Index byte = at + count * width; byte < end; ++byte) packed[byte] = std::byte{0};
-        }
-        at = end;
-    });
-}
+/// Where entries go, for a sort.
+template <class Rule, class Key>
+struct ListDestinations {
+    TilePlan plan;
+    Rule rule;
+    Key* keys;
+    std::uint32_t* entries;
+    template <class Block>
+    RESHARD_HOST_DEVICE void operator()(Block& block, Index entry) const {
+        Index const answer = static_cast<Index>(rule(entry));
+        keys[entry] = static_cast<Key>(bin_of(answer, plan.destinations));
+        entries[entry] = static_cast<std::uint32_t>(entry);
+        if (is_fault(answer, plan.destinations)) plan.faults->add(block, entry);
+    }
+};
+
+/// Sorted entries to their places: what the second implementation does behind a radix sort. `sorted` are destinations
+/// in order, `from` the entries they belong to.
+template <class Columns, class Key>
+struct PlaceSorted {
+    TilePlan plan;
+    Columns columns;
+    std::byte* packed;
+    Key const* sorted;
+    std::uint32_t const* from;
+
+    template <class Block>
+    RESHARD_HOST_DEVICE void operator()(Block&, Index place) const {
+        if (place >= plan.begins[plan.destinations]) return;  // not sent
+        auto const d = static_cast<Index>(sorted[place]);
+        Index const row = place - plan.begins[d];
+        Index const count = plan.counts[d];
+        Index at = plan.blocks[d];
+        Index const entry = from[place];
+        columns.for_each([&](int c, Index offset, bool last, auto const& load) {
+            using T = decltype(load(Index{0}));
+            Index const width = columns.width(c);
+            store_as<T>(packed + at + row * width + offset, load(entry));
+            if (!last) return;
+            Index const end = at + device_column_bytes(count, width);
+            if (row == count - 1) {
+                for (Index byte = at + count * width; byte < end; ++byte) packed[byte] = std::byte{0};
+            }
+            at = end;
+        });
+    }
+};
 
 /// The first place whose destination is at least `d`.
-[[nodiscard]] RESHARD_HOST_DEVICE constexpr Index lower_place(std::uint16_t const* sorted, Index entries,
-                                                              Index d) noexcept {
-    Index low = 0;
-    Index high = entries;
-    while (low < high) {
-        Index const middle = low + (high - low) / 2;
-        if (sorted[middle] < d) {
-            low = middle + 1;
-        } else {
-            high = middle;
-        }
-    }
-    return low;
-}
-
+template <class Key>
 struct BeginOfSorted {
-    std::uint16_t const* sorted;
+    Key const* sorted;
     Index entries;
-    [[nodiscard]] RESHARD_HOST_DEVICE Index operator()(Index d) const { return lower_place(sorted, entries, d); }
+    [[nodiscard]] RESHARD_HOST_DEVICE Index operator()(Index d) const {
+        Index low = 0;
+        Index high = entries;
+        while (low < high) {
+            Index const middle = low + (high - low) / 2;
+            if (static_cast<Index>(sorted[middle]) < d) {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        return low;
+    }
 };
 
 }  // namespace reshard::inline v0::detail

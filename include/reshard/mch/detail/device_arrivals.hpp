@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/mch/detail/device_arrivals.hpp
 /// \brief  Entries that arrive at a shard on a device: put in order, given slots, written once all ranks have agreed.
-/// \depends mch/transition, mch/detail/{arrival,device_slots,taken_slots}, cuda/{merge_runs,work}.
+/// \depends mch/transition, mch/detail/{arrival,device_slots,taken_slots}, cuda/{merge_runs,partitions,work}.
 ///
 /// What mch/detail/incoming.hpp does, step by step: the same shard, the same lists, the same errors. A step asks the
 /// device what the next has to know, so that the host waits once for all tables, and launches once for all where
@@ -9,6 +9,7 @@
 #pragma once
 
 #include <reshard/cuda/merge_runs.hpp>
+#include <reshard/cuda/partitions.hpp>
 #include <reshard/cuda/work.hpp>
 #include <reshard/mch/detail/arrival.hpp>
 #include <reshard/mch/detail/device_slots.hpp>
@@ -73,6 +74,7 @@ template <class Work>
 struct MchDeviceSteps {
     Uploads<Work> told;  ///< at the begin of a step
     Fetches<Work> asked;
+    Partitions<Work, MchLeavingRule> leaving;
     Together<Work, MchInspect, MchInspectState> inspect{"inspect"};
     EachTogether<Work, MchCheckSlots> check_slots{"slots"};
     EachTogether<Work, MchListArrivals> arrivals{"arrivals"};

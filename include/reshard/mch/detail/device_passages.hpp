@@ -9,8 +9,6 @@
 #include <reshard/mch/detail/device_arrivals.hpp>
 #include <reshard/mch/redistribute.hpp>
 
-#include <optional>  // optional
-
 namespace reshard::inline v0::detail {
 
 /// One table on its way.
@@ -30,14 +28,15 @@ public:
         check_columns(work, rank);
         if (!stays()) saved_offsets_ = List<Index>(work, static_cast<Index>(saved.offsets().size()));
     }
-    void tell(Uploads<Work>& told) const {
-        told.add(current_offsets_.data(), current.offsets().data(), current_offsets_.size());
-        if (!stays()) told.add(saved_offsets_.data(), saved.offsets().data(), saved_offsets_.size());
+    void tell(Work& work, MchOptions const& options, MchDeviceSteps<Work>& steps) {
+        steps.told.add(current_offsets_.data(), current.offsets().data(), current_offsets_.size());
+        if (stays()) return;
+        steps.told.add(saved_offsets_.data(), saved.offsets().data(), saved_offsets_.size());
+        rule_ = {saved, current, shard, options, saved_offsets_.data(), current_offsets_.data()};
+        leaving_ = steps.leaving.add(work, shard.entries, destinations(), rule_, columns(), steps.told);
     }
-    /// Counts what leaves.
-    void look(Work& work, MchOptions const& options, Fetches<Work>& asked) {
-        stays() ? find_reach(work, asked) : count_leaving(work, options, asked);
-    }
+    /// Asks what is known of what leaves, once it has been counted.
+    void look(Work& work, MchDeviceSteps<Work>& steps) { stays() ? find_reach(work, steps.asked) : ask_leaving(steps); }
     /// Looks at what was counted.
     void examine(Work& work, Fetches<Work> const& asked) {
         if (stays()) {
@@ -58,23 +57,24 @@ public:
 
     /// Packs what leaves and what stays, makes room for what comes. `from(r)`: what rank r said.
     template <class From>
-    void pack(Work& work, int rank, int ranks, From const& from, Uploads<Work>& told) {
+    void pack(Work& work, int rank, int ranks, From const& from, MchDeviceSteps<Work>& steps) {
         packed_ = List<std::byte>(work, report().packed_bytes());
-        with_columns([&](auto const& columns) {
-            partition_->scatter(work, rule_, columns, {packed_.data(), static_cast<std::size_t>(packed_.size())},
-                                report());
-        });
+        steps.leaving.pack(leaving_, packed_.data());
         for (int r = 0; r < ranks; ++r) {
             MchArrival const& said = from(r);
             bool const own = r == rank && part >= 0;
             Index const entries = r != rank ? said.entries : own ? entries_for(part) : 0;
             arrivals_.expect(r, entries, said.iteration, own ? block(part) : nullptr);
         }
-        arrivals_.allocate(work, told);
+        arrivals_.allocate(work, steps.told);
         change().live_before = report().kept();
-        if (!rule_.drop_unreachable) return;
-        lists_.left_out = List<Index>(work, entries_for(rule_.left_out));
-        work.copy(lists_.left_out.data(), block(rule_.left_out), lists_.left_out.bytes());
+        if (rule_.drop_unreachable) lists_.left_out = List<Index>(work, entries_for(rule_.left_out));
+    }
+    /// Ids that go nowhere, once they have been packed.
+    void list_left_out(Work& work) {
+        if (rule_.drop_unreachable) {
+            work.copy(lists_.left_out.data(), block(rule_.left_out), lists_.left_out.bytes());
+        }
     }
     void place(Work& work, MchDeviceSteps<Work>& steps) {
         arrivals_.place(work, steps, lists_);
@@ -112,11 +112,9 @@ private:
         check("the list of segments", shard.segments, 8 * shard.segment_count, 8);
         check("the current iteration", shard.iteration, 8, 8);
     }
-    void count_leaving(Work& work, MchOptions const& options, Fetches<Work>& asked) {
-        rule_ = {saved, current, shard, options, saved_offsets_.data(), current_offsets_.data()};
-        partition_.emplace(work.partition(shard.entries, destinations()));
-        with_columns([&](auto const& columns) { partition_->count(work, rule_, columns); });
-        report_at_ = asked.add(partition_->report_words(), PartitionReport::words(destinations()));
+    void ask_leaving(MchDeviceSteps<Work>& steps) {
+        Fetches<Work>& asked = steps.asked;
+        report_at_ = asked.add(steps.leaving.report_words(leaving_), PartitionReport::words(destinations()));
         if (shard.iteration != nullptr) iteration_at_ = asked.add(shard.iteration);
         if (shard.entries < 2) return;
         ends_at_ = asked.add(shard.ids);
@@ -134,20 +132,11 @@ private:
         refuse_misplaced(saved, current, shard.offset, wrong, fetch(work, shard.ids + wrong),
                          fetch(work, shard.slots + wrong), [&] { return fetch(work, shard.ids, shard.entries); });
     }
-    /// Calls f(columns) with those of the shard: words, where all are.
-    template <class F>
-    void with_columns(F&& f) const {
+    [[nodiscard]] ByteColumns columns() const {
         std::vector<Index> const widths = widths_of(current);
-        bool all_words = true;
-        WordColumns words;
         ByteColumns columns;
-        for (std::size_t c = 0; c < widths.size(); ++c) {
-            std::byte const* const column = shard.column(c);
-            all_words = all_words && widths[c] == 8 && reinterpret_cast<std::uintptr_t>(column) % 8 == 0;
-            words.data.push_back(reinterpret_cast<Index const*>(column));
-            columns.add(column, widths[c]);
-        }
-        all_words ? f(words) : f(columns);
+        for (std::size_t c = 0; c < widths.size(); ++c) columns.add(shard.column(c), widths[c]);
+        return columns;
     }
     [[nodiscard]] Index destinations() const noexcept { return current.parts() + (rule_.drop_unreachable ? 1 : 0); }
     [[nodiscard]] PartitionReport report() const { return PartitionReport(words_, destinations()); }
@@ -184,7 +173,7 @@ private:
     MchDeviceArrivals<Work> arrivals_;
     List<Index> saved_offsets_;
     MchLeavingRule rule_;
-    std::optional<typename Work::Partition> partition_;
+    std::size_t leaving_ = 0;    ///< among the partitions of all tables
     std::vector<Index> words_;   ///< its report
     List<Count> counted_;        ///< ids, and those of them that are strays; or these alone
     std::size_t report_at_ = 0;  ///< among what is asked, as the others
@@ -210,9 +199,10 @@ public:
             check_transition(tables_, t, ranks);
             list_.emplace_back(work_, tables_[t], rank);
         });
-        each([&](MchDevicePassage<Work>& one) { one.tell(steps_.told); });
+        each([&](MchDevicePassage<Work>& one) { one.tell(work_, options_, steps_); });
         steps_.told.run(work_);
-        each([&](MchDevicePassage<Work>& one) { one.look(work_, options_, steps_.asked); });
+        steps_.leaving.count(work_);
+        each([&](MchDevicePassage<Work>& one) { one.look(work_, steps_); });
         steps_.asked.run(work_);
         each([&](MchDevicePassage<Work>& one) { one.examine(work_, steps_.asked); });
         refuse();
@@ -235,8 +225,10 @@ public:
             auto const from = [&](int r) -> MchArrival const& {
                 return heard[static_cast<std::size_t>(r) * list_.size() + t];
             };
-            list_[t].pack(work_, rank, ranks, from, steps_.told);
+            list_[t].pack(work_, rank, ranks, from, steps_);
         }
+        steps_.leaving.scatter(work_);
+        moving([&](MchDevicePassage<Work>& one) { one.list_left_out(work_); });
     }
     void arrange() {
         bool const may_move = options_.mode == MchMode::route;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/mch/detail/device_row_moves.hpp
 /// \brief  apply_row_moves() for rows that lie on a device, over any Work.
-/// \depends mch/row_moves, mch/detail/{agree_after,device_kernels,row_move_lists}, cuda/report.
+/// \depends mch/row_moves, mch/detail/{agree_after,device_kernels,row_move_lists}, cuda/partitions.
 #pragma once
 
-#include <reshard/cuda/report.hpp>
+#include <reshard/cuda/partitions.hpp>
 #include <reshard/mch/detail/agree_after.hpp>
 #include <reshard/mch/detail/device_kernels.hpp>
 #include <reshard/mch/detail/row_move_lists.hpp>
@@ -110,19 +110,23 @@ void apply_row_moves_with(Work& work, std::span<MchRowMove const> moves, MchTabl
         });
         work.check(who.c_str(), "the list of moves", moves.data(), 16 * count, 8);
         WorkList<Index, Work> const offsets(work, std::span<Index const>(table.offsets()));
-        auto partition = work.partition(count, table.parts());
         MchMoveRule const rule{moves.data(), SlotRouter(table.slots, offsets.data()), table.size(), range.begin,
                                range.end};
         ByteColumns column;
         column.add(reinterpret_cast<std::byte const*>(moves.data()), 16);
-        partition.count(work, rule, column);
-        auto const words = fetch(work, partition.report_words(), PartitionReport::words(table.parts()));
+        Partitions<Work, MchMoveRule> partition;
+        Uploads<Work> told;
+        auto const only = partition.add(work, count, table.parts(), rule, column, told);
+        told.run(work);
+        partition.count(work);
+        auto const words = fetch(work, partition.report_words(only), PartitionReport::words(table.parts()));
         PartitionReport const report(words, table.parts());
         if (report.out_of_range() != 0) {
             refuse_move(table, rank, fetch(work, moves.data() + report.first_out_of_range()), range);
         }
         sorted = WorkList<std::byte, Work>(work, report.packed_bytes());
-        partition.scatter(work, rule, column, {sorted.data(), static_cast<std::size_t>(sorted.size())}, report);
+        partition.pack(only, sorted.data());
+        partition.scatter(work);
         wanted = WorkList<Index, Work>(work, count);
         if (count != 0) {
             constexpr unsigned long long none = ~0ULL;

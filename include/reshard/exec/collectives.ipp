@@ -141,9 +141,9 @@ RESHARD_INLINE void all_reduce(ConstDynamicView const& source, DynamicView const
                                DynamicMesh const& mesh, MeshAxes const& axes, Reduce op) {
     // An exchange costs more to start than to carry out: measured on 2 to 8 processes of a node, to 8 or 16 KiB.
     constexpr Index limit = Index{8} << 10;
-    bool const small = source.size() <= limit && source.size() * bits(source.dtype()) <= 8 * limit;
+    bool const few = source.size() <= limit && source.size() * bits(source.dtype()) <= 8 * limit;
     detail::redistribute_beside(source.shape(), source, destination, comm, mesh, axes,
-                                detail::placed(Placement::partial(op)), detail::placed(Placement::replicate()), small);
+                                detail::placed(Placement::partial(op)), detail::placed(Placement::replicate()), few);
 }
 RESHARD_INLINE void all_reduce(DynamicView const& tensor, CommunicatorRef comm, DynamicMesh const& mesh,
                                MeshAxes const& axes, Reduce op) {

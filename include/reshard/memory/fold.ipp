@@ -15,9 +15,6 @@ namespace reshard::inline v0 {
 namespace detail {
 
 // ---- Runs of elements, block by block --------------------------------------------------------------------------
-//
-// Sums of floats by AVX2 and F16C where the processor has them. Every element is folded by itself, in the order of the
-// slots: the same bits by whatever instructions.
 
 /// How far apart things are while a run of elements is folded, in bytes.
 struct FoldRun {
@@ -28,47 +25,140 @@ struct FoldRun {
     Index slots = 1;
     Index divisor = 1;
 };
-using FoldKernel = void (*)(FoldRun const&, std::byte const*, std::byte*) noexcept;
 
-/// Folds n elements, of which the accumulators stay in the first cache.
-template <class T, Reduce Op, bool Dense>
-[[gnu::always_inline]] inline void fold_block(FoldRun const& run, Index n, std::byte const* source,
-                                              std::byte* destination, Accumulator<T>* sums) noexcept {
-    Index const from_step = Dense ? Index{sizeof(T)} : run.from;
-    Index const to_step = Dense ? Index{sizeof(T)} : run.to;
-    for (Index i = 0; i < n; ++i) sums[i] = load_element<T>(source + i * from_step);
-    for (Index k = 1; k < run.slots; ++k) {
-        source += run.slot_stride;
-        for (Index i = 0; i < n; ++i) sums[i] = combine<Op>(sums[i], load_element<T>(source + i * from_step));
+/// Elements that are folded at once: what they are accumulated in stays in the first cache.
+inline constexpr Index fold_block = 64;
+
+/// Calls body(i) for i of [0, n). Loops whose length the compiler knows become vector instructions, without -O3 too.
+template <class Body>
+[[gnu::always_inline]] inline void each_of_block(Index n, Body const& body) noexcept {
+    if (n == fold_block) {
+        for (Index i = 0; i < fold_block; ++i) body(i);
+    } else {
+        for (Index i = 0; i < n; ++i) body(i);
     }
-    if constexpr (std::is_floating_point_v<Accumulator<T>>) {
-        if (run.divisor != 1) {
-            auto const divisor = static_cast<Accumulator<T>>(run.divisor);
-            for (Index i = 0; i < n; ++i) sums[i] /= divisor;
+}
+template <class A>
+[[nodiscard]] A carrier_at(std::byte const* list, Index i) noexcept {
+    A value;
+    std::memcpy(&value, list + i * Index{sizeof(A)}, sizeof(A));
+    return value;
+}
+template <class A>
+void set_carrier(std::byte* list, Index i, A value) noexcept {
+    std::memcpy(list + i * Index{sizeof(A)}, &value, sizeof(A));
+}
+
+template <class T>
+void load_block(std::byte const* __restrict from, Index step, Index n, std::byte* __restrict carriers) noexcept {
+    auto const load = [&](Index i, Index apart) { set_carrier(carriers, i, load_element<T>(from + i * apart)); };
+    if (step == Index{sizeof(T)}) {
+        each_of_block(n, [&](Index i) { load(i, Index{sizeof(T)}); });
+    } else {
+        each_of_block(n, [&](Index i) { load(i, step); });
+    }
+}
+template <class T>
+void store_block(std::byte const* __restrict carriers, Index n, std::byte* __restrict to, Index step) noexcept {
+    auto const store = [&](Index i, Index apart) {
+        store_element<T>(to + i * apart, carrier_at<Accumulator<T>>(carriers, i));
+    };
+    if (step == Index{sizeof(T)}) {
+        each_of_block(n, [&](Index i) { store(i, Index{sizeof(T)}); });
+    } else {
+        for (Index i = 0; i < n; ++i) store(i, step);
+    }
+}
+template <class A, Reduce Op>
+void combine_block(std::byte* __restrict sums, std::byte const* __restrict addends, Index n) noexcept {
+    each_of_block(
+        n, [&](Index i) { set_carrier(sums, i, combine<Op>(carrier_at<A>(sums, i), carrier_at<A>(addends, i))); });
+}
+template <class A>
+void divide_block(std::byte* sums, Index n, Index divisor) noexcept {
+    each_of_block(n, [&](Index i) { set_carrier(sums, i, carrier_at<A>(sums, i) / static_cast<A>(divisor)); });
+}
+
+/// A fold by steps that know what is loaded or how it is folded, not both: where one loop knew both, loops were a third
+/// of the code of a program that reduces.
+struct FoldSteps {
+    void (*load)(std::byte const*, Index, Index, std::byte*) noexcept = nullptr;
+    void (*store)(std::byte const*, Index, std::byte*, Index) noexcept = nullptr;
+    void (*combine)(std::byte*, std::byte const*, Index) noexcept = nullptr;
+    void (*divide)(std::byte*, Index, Index) noexcept = nullptr;  ///< floats
+    Index element = 0;                                            ///< bytes
+    bool as_it_is = false;                                        ///< elements are their own carriers
+
+    void operator()(FoldRun const& run, std::byte const* from, std::byte* to) const noexcept {
+        alignas(64) std::byte sums[fold_block * 8];
+        alignas(64) std::byte addends[fold_block * 8];
+        bool const in_place = as_it_is && run.from == element;
+        for (Index start = 0; start < run.extent; start += fold_block) {
+            Index const n = smaller(fold_block, run.extent - start);
+            std::byte const* source = from + start * run.from;
+            load(source, run.from, n, sums);
+            for (Index k = 1; k < run.slots; ++k) {
+                source += run.slot_stride;
+                if (in_place) {
+                    combine(sums, source, n);
+                } else {
+                    load(source, run.from, n, addends);
+                    combine(sums, addends, n);
+                }
+            }
+            if (run.divisor != 1 && divide != nullptr) divide(sums, n, run.divisor);
+            store(sums, n, to + start * run.to, run.to);
         }
     }
-    for (Index i = 0; i < n; ++i) store_element<T>(destination + i * to_step, sums[i]);
+};
+
+/// Sums, products and bits of integers do not depend on the sign.
+template <class A>
+using Wrapped =
+    typename std::conditional_t<std::is_floating_point_v<A>, std::type_identity<A>, std::make_unsigned<A>>::type;
+
+[[nodiscard]] inline FoldSteps fold_steps(Reduce op, DType dtype) noexcept {
+    FoldSteps steps;
+    with_number(dtype, [&]<class T>() {
+        using A = Accumulator<T>;
+        steps.load = load_block<T>;
+        steps.store = store_block<T>;
+        steps.element = sizeof(T);
+        steps.as_it_is = std::is_same_v<T, A>;
+        if constexpr (std::is_floating_point_v<A>) steps.divide = divide_block<A>;
+        with_op<A>(op, [&]<Reduce Op>() {
+            steps.combine = combine_block<std::conditional_t<is_ordered(Op), A, Wrapped<A>>, Op>;
+        });
+    });
+    return steps;
 }
 
-/// Blocks whose length the compiler knows become vector instructions, without -O3 too.
-template <class T, Reduce Op, bool Dense>
-[[gnu::always_inline]] inline void fold_blocks(FoldRun const& run, std::byte const* from, std::byte* to) noexcept {
-    constexpr Index block = 64;
-    Index const from_step = Dense ? Index{sizeof(T)} : run.from;
-    Index const to_step = Dense ? Index{sizeof(T)} : run.to;
-    Accumulator<T> sums[block];
-    Index start = 0;
-    for (; start + block <= run.extent; start += block) {
-        fold_block<T, Op, Dense>(run, block, from + start * from_step, to + start * to_step, sums);
-    }
-    fold_block<T, Op, Dense>(run, run.extent - start, from + start * from_step, to + start * to_step, sums);
-}
+// ---- Sums of floats by AVX2 and F16C, where the processor has them ---------------------------------------------
+//
+// Every element is folded by itself, in the order of the slots: the same bits by whatever instructions.
 
 #if defined(RESHARD_FOLDS_WIDE)
 
+using FoldKernel = void (*)(FoldRun const&, std::byte const*, std::byte*) noexcept;
+
+/// Dense runs.
 template <class T>
 [[gnu::target("avx2")]] void sum_wide(FoldRun const& run, std::byte const* from, std::byte* to) noexcept {
-    fold_blocks<T, Reduce::sum, true>(run, from, to);
+    using A = Accumulator<T>;
+    A sums[fold_block];
+    auto const divisor = static_cast<A>(run.divisor);
+    for (Index start = 0; start < run.extent; start += fold_block) {
+        Index const n = smaller(fold_block, run.extent - start);
+        std::byte const* source = from + start * Index{sizeof(T)};
+        auto const addend = [&](Index i) { return load_element<T>(source + i * Index{sizeof(T)}); };
+        each_of_block(n, [&](Index i) { sums[i] = addend(i); });
+        for (Index k = 1; k < run.slots; ++k) {
+            source += run.slot_stride;
+            each_of_block(n, [&](Index i) { sums[i] += addend(i); });
+        }
+        if (run.divisor != 1) each_of_block(n, [&](Index i) { sums[i] /= divisor; });
+        each_of_block(n, [&](Index i) { store_element<T>(to + (start + i) * Index{sizeof(T)}, sums[i]); });
+    }
 }
 /// Halves, eight at a time. (What is no number keeps the same bits of its payload as by Float16.) By the compilers' own
 /// names: <immintrin.h> costs every file that includes it half a second.
@@ -94,45 +184,25 @@ template <class T>
     }
     FoldRun rest = run;
     rest.extent -= i;
-    fold_blocks<Float16, Reduce::sum, true>(rest, from + i * size, to + i * size);
+    sum_wide<Float16>(rest, from + i * size, to + i * size);
 }
 
-/// Null where the processor or the op has none.
-template <class T>
-[[nodiscard]] FoldKernel wide_sums(Reduce op) noexcept {
+/// Null where the processor, the op or the type has none.
+[[nodiscard]] inline FoldKernel wide_sums(Reduce op, DType dtype) noexcept {
     if (op != Reduce::sum && op != Reduce::avg) return nullptr;
     if (!__builtin_cpu_supports("avx2")) return nullptr;  // what has it has F16C
-    return std::is_same_v<T, Float16> ? sum_halves : sum_wide<T>;
-}
-
-#else
-
-template <class T>
-[[nodiscard]] FoldKernel wide_sums(Reduce) noexcept {
-    return nullptr;
+    switch (dtype) {
+        case DType::f16: return sum_halves;
+        case DType::bf16: return sum_wide<BFloat16>;
+        case DType::f32: return sum_wide<float>;
+        case DType::f64: return sum_wide<double>;
+        default: return nullptr;
+    }
 }
 
 #endif
 
 // ---- Boxes -----------------------------------------------------------------------------------------------------
-
-template <class T, Reduce Op, bool Dense>
-void fold_run(FoldRun const& run, std::byte const* from, std::byte* to) noexcept {
-    fold_blocks<T, Op, Dense>(run, from, to);
-}
-
-template <class T, bool Dense>
-FoldKernel fold_kernel(Reduce op) noexcept {
-    // Sums, products and bits of integers do not depend on the sign, so signed types borrow the unsigned kernels.
-    constexpr bool floating = std::is_floating_point_v<Accumulator<T>>;
-    using Unsigned = typename std::conditional_t<floating, std::type_identity<T>, std::make_unsigned<T>>::type;
-    if constexpr (floating && Dense) {
-        if (FoldKernel const wide = wide_sums<T>(op); wide != nullptr) return wide;
-    }
-    return with_op<Accumulator<T>>(op, [&]<Reduce Op>() -> FoldKernel {
-        return fold_run<std::conditional_t<is_ordered(Op), T, Unsigned>, Op, Dense>;
-    });
-}
 
 /// A nest over one box, visited as its own destination.
 template <class Body>
@@ -157,14 +227,17 @@ RESHARD_INLINE void fold(Reduce op, DType dtype, std::byte const* sources, Index
     if (nest.empty || count < 1) return;
     detail::LoopDim const inner = detail::take_inner(nest);
     detail::FoldRun const run{inner.extent, inner.from, inner.to, slot_stride_bytes, count, divisor};
-    bool const dense = run.from == bytes(dtype) && run.to == bytes(dtype);
-    detail::FoldKernel kernel = nullptr;
-    detail::with_number(dtype, [&]<class T>() {
-        kernel = dense ? detail::fold_kernel<T, true>(op) : detail::fold_kernel<T, false>(op);
-    });
-    if (kernel == nullptr) return;
-    detail::for_each_origin(nest, nest.dims.size(), sources + nest.from_offset, destination + nest.to_offset,
-                            [&](std::byte const* from, std::byte* to) { kernel(run, from, to); });
+    auto const each = [&](auto const& kernel) {
+        detail::for_each_origin(nest, nest.dims.size(), sources + nest.from_offset, destination + nest.to_offset,
+                                [&](std::byte const* from, std::byte* to) { kernel(run, from, to); });
+    };
+#if defined(RESHARD_FOLDS_WIDE)
+    if (run.from == bytes(dtype) && run.to == bytes(dtype)) {
+        if (detail::FoldKernel const wide = detail::wide_sums(op, dtype); wide != nullptr) return each(wide);
+    }
+#endif
+    detail::FoldSteps const steps = detail::fold_steps(op, dtype);
+    if (steps.load != nullptr) each(steps);
 }
 
 RESHARD_INLINE void fill_identity(Reduce op, DType dtype, std::byte* base, StridedBox const& box) noexcept {

@@ -329,6 +329,12 @@ TEST_SUITE("exec/redistribute") {
                              doctest::Contains("owe averages of copies"), TransitionError);
         CHECK_THROWS_WITH_AS(joined(plan(of("R,R"), of("Pavg,R")), plan(of("Pavg,R"), of("P+,R"))),
                              doctest::Contains("owe averages of copies"), TransitionError);
+        for (char const* between : {"R,R", "S0,R"}) {  // rounded once, where Pavg -> P+ rounds each addend
+            CHECK_THROWS_WITH_AS(joined(plan(of("Pavg,R"), of(between)), plan(of(between), of("P+,R"))),
+                                 doctest::Contains("would divide, and round, each addend. Fix: carry out"),
+                                 TransitionError);
+        }
+        CHECK(plan(of("Pavg,S0"), of("P+,S0")).then(plan(of("P+,S0"), of("P+,R"))) == plan(of("Pavg,S0"), of("P+,R")));
         CHECK(plan(of("R,S0"), of("Pavg,S0")).then(plan(of("Pavg,S0"), of("Pavg,R"))) ==
               plan(of("R,S0"), of("Pavg,R")));
         CHECK(plan_across(of("S0,R"), of("R,R")).then(plan(of("R,R"), of("S1,R"))) ==

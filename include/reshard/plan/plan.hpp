@@ -178,7 +178,7 @@ public:
     /// From the start of this plan to the end of `next` at once: the same value, bit for bit, as by the two, one after
     /// the other. (Who holds which addend of it may differ.) Throws MismatchError when `next` does not start where this
     /// plan ends, or is relayed otherwise, and TransitionError when both fold or scale, which rounds or orders
-    /// otherwise, and where an average of copies would be rounded otherwise.
+    /// otherwise, and where an average would be: one of copies, or one that is folded and owed again as a sum.
     [[nodiscard]] Plan<> then(Plan<> const& next) const { return detail::join(*this, next); }
 
     /// Equal plans have equal digests: ranks compare them before they start.

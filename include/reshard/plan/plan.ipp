@@ -190,6 +190,12 @@ RESHARD_INLINE Plan<> detail::join(Plan<> const& first, Plan<> const& next) {
                                          "another way. Fix: carry out one after the other.");
     }
     Plan<> const whole = across ? plan_across(first.from(), next.to()) : plan(first.from(), next.to());
+    auto const scales = [](Plan<> const& plan) { return plan.steps().find(StepKind::scale) != nullptr; };
+    if (scales(whole) && !scales(first) && !scales(next)) {
+        raise(ErrorCode::transition, text() +
+                                         " fold an average and owe it again: one plan would divide, and round, each "
+                                         "addend. Fix: carry out one after the other.");
+    }
     return Plan<>(whole.from(), whole.to(), across, first.ranks_per_node_, first.relayed_);
 }
 

@@ -78,7 +78,7 @@ RESHARD_INLINE void write_checkpoint(std::string const& folder, std::vector<Tens
         // The index first: readers miss files that it names until all are there, whenever this process dies.
         detail::PublishedNames names;
         names.add(index);
-        detail::sync_folder(folder);
+        detail::sync_folder(folder, detail::files_go_again);
         for (detail::TemporaryFile& file : files) names.add(file);
         names.keep();
     }

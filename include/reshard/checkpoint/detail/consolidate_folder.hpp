@@ -174,7 +174,7 @@ private:
         if (::unlink(path.c_str()) != 0 && errno != ENOENT) {
             raise_io(path, "a run that was killed has left it, and it cannot be removed", errno, "remove it.");
         }
-        sync_folder(folder);
+        sync_folder(folder, "what a run that was killed has left is removed, but a power cut may undo that");
         removed.push_back(file.leaf);
     }
     lock.note({}, false);

@@ -267,9 +267,9 @@ private:
     }
     /// What is renamed on one side of it and on the other is durable in that order.
     void publish_index() {
-        if (output_.is_manifest() && options_.durable) sync_folder(commit_.folder());
+        if (output_.is_manifest() && options_.durable) sync_folder(commit_.folder(), files_go_again);
         commit_.rename_index(made_.names());
-        if (!output_.is_manifest() && options_.durable) sync_folder(commit_.folder());
+        if (!output_.is_manifest() && options_.durable) sync_folder(commit_.folder(), files_go_again);
     }
     /// In the order in which they get their names. `index_bytes`: -1 for none.
     void note_files(Index index_bytes) {

@@ -113,7 +113,7 @@ public:
     void publish(TemporaryFile& file) {
         published_ = file.path();  // a rename that failed may have been done
         file.publish();
-        if (durable_) sync_folder(folder_);
+        if (durable_) sync_folder(folder_, files_go_again);
     }
 
     /// Local, on rank 0. `bytes`: the size that the rank that wrote it told.

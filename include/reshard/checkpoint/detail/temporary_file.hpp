@@ -108,6 +108,9 @@ private:
     std::vector<std::string> paths_;
 };
 
+/// What it means that a folder cannot be synced before its new files are there to stay.
+inline constexpr std::string_view files_go_again = "the new files are taken back, for a power cut may undo their names";
+
 /// Makes renames in the folder durable. Throws IoError, with what it means to the caller.
 inline void sync_folder(std::string const& folder,
                         std::string_view meaning = "the new files are in place, but a power cut may undo that") {

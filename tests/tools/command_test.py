@@ -106,7 +106,8 @@ def test_explain(here):
                                    (["(2):(R)", "(2):(P^)"], "f32", "bxor has no identity for F32"),
                                    (["(2):(S0)", "(2):(S1)"], "f4", "elements of F4 are smaller than a byte")):
             ask(verb, *pair, "--shape", "8x8", "--dtype", dtype, status=2, says=[fault, ". Fix: "])
-    ask("explain", ROWS, COLUMNS, "--shape", "8x8", "--rank", 8, status=2, says="rank 8 is in neither mesh")
+    for rank in (8, -1):
+        ask("explain", ROWS, COLUMNS, "--shape", "8x8", "--rank", rank, status=2, says=f"rank {rank} is in neither mesh. Fix: ")
     ask("explain", ROWS, "(99999999):(R)", "--shape", "8x8", status=2, says="more than 2^24 ranks. Fix: ")
     for verb in ("explain", "simulate"):
         ask(verb, ROWS, COLUMNS, "--shape", "8x8", "--relayed", 0, status=2, says="Value 0 not in range ")
@@ -142,7 +143,7 @@ def test_simulate(here):
     ask("relabel", "(8):(S0:bal)", "(6):(S0:bal)", "--shape", "8192x8192", "--dtype", "bf16", says="moves 42.6 MiB")
     answer = asked("relabel", "(4):(S0)", "(4)[1,2,3,0]:(S0)", "--shape", "8x8")
     expect(answer["ranks"] == [0, 1, 2, 3] and answer["bytes_after"] == 0, "relabel mends a cycle")
-    ask("relabel", "(2):(P+)", "(2):(S0)", "--shape", "8x8", status=2, says="Fix: ")
+    ask("relabel", "(2):(P+)", "(2):(S0)", "--shape", "8x8", status=2, says=["FROM TO: ", "(2):(P+) owes a reduction", "Fix: "])
     ask("plan-save", "(8,4):(R,S0)", "--layers", 1, says=["\n  balanced ", "copies of axis 1 apart"])
     expect(len(asked("plan-save", "(2):(R)", "--layers", 1)["policies"]) == 4, "plan-save lists policies")
     ask("plan-save", "(2):(R)", "--model", "no-model", status=2, says="Qwen2.5-0.5B")
@@ -275,7 +276,10 @@ def test_compare(here):
     ask("compare", here / "half", here / "wide", "--ignore-dtype", ranks=2, status=1, says=["not equal: ", ": F16 [", "] and F32, "])
     ask("compare", here / "half", here / "wide", "--ignore-dtype", "--rtol", 0.001, "--atol", "1e-5", ranks=2,
         says="equal within rtol 0.001 and atol 1e-05: 14 tensors, ")
-    ask("compare", here / "saved", here / "same", "--rtol", -1, ranks=1, status=2, says="--rtol: ")
+    for option in ("--rtol", "--atol"):
+        for value in (-1, "nan", "1e999"):
+            ask("compare", here / "saved", here / "same", option, value, ranks=1, status=2,
+                says=f"{option}: no tolerance. Fix: give 0 or more")
     ask("compare", here / "saved", here / "nothing", ranks=2, status=1, says="nothing")
 
 

@@ -4,7 +4,9 @@
 
 #include <reshard/checkpoint/compare_checkpoints.hpp>
 
+#include <cmath>
 #include <memory>
+#include <utility>
 
 namespace command {
 namespace {
@@ -17,6 +19,10 @@ struct Compare {
     CompareOptions asked{};
 
     void run(Session& session) const {
+        for (auto const& [option, value] : {std::pair{"--rtol", asked.rtol}, {"--atol", asked.atol}}) {
+            if (std::isfinite(value) && value >= 0) continue;
+            wrong(concat(option, ": no tolerance. Fix: give 0 or more; 0 asks for equal bits."));
+        }
         session.on_ranks(Session::ranks_of_machine(), [&](CommunicatorRef comm) {
             CompareOptions options = asked;
             options.progress = session.progress(comm);
@@ -68,11 +74,9 @@ void add_compare(CLI::App& app, Session& session) {
                                        "reshard compare sharded full");
     command->add_option("FIRST", verb->first, "a folder of shards or of full files, or one file")->required();
     command->add_option("SECOND", verb->second, "another one; it may be cut otherwise")->required();
-    command
-        ->add_option("--rtol", verb->asked.rtol,
-                     "floats a and b are equal if |a - b| <= ATOL + RTOL * |b|, as in NumPy")
-        ->check(CLI::NonNegativeNumber);
-    command->add_option("--atol", verb->asked.atol, "see --rtol")->check(CLI::NonNegativeNumber);
+    command->add_option("--rtol", verb->asked.rtol,
+                        "floats a and b are equal if |a - b| <= ATOL + RTOL * |b|, as in NumPy");
+    command->add_option("--atol", verb->asked.atol, "see --rtol");
     command->add_flag("--ignore-dtype", verb->asked.ignore_dtype, "compare floats of other element types, as numbers");
     command->add_option("--most", verb->asked.most_elements, "elements that are listed for each tensor")
         ->check(CLI::Range(0, 1'000'000))

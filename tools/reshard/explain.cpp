@@ -67,7 +67,7 @@ void add_explain(CLI::App& app, Session& session) {
     command->add_option("TO", verb->to, "those that are needed")->required();
     command->add_option("--shape", verb->shape, "of the whole tensor: 8192x1024 or [8192,1024]")->required();
     command->add_option("--dtype", verb->dtype, "element type")->capture_default_str();
-    command->add_option("--rank", verb->rank, "whose part")->check(CLI::NonNegativeNumber)->capture_default_str();
+    command->add_option("--rank", verb->rank, "whose part")->capture_default_str();
     command->add_option("--relayed", verb->ranks_per_node, "ranks per node: a byte enters a node once")
         ->check(CLI::Range(Index{1}, most_ranks));
     command->callback([verb, &session] { verb->run(session); });

@@ -27,7 +27,7 @@ struct Relabel {
         if (source.mesh().size() > 4096) wrong("FROM: more than 4096 ranks. Fix: relabel nodes instead of ranks.");
         std::vector<Index> candidates;
         for (Index i = 0; i < source.mesh().size(); ++i) candidates.push_back(source.mesh().rank_at(i));
-        Relabelling const best = given("TO", [&] { return relabel({{source, target, type}}, candidates); });
+        Relabelling const best = given("FROM TO", [&] { return relabel({{source, target, type}}, candidates); });
         std::string const better = to_string(on_mesh(target, best.mesh));
         std::string const text =
             concat(to_string(source), " -> ", to_string(target), "  moves ", detail::bytes_text(best.bytes_before),

@@ -33,7 +33,7 @@ Tier tier_given(std::string const& text) {
     auto const number = [&](std::string const& word) {
         double value = 0;
         if (!CLI::detail::lexical_cast(word, value) || !std::isfinite(value) || value < 0 || value > 1e15) {
-            wrong("--tier '" + text + "': '" + word + "' is no number of 0 or more.");
+            wrong("--tier '" + text + "': '" + word + "' is no number from 0 to 1e15. Fix: write one.");
         }
         return value;
     };

@@ -10,6 +10,7 @@
 #include <reshard/plan/explain.hpp>
 #include <reshard/plan/relabel.hpp>
 #include <reshard/plan/relay.hpp>
+#include <reshard/plan/simulate.hpp>
 
 #include <string>
 
@@ -43,6 +44,19 @@ TEST_SUITE("plan/large_counts") {
                                          distribution(Mesh{1 << 20}.on(first_rank(2)), Shape{two_to(42)}, "R"));
         CHECK(smaller.cost(5).received == two_to(42));
         CHECK(smaller.cost(1).sent == two_to(61));
+    }
+
+    TEST_CASE("what is refused in the end overflows nothing on the way") {
+        auto const copies = plan_across(of("(10):(R)", two_to(62)), of("(15):(R)", two_to(62)));
+        CHECK_THROWS_AS(static_cast<void>(copies.cost(0)), ShapeError);  // what is at home with ten ranks is more, too
+        std::string const n = std::to_string(two_to(61));
+        std::string const ends = "," + n + "," + n + "," + n + "," + n + "," + n + "," + n + "," + n;
+        auto const two_have_it = of(("(8):(S0[0," + std::to_string(two_to(60)) + ends + "])").c_str(), two_to(61));
+        Topology const nodes({{"node", 2, 1e-6, 1e9, 0}, {"cluster", 0, 1e-6, 1e9, 0}});
+        // The first two ranks send more than 2^63 bytes, of which they receive few.
+        CHECK_THROWS_AS(static_cast<void>(simulate(plan(two_have_it, of("(8):(R)", two_to(61))), nodes, DType::u8,
+                                                   {.classes = false})),
+                        ShapeError);
     }
 
     TEST_CASE("copies of uneven pieces, on one mesh and served by their own nodes") {

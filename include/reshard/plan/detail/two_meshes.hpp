@@ -114,12 +114,14 @@ private:
         sort_list(line.holders, [](Holder const& a, Holder const& b) {
             return a.turn != b.turn ? a.turn < b.turn : a.target < b.target;
         });
+        // First: it throws, or what is at home fits as well.
+        Index const all = line_elements(receivers_.size(), line.places.elements());
         Index at_home = 0;
         for (Holder& holder : line.holders) {
             holder.before = at_home;
             at_home += holder.elements;
         }
-        line.length = line_elements(receivers_.size(), line.places.elements()) - at_home;
+        line.length = all - at_home;
         return line;
     }
     /// Where a message to the rank at `target` starts on the line.

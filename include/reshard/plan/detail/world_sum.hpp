@@ -110,9 +110,9 @@ public:
                 auto const unit = static_cast<std::size_t>(topology_.unit(i, rank));
                 if (unit >= units.size()) units.resize(unit + 1);
                 PhaseLoad const& own = load.phases[phase];
-                for (int outer = i + 1; outer < own.size(); ++outer) {  // no more than all bytes, which fit
-                    units[unit].out += own[outer].bytes_sent;
-                    units[unit].in += own[outer].bytes_received;
+                for (int outer = i + 1; outer < own.size(); ++outer) {
+                    add_checked(units[unit].out, own[outer].bytes_sent);  // what others receive may not be counted yet
+                    units[unit].in += own[outer].bytes_received;          // no more than all bytes, which fit
                 }
             }
         }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/exec/calibrate.hpp
 /// \brief  A topology measured: latency and bandwidth of every tier from a short run on a communicator.
-/// \depends plan/topology, comm/any_communicator; <algorithm>, <chrono>, <vector>. Not part of the umbrella.
+/// \depends plan/topology, comm/collectives; <algorithm>, <chrono>, <vector>. Not part of the umbrella.
 #pragma once
 
-#include <reshard/comm/any_communicator.hpp>
+#include <reshard/comm/collectives.hpp>
 #include <reshard/plan/topology.hpp>
 
 #include <algorithm>  // sort
@@ -37,42 +37,22 @@ public:
         Index const peer = rank < count                                  ? rank + distance
                            : rank >= distance && rank < distance + count ? rank - distance
                                                                          : -1;
-        std::vector<Send> sends;
-        std::vector<Receive> receives;
+        auto const size = static_cast<std::size_t>(bytes);
+        TransferLists lists;
         if (peer >= 0) {
-            StridedBox box;
-            box.dims.push_back({bytes, 1});
-            sends.push_back({static_cast<int>(peer), sent_.data(), box});
-            receives.push_back({static_cast<int>(peer), received_.data(), box});
+            lists.send(static_cast<int>(peer), std::span(sent_).first(size));
+            lists.receive(static_cast<int>(peer), std::span(received_).first(size));
         }
         std::vector<double> times;
         for (int i = 0; i <= repeats_; ++i) {
             static_cast<void>(comm_.agree({}));  // so that all start together
             auto const start = std::chrono::steady_clock::now();
-            auto request = comm_.exchange(sends, receives);
-            request.wait();
+            comm_.exchange(lists.sends, lists.receives).wait();
             std::chrono::duration<double> const taken = std::chrono::steady_clock::now() - start;
             if (i > 0) times.push_back(taken.count());  // the first one warms up
         }
         std::sort(times.begin(), times.end());
         return times[times.size() / 2];
-    }
-
-    /// Rank 0's numbers, everywhere. Collective.
-    void share(std::vector<double>& numbers) {
-        auto const bytes = static_cast<Index>(numbers.size() * sizeof(double));
-        StridedBox box;
-        box.dims.push_back({bytes, 1});
-        std::vector<Send> sends;
-        std::vector<Receive> receives;
-        auto* const memory = reinterpret_cast<std::byte*>(numbers.data());
-        if (comm_.rank() == 0) {
-            for (int peer = 1; peer < comm_.size(); ++peer) sends.push_back({peer, memory, box});
-        } else {
-            receives.push_back({0, memory, box});
-        }
-        auto request = comm_.exchange(sends, receives);
-        request.wait();
     }
 
 private:
@@ -134,7 +114,7 @@ inline void require_calibration(Topology const& topology, Index ranks, Calibrate
         }
         numbers.push_back(uplink);
     }
-    clock.share(numbers);
+    broadcast(comm, std::as_writable_bytes(std::span(numbers)), 0);
     for (std::size_t i = 0; i != tiers.size(); ++i) {
         tiers[i].latency = numbers[3 * i];
         tiers[i].bandwidth = numbers[3 * i + 1];

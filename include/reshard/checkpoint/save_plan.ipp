@@ -110,7 +110,7 @@ private:
         StoredTensor stored{source.name, source.dtype, from.shape(), 1, to_string(from)};
         Index const whole_bytes = stored_bytes({source.name, source.dtype, from.shape()});
         unsigned free = 0;
-        AxisList apart;
+        unsigned apart = 0;
         for (int axis = 0; axis < mesh.axes(); ++axis) {
             PlacementForm const& placement = from.signature()[axis];
             if (mesh.extent(axis) == 1) {
@@ -120,8 +120,7 @@ private:
                        concat("is Partial along mesh axis ", axis, ": no rank has its values, only addends. ",
                               "Fix: reduce it first, for example redistribute it to Replicate or Shard."));
             } else if (placement.is_replicate() && kept_apart(axis) && whole_bytes > 0) {
-                apart.push_back(static_cast<std::int8_t>(axis));
-                stored.replicas *= static_cast<int>(mesh.extent(axis));
+                apart |= 1U << axis;
             } else if (placement.is_replicate()) {
                 free |= 1U << axis;
             } else if (!is_byte_sized(source.dtype) && whole_bytes > 0) {
@@ -130,6 +129,8 @@ private:
                               "Fix: replicate it, or view the storage as U8."));
             }
         }
+        AxisSubset const replicas(mesh, apart);
+        stored.replicas = static_cast<int>(replicas.size());
         plan_.manifest.tensors.push_back(std::move(stored));
 
         std::size_t const family = dealer_.family_of(mesh, whole_bytes == 0 ? (1U << mesh.axes()) - 1U : free);
@@ -137,10 +138,9 @@ private:
         if (whole_bytes == 0) return dealer_.add({t, family, 0, 0, 0});
         SaveFamily const& groups = dealer_.family(family);
         for (Index g = 0; g < groups.groups(); ++g) {
-            Indices const at = mesh.coordinates(mesh.rank_at(groups.first[static_cast<std::size_t>(g)]));
-            SaveItem item{t, family, g, 0, bits(source.dtype)};
-            for (int axis : apart)
-                item.replica = item.replica * static_cast<int>(mesh.extent(axis)) + static_cast<int>(at[axis]);
+            Index const place = groups.first[static_cast<std::size_t>(g)];
+            Indices const at = mesh.coordinates(mesh.rank_at(place));
+            SaveItem item{t, family, g, static_cast<int>(replicas.index(place)), bits(source.dtype)};
             Index count = 1;
             for (int dim = 0; dim < from.shape().rank(); ++dim) {
                 IndexSet const set = from.index_set(at, dim);

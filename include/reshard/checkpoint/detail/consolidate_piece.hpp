@@ -36,25 +36,8 @@ struct LineTensor {
     return {DynamicShape(Indices{stored_bytes_of(from.dtype, Box(from.shape))}), DType::u8, DType::u8, true};
 }
 
-/// Elements behind one step of each dimension.
-[[nodiscard]] inline Indices inner_sizes(DynamicShape const& shape) {
-    Indices inner;
-    for (int d = 0; d < shape.rank(); ++d) {
-        Index size = 1;
-        for (int e = d + 1; e < shape.rank(); ++e) size *= shape.extent(e);
-        inner.push_back(size);
-    }
-    return inner;
-}
-
-/// The place of an element of a frame among those of the frame, packed row-major.
-[[nodiscard]] inline Index place_in(Box const& frame, Box const& at) noexcept {
-    Index place = 0;
-    for (int d = 0; d < frame.rank(); ++d) place = place * frame.extent(d) + at.begin(d) - frame.begin(d);
-    return place;
-}
-
-/// The largest place in (begin, end] that has the most slabs behind it whole, if that leaves at least half.
+/// The largest place in (begin, end] that has the most slabs behind it whole, if that leaves at least half. `inner`:
+/// elements behind one step of each dimension.
 [[nodiscard]] inline Index row_before(Indices const& inner, Index begin, Index end) noexcept {
     for (Index const row : inner) {
         Index const at = end / row * row;
@@ -148,7 +131,7 @@ public:
             Index const most = larger<Index>(most_bytes / width, 1);
             bool const fits = (end - begin) * width <= most_bytes - filled;
             if (!fits || piece.size() == most_runs) flush();
-            Indices const inner = inner_sizes(tensor.shape);
+            Indices const inner = row_major_strides(tensor.shape);
             while (end - begin > most) {
                 Index const cut = row_before(inner, begin, begin + most);
                 piece.push_back({i, begin, cut});
@@ -190,14 +173,10 @@ struct PieceWork {
 
 /// `inner` among the packed elements of `frame`.
 [[nodiscard]] inline StridedBox strided_in(Box const& frame, Box const& inner, Index width) noexcept {
+    Indices const strides = row_major_strides(frame.shape());
     StridedBox result;
     result.element_bytes = width;
-    for (int d = 0; d < frame.rank(); ++d) result.dims.push_back({inner.extent(d), 0});
-    Index stride = width;
-    for (int d = frame.rank() - 1; d >= 0; --d) {
-        result.dims[d].stride = stride;
-        stride *= frame.extent(d);
-    }
+    for (int d = 0; d < frame.rank(); ++d) result.dims.push_back({inner.extent(d), strides[d] * width});
     return result;
 }
 

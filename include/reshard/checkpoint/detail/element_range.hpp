@@ -22,6 +22,13 @@ namespace reshard::inline v0::detail {
     return index;
 }
 
+/// The place of the first element of a box among those of a frame that it lies in, packed row-major.
+[[nodiscard]] constexpr Index place_in(Box const& frame, Box const& at) noexcept {
+    Index place = 0;
+    for (int d = 0; d < frame.rank(); ++d) place = place * frame.extent(d) + at.begin(d) - frame.begin(d);
+    return place;
+}
+
 /// Calls visit(Box) for few boxes that hold the elements [begin, end) of a shape's row-major order, in that order. They
 /// depend on the three arguments alone: two ranks list the same. At most one box less than twice the dimensions.
 template <class Visit>

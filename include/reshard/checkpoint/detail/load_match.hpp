@@ -193,15 +193,6 @@ inline void check_target(StoredTensor const& stored, LocalTensor const& target, 
     }
 }
 
-/// Whether any rank reads something of the extent: ranks that differ along replica axes need the same.
-[[nodiscard]] inline bool is_needed(WantedExtent const& extent, DynamicMesh const& mesh) noexcept {
-    Index choices = 1;
-    for (int axis = 0; axis < mesh.axes(); ++axis) {
-        if ((extent.replica_axes >> static_cast<unsigned>(axis) & 1U) != 0) choices *= mesh.extent(axis);
-    }
-    return extent.replicas == 1 || extent.replica < choices;
-}
-
 /// Appends the extents of one target that some rank reads. Only what all ranks know alike is looked at, so that all
 /// throw alike: name, distribution and element type.
 inline void append_wanted(std::vector<WantedExtent>& wanted, Catalogue const& catalogue, LocalTensor const& target,
@@ -225,7 +216,7 @@ inline void append_wanted(std::vector<WantedExtent>& wanted, Catalogue const& ca
         Box const box = as_bytes ? Box(shape) : extent.box;
         int const replicas = chosen ? 1 : stored.replicas;
         WantedExtent one{place, i, extent.file, extent.begin, dtype, box, extent.replica, replicas, axes};
-        if (is_needed(one, target.distribution.mesh())) wanted.push_back(one);
+        if (one.is_for_any(target.distribution.mesh())) wanted.push_back(one);
     }
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/checkpoint/detail/read_schedule.hpp
 /// \brief  Which rank reads which bytes when: every rank computes the same schedule, from the catalogue alone.
-/// \depends checkpoint/catalogue.hpp, algebra. No I/O, no communication.
+/// \depends checkpoint/catalogue.hpp, algebra, plan/message.hpp. No I/O, no communication.
 ///
 /// Readers take contiguous spans of the wanted bytes in (file, offset) order, so that files are opened at most
 /// (files + readers - 1) times and nobody reads more than its share plus one row. A reader goes through its span in
@@ -11,7 +11,9 @@
 #include <reshard/algebra/box.hpp>
 #include <reshard/algebra/distribution.hpp>
 #include <reshard/checkpoint/catalogue.hpp>
+#include <reshard/checkpoint/detail/element_range.hpp>
 #include <reshard/core/sorting.hpp>
+#include <reshard/plan/message.hpp>
 
 #include <algorithm>  // unique
 #include <span>
@@ -34,19 +36,11 @@ struct WantedExtent {
     [[nodiscard]] Index bytes() const noexcept { return box.size() * reshard::bytes(dtype); }
     /// Whether this copy is that of a rank of the mesh.
     [[nodiscard]] bool is_for(DynamicMesh const& mesh, Index rank) const {
-        return replicas == 1 || replica_of(mesh, rank) % replicas == replica;
+        return replicas == 1 || AxisSubset(mesh, replica_axes).index(mesh.ordinal(rank)) % replicas == replica;
     }
-
-private:
-    [[nodiscard]] Index replica_of(DynamicMesh const& mesh, Index rank) const {
-        Indices const coordinates = mesh.coordinates(rank);
-        Index place = 0;
-        for (int axis = 0; axis < mesh.axes(); ++axis) {
-            if ((replica_axes >> static_cast<unsigned>(axis) & 1U) != 0) {
-                place = place * mesh.extent(axis) + coordinates[axis];
-            }
-        }
-        return place;
+    /// Whether it is that of any rank of the mesh: ranks that differ along other axes read the same.
+    [[nodiscard]] bool is_for_any(DynamicMesh const& mesh) const {
+        return replicas == 1 || replica < AxisSubset(mesh, replica_axes).size();
     }
 };
 
@@ -99,12 +93,8 @@ public:
             if (dim < box.rank()) return cut(number, extent, box, dim, bytes / box.extent(dim));
         }
         if (used_ > 0 && (bytes > window_bytes_ - used_ || pieces_ == most_pieces)) next_window();
-        Index offset = 0;  // of the box in its extent, in elements
-        for (int dim = 0; dim < box.rank(); ++dim) {
-            offset = offset * extent.box.extent(dim) + box.begin(dim) - extent.box.begin(dim);
-        }
-        schedule_->pieces.push_back(
-            {number, reader_, window_, used_, extent.begin + offset * reshard::bytes(extent.dtype), bytes, box});
+        Index const begin = extent.begin + place_in(extent.box, box) * reshard::bytes(extent.dtype);
+        schedule_->pieces.push_back({number, reader_, window_, used_, begin, bytes, box});
         used_ += bytes;
         ++pieces_;
         schedule_->windows = larger(schedule_->windows, window_ + 1);

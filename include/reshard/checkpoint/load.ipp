@@ -21,7 +21,7 @@ using LoadClock = std::chrono::steady_clock;
 }
 
 /// Reads what this rank needs, and nothing else.
-inline void read_needs(std::span<ReadBox const> boxes, LoadFiles const& files, ReadOptions const& options,
+inline void read_needs(std::span<ReadBox const> boxes, LoadFiles& files, ReadOptions const& options,
                        LoadReport& report) {
     ReadTotals const totals = files.read(boxes, options);
     report.reads += totals.reads;
@@ -32,8 +32,8 @@ inline void read_needs(std::span<ReadBox const> boxes, LoadFiles const& files, R
 }
 
 /// Compares what was read with the checksums that it was saved with. Throws FormatError.
-inline void verify_read(Catalogue const& catalogue, ExtentSums const& sums, LoadReport& report) {
-    SumVerdict const verdict = sum_up(catalogue, sums.runs());
+inline void verify_read(Catalogue const& catalogue, LoadFiles const& files, LoadReport& report) {
+    SumVerdict const verdict = sum_up(catalogue, files.sums());
     report.bytes_verified += verdict.bytes;
     refuse_wrong(catalogue, verdict.wrong);
 }
@@ -119,34 +119,30 @@ public:
     /// Each rank reads what it needs.
     void read_directly(ReadOptions const& reads) {
         std::vector<ReadBox> boxes;
-        std::optional<ExtentSums> sums;
         attempt([&] {
             boxes = needs();
             for (ReadBox const& box : boxes) files_->open(box.file);
-            sums.emplace(catalogue_, read_whole(wanted_, tensors_, comm_.rank(), options_));
-            files_->sum_up(*sums);
+            files_->sum_up(catalogue_, read_whole(wanted_, tensors_, comm_.rank(), options_));
         });
         agree();
         attempt([&] {
             fill_identities(tensors_, comm_.rank(), comm_.memory());
             read_needs(boxes, *files_, reads, report_);
             files_->check_unchanged();
-            verify_read(catalogue_, *sums, report_);
+            verify_read(catalogue_, *files_, report_);
         });
         agree_partly();
     }
 
     /// The readers read and pass on.
     void read_staged(ReadSchedule const& schedule, Spread spread, ReadOptions const& reads) {
-        std::optional<ExtentSums> sums;
         bool cut = false;
         std::vector<ExtentParts> all_parts;
         attempt([&] {
             for (Piece const& piece : schedule.pieces) {
                 if (piece.reader == comm_.rank()) files_->open(wanted_[piece.wanted].file);
             }
-            sums.emplace(catalogue_, read_whole(wanted_, options_));
-            files_->sum_up(*sums);
+            files_->sum_up(catalogue_, read_whole(wanted_, options_));
             cut = spread == Spread::exchange && may_be_cut(catalogue_, wanted_, options_);
             if (cut) all_parts.resize(static_cast<std::size_t>(comm_.size()));
         });
@@ -161,7 +157,7 @@ public:
         attempt([&] {
             staged.finish();
             fill_identities(tensors_, comm_.rank(), comm_.memory());
-            sum = sum_up(catalogue_, sums->runs());
+            sum = sum_up(catalogue_, files_->sums());
         });
         if (cut) {
             gather_parts(comm_, sum, all_parts, lists_);
@@ -253,15 +249,14 @@ RESHARD_INLINE LoadReport load(Checkpoint const& checkpoint, std::span<LocalTens
     auto const wanted = detail::match(catalogue, tensors, strategy.options);
     auto const boxes = detail::needed_boxes(wanted, tensors, rank);
     detail::LoadFiles files(checkpoint);
-    detail::ExtentSums sums(catalogue, detail::read_whole(wanted, tensors, rank, strategy.options));
-    files.sum_up(sums);
+    files.sum_up(catalogue, detail::read_whole(wanted, tensors, rank, strategy.options));
     for (detail::ReadBox const& box : boxes) files.open(box.file);
     static_cast<void>(detail::count_reads(boxes, strategy.reads));  // refuses options before the first byte
     try {
         detail::fill_identities(tensors, rank);
         detail::read_needs(boxes, files, strategy.reads, report);
         files.check_unchanged();
-        detail::verify_read(catalogue, sums, report);
+        detail::verify_read(catalogue, files, report);
     } catch (Error const& error) {
         detail::raise_partly_filled(error);
     }

@@ -124,7 +124,6 @@ inline void raise_faults(CommunicatorRef comm, std::string const& path, std::spa
     std::optional<LoadFiles> files;
     std::optional<CheckpointCheck> check;
     ReadSchedule schedule;
-    std::optional<ExtentSums> sums;
     std::vector<std::byte> staging;
     bool cut = false;
     std::vector<ExtentParts> all_parts;
@@ -134,8 +133,7 @@ inline void raise_faults(CommunicatorRef comm, std::string const& path, std::spa
         files.emplace(catalogue, path, std::move(list.open));
         check.emplace(CheckpointCheck{catalogue, *files});
         schedule = spans_read(check->wanted, comm.size(), window_bytes);
-        sums.emplace(catalogue, read_whole(check->wanted, LoadOptions{}));
-        files->sum_up(*sums);
+        files->sum_up(catalogue, read_whole(check->wanted, LoadOptions{}));
         cut = may_be_cut(catalogue, check->wanted, LoadOptions{});
         if (cut) all_parts.resize(static_cast<std::size_t>(comm.size()));
         staging.resize(static_cast<std::size_t>(staging_bytes(schedule, Spread::scatter, comm.rank())));
@@ -156,7 +154,7 @@ inline void raise_faults(CommunicatorRef comm, std::string const& path, std::spa
             for (Piece const& piece : pieces) done += piece.reader == comm.rank() ? piece.bytes : 0;
             if (progress && total > 0) progress(done, total);
         });
-        sum = sum_up(catalogue, sums->runs());
+        sum = sum_up(catalogue, files->sums());
     });
     // A part of an extent that two ranks read is wrong on all of them; one says so.
     std::size_t const alone = sum.wrong.size();

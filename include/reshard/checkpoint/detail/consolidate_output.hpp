@@ -87,7 +87,6 @@ struct OutputFiles {
     Catalogue catalogue;
     std::vector<std::string> starts;  ///< per file: length, header and padding
     std::string_view index;           ///< the name of that text; it is not written where it is empty
-    std::string_view lock;            ///< the name under which the folder is locked
     std::string text;                 ///< that text, where it is not the manifest
 
     /// The index is the manifest: its text follows from checksums.
@@ -197,7 +196,6 @@ inline void check_output_leaf(std::string_view leaf) {
     made.manifest.metadata = from.manifest().metadata;
     OutputFiles result;
     result.starts = std::move(made.starts);
-    result.lock = index_name;
     if (result.starts.size() > 1 || made.manifest.files.front().leaf != single_name) {
         result.index = index_name;
         result.text = index_text(made.manifest);
@@ -239,7 +237,6 @@ inline void check_output_leaf(std::string_view leaf) {
     }
     result.catalogue = Catalogue(std::move(manifest));
     result.index = manifest_name;
-    result.lock = manifest_name;
     return result;
 }
 

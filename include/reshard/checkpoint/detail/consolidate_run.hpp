@@ -150,16 +150,23 @@ class PieceRunner {
 public:
     /// Allocates. \pre all that is given outlives this; files are open
     PieceRunner(PieceMaker const& maker, Catalogue const& from, LoadFiles& in, Catalogue const& to,
-                SharedFiles const& out, PieceList const& pieces, RewriteOptions const& options)
-        : maker_(&maker), from_(&from), in_(&in), to_(&to), out_(&out), pieces_(&pieces), options_(&options) {
+                SharedFiles const& out, PieceList const& pieces, RewriteOptions const& options, RewriteReport& report)
+        : maker_(&maker),
+          from_(&from),
+          in_(&in),
+          to_(&to),
+          out_(&out),
+          pieces_(&pieces),
+          options_(&options),
+          report_(&report) {
         piece_bytes_ = piece_bytes_of(options);
         work_.resize(smaller(static_cast<std::size_t>(options.in_flight), pieces.pieces.size()));
         memory_ = Scratch(2 * piece_bytes_ * static_cast<Index>(work_.size()));
+        report.extra_bytes = memory_.size();
         std::vector<std::size_t> summed;
         if (options.verify_checksums)
             for (std::size_t i = 0; i < from.extents().size(); ++i) summed.push_back(i);
-        sums_.emplace(from, std::move(summed));
-        in.sum_up(*sums_);
+        in.sum_up(from, std::move(summed));
         std::vector<Index> written;
         for (Extent const& extent : to.extents()) written.push_back(to.extent_bytes(extent));
         written_ = BlockSums(std::move(written), to.manifest().block_bytes);
@@ -173,15 +180,8 @@ public:
                        [&](std::size_t i, int worker) { run_piece(pieces_->pieces[first + i], worker); });
     }
 
-    [[nodiscard]] Index extra_bytes() const noexcept { return memory_.size(); }
-    [[nodiscard]] Index reads() const noexcept { return reads_.load(); }
-    [[nodiscard]] Index bytes_read() const noexcept { return bytes_read_.load(); }
-    [[nodiscard]] Index writes() const noexcept { return writes_.load(); }
-    [[nodiscard]] Index bytes_written() const noexcept { return bytes_written_; }
     /// Sums of what was written, by extent. \pre no window is under way
     [[nodiscard]] BlockSums& written() noexcept { return written_; }
-    /// Sums of what was read of extents that have one.
-    [[nodiscard]] std::vector<ExtentRun> const& read() const noexcept { return sums_->runs(); }
 
 private:
     /// What goes to a file next: grows while it goes on in the file and in memory.
@@ -197,28 +197,28 @@ private:
         std::byte* const buffer = memory_.data() + 2 * piece_bytes_ * Index{worker};
         std::byte* const scratch = buffer + piece_bytes_;
         maker_->make(piece, buffer, work);
-        read(work, scratch);
-        write(work, buffer, scratch);
-        tell(work.bytes_written);
+        ReadTotals const totals = read(work, scratch);
+        Index const writes = write(work, buffer, scratch);
+        tell(totals, writes, work.bytes_written);
     }
 
-    void read(PieceWork const& work, std::byte* scratch) {
-        if (work.reads.empty()) return;
+    ReadTotals read(PieceWork const& work, std::byte* scratch) {
+        if (work.reads.empty()) return {};
         ReadOptions options;
         options.in_flight = 1;
         options.chunk_bytes = piece_bytes_;
-        ReadTotals const totals = in_->read(work.reads, options, scratch);
-        reads_.fetch_add(totals.reads, std::memory_order_relaxed);
-        bytes_read_.fetch_add(totals.bytes_read, std::memory_order_relaxed);
+        return in_->read(work.reads, options, scratch);
     }
 
-    void write(PieceWork const& work, std::byte* buffer, std::byte* scratch) {
+    /// Returns how many writes it took.
+    Index write(PieceWork const& work, std::byte* buffer, std::byte* scratch) {
+        Index writes = 0;
         Pending pending;
         std::byte* values = scratch;  // those that are cast next
         auto const flush = [&] {
             if (pending.bytes == 0) return;
             out_->write(pending.file, pending.begin, {pending.from, static_cast<std::size_t>(pending.bytes)});
-            writes_.fetch_add(1, std::memory_order_relaxed);
+            ++writes;
         };
         for (PieceWrite const& run : work.writes) {
             Extent const& to = to_->extents()[run.extent];
@@ -240,6 +240,7 @@ private:
             pending.bytes += bytes;
         }
         flush();
+        return writes;
     }
     static void cast(std::byte const* from, LineTensor const& tensor, Index count, std::byte* to) {
         StridedBox in{{}, tensor.from_bytes()};
@@ -249,29 +250,28 @@ private:
         convert(from, in, tensor.from, to, out, tensor.to);
     }
 
-    void tell(Index bytes) {
+    void tell(ReadTotals const& totals, Index writes, Index bytes) {
         std::lock_guard<std::mutex> const lock(mutex_);
-        bytes_written_ += bytes;
-        if (options_->progress) options_->progress(bytes_written_, pieces_->bytes);
+        report_->reads += totals.reads;
+        report_->bytes_read += totals.bytes_read;
+        report_->writes += writes;
+        report_->bytes_written += bytes;
+        if (options_->progress) options_->progress(report_->bytes_written, pieces_->bytes);
     }
 
     PieceMaker const* maker_;
     Catalogue const* from_;
-    LoadFiles const* in_;
+    LoadFiles* in_;
     Catalogue const* to_;
     SharedFiles const* out_;
     PieceList const* pieces_;
     RewriteOptions const* options_;
+    RewriteReport* report_;  ///< what is read and written is counted here
     Index piece_bytes_ = 0;
     std::vector<PieceWork> work_;  ///< of each worker, filled anew for each piece
     Scratch memory_;
-    std::optional<ExtentSums> sums_;
     std::mutex mutex_;
     BlockSums written_;
-    Index bytes_written_ = 0;
-    std::atomic<Index> reads_{0};
-    std::atomic<Index> bytes_read_{0};
-    std::atomic<Index> writes_{0};
 };
 
 /// What a rank's pieces need: the numbers, and the files.

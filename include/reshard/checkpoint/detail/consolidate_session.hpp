@@ -172,7 +172,7 @@ private:
                 if (needs.reads_file[i] != 0) in_->open(static_cast<int>(i));
             for (std::size_t i = 0; i < needs.writes_file.size(); ++i)
                 if (needs.writes_file[i] != 0) shared_.open(static_cast<int>(i));
-            runner_.emplace(*maker_, from_, *in_, output_.catalogue, shared_, *pieces_, options_);
+            runner_.emplace(*maker_, from_, *in_, output_.catalogue, shared_, *pieces_, options_, report_);
         });
     }
 
@@ -185,7 +185,7 @@ private:
         if (!any) return;
         SumVerdict mine;
         pending_.attempt([&] {
-            mine = sum_up(from_, runner_->read());
+            mine = sum_up(from_, in_->sums());
             mine.parts.push_back({-1, 0, mine.bytes, 0});
         });
         std::vector<ExtentRun> const all = join(runs_, mine.parts);
@@ -284,12 +284,7 @@ private:
         report_.written = output_.catalogue.manifest();
         report_.unlisted = with_unlisted(from_.manifest().files);
         report_.bytes_total = line_->bytes();
-        report_.bytes_written = runner_->bytes_written();
-        report_.writes = runner_->writes();
-        report_.reads = runner_->reads();
-        report_.bytes_read = runner_->bytes_read();
         report_.files_opened += in_->count() + shared_.count();
-        report_.extra_bytes = runner_->extra_bytes();
     }
 
     Clock::time_point start_;

@@ -168,17 +168,21 @@ public:
     }
     [[nodiscard]] bool is_open(int file) const noexcept { return files_[static_cast<std::size_t>(file)] != nullptr; }
     [[nodiscard]] SafetensorsHeader const& header(int file) const { return at(file).header(); }
-    void read(int file, Index begin, std::span<std::byte> out) const {
+    void read(int file, Index begin, std::span<std::byte> out) {
         at(file).read_data(begin, out);
-        if (sums_ != nullptr) sums_->add(file, begin, out);
+        if (sums_) sums_->add(file, begin, out);
     }
     /// Boxes of them: see read_boxes().
-    ReadTotals read(std::span<ReadBox const> boxes, ReadOptions const& options, std::byte* scratch = nullptr) const {
+    ReadTotals read(std::span<ReadBox const> boxes, ReadOptions const& options, std::byte* scratch = nullptr) {
         auto const read_at = [&](int file, Index begin, std::span<std::byte> out) { read(file, begin, out); };
         return read_boxes(boxes, options, read_at, scratch);
     }
-    /// All that is read from now on is summed up. \pre it outlives the reads.
-    void sum_up(ExtentSums& sums) noexcept { sums_ = &sums; }
+    /// What is read from now on of `extents`, sorted, is summed up. \pre the catalogue outlives this
+    void sum_up(Catalogue const& catalogue, std::vector<std::size_t> extents) {
+        sums_.emplace(catalogue, std::move(extents));
+    }
+    /// \pre sum_up(), and no reads are under way
+    [[nodiscard]] std::vector<ExtentRun> const& sums() const noexcept { return sums_->runs(); }
     [[nodiscard]] Index count() const noexcept { return count_; }
     /// Throws IoError if a file that was opened has changed since.
     void check_unchanged() const {
@@ -196,7 +200,7 @@ private:
     OpenFiles own_;
     std::vector<SafetensorsFile const*> files_;  ///< those that are open here
     Index count_ = 0;
-    ExtentSums* sums_ = nullptr;
+    std::optional<ExtentSums> sums_;
 };
 
 }  // namespace reshard::inline v0::detail

@@ -171,7 +171,7 @@ public:
     }
 
     /// Collective. Throws the error of the lowest rank that fails to read, or to list what it passes on, on every rank.
-    void run(LoadFiles const& files, ReadOptions const& reads) {
+    void run(LoadFiles& files, ReadOptions const& reads) {
         for_each_window(schedule_, [&](std::span<Piece const> pieces) {
             ++report_.collectives.agreements;
             agree_on_errors(comm_, [&] {
@@ -210,7 +210,7 @@ private:
     }
     [[nodiscard]] std::byte* at(Index place) noexcept { return staging_.data() + place; }
 
-    void read(std::span<Piece const> pieces, LoadFiles const& files, ReadOptions const& options) {
+    void read(std::span<Piece const> pieces, LoadFiles& files, ReadOptions const& options) {
         auto const boxes = staging_boxes(pieces, wanted_, comm_.rank(), at(0));
         ReadTotals const totals = files.read(boxes, options);
         report_.reads += totals.reads;

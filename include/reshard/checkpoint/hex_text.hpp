@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/checkpoint/hex_text.hpp
-/// \brief  Ids and sums in files: hexadecimal digits in lower case.
-/// \depends standard library only.
+/// \brief  Ids and sums in files: hexadecimal digits in lower case; numbers in names of files.
+/// \depends core/index.hpp.
 #pragma once
 
-#include <reshard/core/config.hpp>
+#include <reshard/core/index.hpp>
 
 #include <cstdint>      // uint64_t
 #include <string>       // string
@@ -20,6 +20,12 @@ namespace reshard::inline v0::detail {
     for (int shift = 4 * (digits - 1); shift >= 0; shift -= 4)
         text += alphabet[(value >> static_cast<unsigned>(shift)) & 15U];
     return text;
+}
+
+/// A number of so many decimal digits, or more.
+[[nodiscard]] inline std::string decimal_text(Index value, std::size_t digits) {
+    std::string const text = std::to_string(value);
+    return std::string(text.size() < digits ? digits - text.size() : 0, '0') + text;
 }
 
 /// `digits` hexadecimal digits, in lower case. False for anything else.

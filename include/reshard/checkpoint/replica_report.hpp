@@ -51,7 +51,7 @@ struct ReplicaReport {
 
 namespace detail {
 /// "rank 3", "ranks 0-2,5".
-[[nodiscard]] std::string ranks_text(std::vector<int> const& ranks);
+[[nodiscard]] std::string counted_ranks(std::vector<int> const& ranks);
 }  // namespace detail
 
 /// One line: `'w' F32 on ranks 0-3: rank 2 is odd; first at [17,5]: 1.5 (0x3fc00000) on rank 2, 1.25 ... on rank 0`

@@ -2,6 +2,7 @@
 // How checkpoint/replica_report.hpp is done.
 #pragma once
 
+#include <reshard/algebra/draw.hpp>
 #include <reshard/checkpoint/detail/replica_value.hpp>
 #include <reshard/checkpoint/replica_report.hpp>
 #include <reshard/core/error.hpp>
@@ -23,29 +24,21 @@ namespace detail {
 
 }  // namespace detail
 
-RESHARD_INLINE std::string detail::ranks_text(std::vector<int> const& ranks) {
-    std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-    for (std::size_t i = 0; i < ranks.size();) {
-        std::size_t last = i;
-        while (last + 1 < ranks.size() && ranks[last + 1] == ranks[last] + 1) ++last;
-        text += concat(i == 0 ? "" : ",", ranks[i]);
-        if (last != i) text += concat(last == i + 1 ? "," : "-", ranks[last]);
-        i = last + 1;
-    }
-    return text;
+RESHARD_INLINE std::string detail::counted_ranks(std::vector<int> const& ranks) {
+    return concat(ranks.size() == 1 ? "rank " : "ranks ", ranks_text(ranks));
 }
 
 RESHARD_INLINE std::string to_string(ReplicaDifference const& difference) {
-    std::string text =
-        concat("'", difference.name, "' ", name(difference.dtype), " on ", detail::ranks_text(difference.ranks), ": ");
+    std::string text = concat("'", difference.name, "' ", name(difference.dtype), " on ",
+                              detail::counted_ranks(difference.ranks), ": ");
     if (difference.is_tie()) {
         text += "a tie, nobody is odd; ";
     } else {
-        text += concat(detail::ranks_text(difference.odd), difference.odd.size() == 1 ? " is odd; " : " are odd; ");
+        text += concat(detail::counted_ranks(difference.odd), difference.odd.size() == 1 ? " is odd; " : " are odd; ");
     }
     text += detail::spot_text(difference.dtype, difference.spot);
     if (!difference.repaired.empty()) {
-        text += concat("; ", detail::ranks_text(difference.repaired), " repaired from rank ", difference.source);
+        text += concat("; ", detail::counted_ranks(difference.repaired), " repaired from rank ", difference.source);
     }
     return text;
 }

@@ -32,6 +32,8 @@ inline constexpr std::string_view single_name = "model.safetensors";
 
 /// Throws FormatError for text that is not UTF-8. `what` leads the message.
 void check_written_text(std::string_view what, std::string_view text);
+/// By key. Throws FormatError for a key given twice and for text that is not UTF-8.
+void sort_metadata(Metadata& metadata);
 
 /// `model.safetensors.index.json`: which tensor lies in which file. As transformers writes it: two spaces, sorted keys,
 /// a final newline. `map` is (tensor, file), sorted. Throws FormatError for more text than readers take.

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <reshard/checkpoint/detail/json_text.hpp>
+#include <reshard/checkpoint/hex_text.hpp>
 #include <reshard/checkpoint/safetensors_layout.hpp>
 #include <reshard/core/sorting.hpp>
 
@@ -14,6 +15,15 @@ RESHARD_INLINE void detail::check_written_text(std::string_view what, std::strin
     if (!is_utf8(text)) {
         raise_rule(SafetensorsRule::invalid_header,
                    concat(what, " ", quote_name(text), " is not UTF-8. Fix: encode it before writing."));
+    }
+}
+
+RESHARD_INLINE void detail::sort_metadata(Metadata& metadata) {
+    sort_list(metadata);
+    refuse_twice(metadata, [](auto const& item) -> std::string const& { return item.first; });
+    for (auto const& [key, value] : metadata) {
+        check_written_text("the metadata text", key);
+        check_written_text("the metadata text", value);
     }
 }
 
@@ -50,15 +60,12 @@ RESHARD_INLINE SafetensorsLayout safetensors_layout(std::vector<TensorSpec> tens
     detail::sort_list(tensors, [](TensorSpec const& a, TensorSpec const& b) {
         return a.dtype != b.dtype ? b.dtype < a.dtype : a.name < b.name;
     });
-    detail::sort_list(metadata);
-    detail::refuse_twice(metadata, [](auto const& item) -> std::string const& { return item.first; });
+    detail::sort_metadata(metadata);
 
     std::string json = "{";
     if (!metadata.empty()) {
         json += "\"__metadata__\":{";
         for (auto const& [key, value] : metadata) {
-            detail::check_written_text("the metadata text", key);
-            detail::check_written_text("the metadata text", value);
             if (json.back() != '{') json += ',';
             detail::append_json_string(json, key);
             json += ':';
@@ -121,11 +128,8 @@ RESHARD_INLINE std::vector<FileSpec> split_into_files(std::vector<TensorSpec> te
 
 RESHARD_INLINE std::string checkpoint_file_name(int file, int files) {
     if (files == 1) return std::string(detail::single_name);
-    auto const five = [](int number) {
-        std::string const digits = std::to_string(number);
-        return std::string(digits.size() < 5 ? 5 - digits.size() : 0, '0') + digits;
-    };
-    return concat("model-", five(file + 1), "-of-", five(files), ".safetensors");
+    using detail::decimal_text;
+    return concat("model-", decimal_text(file + 1, 5), "-of-", decimal_text(files, 5), ".safetensors");
 }
 
 }  // namespace reshard::inline v0

@@ -53,11 +53,8 @@ private:
     void take_metadata() {
         Metadata& metadata = plan_.manifest.metadata;
         metadata = options_.metadata;
-        sort_list(metadata);
-        refuse_twice(metadata, [](auto const& item) -> std::string const& { return item.first; });
+        sort_metadata(metadata);
         for (auto const& [key, value] : metadata) {
-            check_written_text("the metadata text", key);
-            check_written_text("the metadata text", value);
             if (key.starts_with(mch_table_key) && !has_tensor(concat(key.substr(mch_table_key.size()), ".ids"))) {
                 raise(ErrorCode::buffer, concat("reshard::SaveOptions: metadata has ", quote_name(key),
                                                 ", as managed-collision tables are saved under, without their tensors. "

@@ -25,7 +25,7 @@ namespace reshard::inline v0::detail {
         difference.source = difference.spot.reference;
         if (difference.is_tie()) {
             if (source < 0) {
-                return concat("'", difference.name, "' cannot be repaired: ", ranks_text(ranks),
+                return concat("'", difference.name, "' cannot be repaired: ", counted_ranks(ranks),
                               " hold equally many copies of different contents. Fix: name the rank that is right in "
                               "VerifyOptions::source.");
             }

@@ -5,11 +5,12 @@
 #pragma once
 
 #include <reshard/checkpoint/detail/json_text.hpp>
+#include <reshard/checkpoint/hex_text.hpp>
 #include <reshard/checkpoint/manifest.hpp>
 #include <reshard/checkpoint/tensor_info.hpp>
 
 #include <algorithm>    // sort, binary_search
-#include <cstdio>       // snprintf
+#include <span>         // span
 #include <string>       // string
 #include <string_view>  // string_view
 #include <vector>       // vector
@@ -62,6 +63,18 @@ template <class IsOurs>
 
 inline constexpr std::string_view replica_suffix = ".__tp_replica_";
 inline constexpr std::string_view box_suffix = ".__box_";
+/// Of copies, as we and as others spell it, and of boxes.
+inline constexpr std::string_view name_suffixes[] = {replica_suffix, "._tp_replica", box_suffix};
+
+/// A name without a number at its end and one of `suffixes` in front of that; empty where it has none.
+[[nodiscard]] inline std::string_view before_suffix(std::string_view name,
+                                                    std::span<std::string_view const> suffixes) noexcept {
+    std::string_view const head = name.substr(0, name.find_last_not_of("0123456789") + 1);
+    for (std::string_view const suffix : suffixes) {
+        if (head.size() < name.size() && head.ends_with(suffix)) return head.substr(0, head.size() - suffix.size());
+    }
+    return {};
+}
 
 /// What a box is stored under: replica `replica` of `replicas`, and the box's number among those of its file.
 [[nodiscard]] inline std::string stored_key(std::string_view tensor, int replicas, int replica, Index box) {
@@ -73,9 +86,7 @@ inline constexpr std::string_view box_suffix = ".__box_";
 
 /// `shard-00002-of-00004.0123456789abcdef.safetensors`. `rank` counts from 0.
 [[nodiscard]] inline std::string shard_file_name(int rank, int ranks, std::string_view save) {
-    char numbers[40];
-    std::snprintf(numbers, sizeof numbers, "shard-%05d-of-%05d.", rank + 1, ranks);
-    return concat(numbers, save, ".safetensors");
+    return concat("shard-", decimal_text(rank + 1, 5), "-of-", decimal_text(ranks, 5), ".", save, ".safetensors");
 }
 
 /// Whether shard_file_name() makes such names.
@@ -83,19 +94,6 @@ inline constexpr std::string_view box_suffix = ".__box_";
     NameReader in(leaf);
     return in.word("shard-") && in.digits(5, 10) && in.word("-of-") && in.digits(5, 10) && in.word(".") &&
            in.run("0123456789abcdef", 16, 16) && in.word(".safetensors") && in.at_end();
-}
-
-/// Takes one suffix that a save could have added off a name; false when there is none.
-[[nodiscard]] inline bool strip_suffix(std::string_view& name) noexcept {
-    auto const digits = name.find_last_not_of("0123456789");
-    if (digits == std::string_view::npos || digits + 1 == name.size()) return false;
-    std::string_view const head = name.substr(0, digits + 1);
-    for (std::string_view const suffix : {replica_suffix, std::string_view("._tp_replica"), box_suffix}) {
-        if (head.size() <= suffix.size() || head.substr(head.size() - suffix.size()) != suffix) continue;
-        name = head.substr(0, head.size() - suffix.size());
-        return true;
-    }
-    return false;
 }
 
 /// Throws FormatError for names that a file could not have or that two tensors would share. \pre sorted.
@@ -111,8 +109,8 @@ inline void check_saved_names(std::vector<std::string_view> const& names) {
         if (i > 0 && names[i - 1] == names[i]) {
             refuse(SafetensorsRule::duplicate_key, "is given twice. Fix: give every tensor a name of its own.");
         }
-        std::string_view base = names[i];
-        while (strip_suffix(base)) {
+        std::string_view base = before_suffix(names[i], name_suffixes);
+        for (; !base.empty(); base = before_suffix(base, name_suffixes)) {
             if (!std::binary_search(names.begin(), names.end(), base)) continue;
             refuse(SafetensorsRule::duplicate_key,
                    concat("has a name that copies or boxes of tensor ", quote_name(base),

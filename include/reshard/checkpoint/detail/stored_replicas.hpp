@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/checkpoint/detail/stored_replicas.hpp
 /// \brief  Copies of a tensor that are stored apart, under names of their own: `w.__tp_replica_3`, `w._tp_replica3`.
-/// \depends checkpoint/manifest.hpp. No I/O.
+/// \depends checkpoint/manifest.hpp, checkpoint/detail/save_names.hpp. No I/O.
 /// Source: github.com/NVIDIA/Megatron-LM, pull request 3392 (the first spelling).
 #pragma once
 
+#include <reshard/checkpoint/detail/save_names.hpp>
 #include <reshard/checkpoint/manifest.hpp>
 #include <reshard/core/sorting.hpp>
 
@@ -14,8 +15,6 @@
 
 namespace reshard::inline v0::detail {
 
-inline constexpr std::string_view replica_suffixes[] = {".__tp_replica_", "._tp_replica"};
-
 /// A name that says which copy it is.
 struct ReplicaName {
     std::string_view tensor;  ///< without the suffix
@@ -23,18 +22,12 @@ struct ReplicaName {
 };
 /// Nothing for a name without such a suffix; the number is plain: no sign, no leading zero, at most 9 digits.
 [[nodiscard]] inline std::optional<ReplicaName> replica_name(std::string_view name) noexcept {
-    auto const last = name.find_last_not_of("0123456789");
-    if (last == std::string_view::npos || last + 1 == name.size()) return std::nullopt;
-    std::string_view const digits = name.substr(last + 1);
-    if (digits.size() > 9 || (digits.size() > 1 && digits.front() == '0')) return std::nullopt;
-    std::string_view const head = name.substr(0, last + 1);
-    for (std::string_view suffix : replica_suffixes) {
-        if (!head.ends_with(suffix) || head.size() == suffix.size()) continue;
-        int number = 0;
-        for (char digit : digits) number = 10 * number + (digit - '0');
-        return ReplicaName{head.substr(0, head.size() - suffix.size()), number};
-    }
-    return std::nullopt;
+    std::string_view const tensor = before_suffix(name, std::span(name_suffixes).first(2));
+    std::string_view const digits = name.substr(name.find_last_not_of("0123456789") + 1);
+    if (tensor.empty() || digits.size() > 9 || (digits.size() > 1 && digits.front() == '0')) return std::nullopt;
+    int number = 0;
+    for (char digit : digits) number = 10 * number + (digit - '0');
+    return ReplicaName{tensor, number};
 }
 
 /// A tensor whose name says which copy it is.

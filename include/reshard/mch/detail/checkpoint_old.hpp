@@ -28,11 +28,7 @@ struct MchIndex {
 
 /// `mch-0123456789abcdef-00002-of-00004.safetensors`: ranks count from 0.
 [[nodiscard]] inline std::string mch_file_name(std::string_view save, Index rank, Index ranks) {
-    auto const five = [](Index number) {
-        std::string const digits = std::to_string(number);
-        return std::string(digits.size() < 5 ? 5 - digits.size() : 0, '0') + digits;
-    };
-    return concat("mch-", save, "-", five(rank), "-of-", five(ranks), ".safetensors");
+    return concat("mch-", save, "-", decimal_text(rank, 5), "-of-", decimal_text(ranks, 5), ".safetensors");
 }
 
 /// How the text of an index of version 2 ends: with the sum of all that stands before.

@@ -44,7 +44,7 @@ RESHARD_INLINE StoredTensor const* Catalogue::find(std::string_view tensor) cons
 }
 
 RESHARD_INLINE Index Catalogue::extent_bytes(Extent const& extent) const noexcept {
-    return stored_bytes_of(manifest_.tensors[extent.tensor].dtype, extent.box);
+    return detail::extent_bytes(manifest_, extent);
 }
 
 RESHARD_INLINE std::uint64_t Catalogue::digest() const {

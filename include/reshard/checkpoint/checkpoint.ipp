@@ -29,9 +29,7 @@ RESHARD_INLINE SafetensorsFile const& Checkpoint::file_of(CheckpointTensor const
 
 RESHARD_INLINE Index Checkpoint::total_bytes() const noexcept {
     Index sum = 0;
-    for (Extent const& extent : manifest_.extents) {
-        sum += stored_bytes_of(manifest_.tensors[extent.tensor].dtype, extent.box);
-    }
+    for (Extent const& extent : manifest_.extents) sum += detail::extent_bytes(manifest_, extent);
     return sum;
 }
 

@@ -86,11 +86,6 @@ struct Found {
     DifferentElement element{};
 };
 
-/// Where the share of a rank begins, of bytes that lie in one line.
-[[nodiscard]] inline Index share_begin(Index bytes, Index rank, Index ranks) noexcept {
-    return bytes / ranks * rank + bytes % ranks * rank / ranks;
-}
-
 /// Goes through a part of the tensors, a window of each checkpoint at a time.
 class CompareWindows {
 public:

@@ -272,6 +272,10 @@ auto open_saved(std::string const& path, Open&& open) {
     if (slash == std::string::npos) return ".";
     return slash == 0 ? "/" : path.substr(0, slash);
 }
+/// The same, but empty when there is none, as join_path() takes it.
+[[nodiscard]] inline std::string folder_or_none(std::string const& path) {
+    return path.find('/') == std::string::npos ? std::string() : folder_of(path);
+}
 [[nodiscard]] inline std::string join_path(std::string const& folder, std::string_view leaf) {
     if (folder.empty()) return std::string(leaf);
     return concat(folder, folder.back() == '/' ? "" : "/", leaf);

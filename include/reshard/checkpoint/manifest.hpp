@@ -99,6 +99,15 @@ struct Manifest {
 };
 
 namespace detail {
+/// The name of an extent in its file.
+[[nodiscard]] inline std::string const& key_of(Manifest const& manifest, Extent const& extent) noexcept {
+    return extent.key.empty() ? manifest.tensors[extent.tensor].name : extent.key;
+}
+/// Bytes in its file. \pre its box lies inside the tensor, whose bytes fit 64 bits.
+[[nodiscard]] inline Index extent_bytes(Manifest const& manifest, Extent const& extent) noexcept {
+    return stored_bytes_of(manifest.tensors[extent.tensor].dtype, extent.box);
+}
+
 /// Those with tensors that the index does not name.
 [[nodiscard]] inline std::vector<CheckpointFile> with_unlisted(std::vector<CheckpointFile> files) {
     std::erase_if(files, [](CheckpointFile const& file) { return file.unlisted == 0; });

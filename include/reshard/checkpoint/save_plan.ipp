@@ -180,9 +180,6 @@ private:
                 if (a.box.begin(dim) != b.box.begin(dim)) return a.box.begin(dim) < b.box.begin(dim);
             return false;
         });
-        auto const key_of = [&](Extent const& extent) -> std::string const& {
-            return extent.key.empty() ? plan_.manifest.tensors[extent.tensor].name : extent.key;
-        };
         Index number = 0;
         for (std::size_t i = 0; i < extents.size(); ++i) {
             Extent& extent = extents[i];
@@ -196,7 +193,7 @@ private:
             sort_list(own, [&](Extent const& a, Extent const& b) {
                 DType const x = plan_.manifest.tensors[a.tensor].dtype;
                 DType const y = plan_.manifest.tensors[b.tensor].dtype;
-                return x != y ? y < x : key_of(a) < key_of(b);
+                return x != y ? y < x : key_of(plan_.manifest, a) < key_of(plan_.manifest, b);
             });
             Index at = 0;
             for (Extent& extent : own) {
@@ -232,7 +229,7 @@ RESHARD_INLINE std::span<Extent const> SavePlan::extents_of(int rank) const noex
 }
 
 RESHARD_INLINE Index SavePlan::bytes_of(Extent const& extent) const noexcept {
-    return extent.box.size() * bits(manifest.tensors[extent.tensor].dtype) / 8;
+    return detail::extent_bytes(manifest, extent);
 }
 
 RESHARD_INLINE Index SavePlan::bytes_of(int rank) const noexcept {

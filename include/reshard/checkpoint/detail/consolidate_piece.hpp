@@ -103,7 +103,7 @@ public:
     [[nodiscard]] LinePoint cut(Index rank, Index ranks) const {
         if (rank <= 0) return {};
         if (rank >= ranks || bytes_ == 0) return {items_.size(), 0};
-        Index const wanted = bytes_ / ranks * rank + bytes_ % ranks * rank / ranks;
+        Index const wanted = share_begin(bytes_, rank, ranks);
         auto const after = std::upper_bound(items_.begin(), items_.end(), wanted,
                                             [](Index at, LineItem const& item) { return at < item.begin; });
         LineItem const& item = *(after - 1);

@@ -22,6 +22,11 @@ namespace reshard::inline v0::detail {
     return index;
 }
 
+/// Where the share of a rank begins, of bytes that lie in one line; that of rank `ranks`: where they end.
+[[nodiscard]] constexpr Index share_begin(Index bytes, Index rank, Index ranks) noexcept {
+    return bytes / ranks * rank + bytes % ranks * rank / ranks;
+}
+
 /// The place of the first element of a box among those of a frame that it lies in, packed row-major.
 [[nodiscard]] constexpr Index place_in(Box const& frame, Box const& at) noexcept {
     Index place = 0;

@@ -83,10 +83,7 @@ inline void refuse_missing(std::string const& source, std::string const& folder,
 }
 
 [[nodiscard]] inline FileList list_manifest(std::string const& path) {
-    FileList list;
-    list.kind = CheckpointKind::manifest;
-    list.source = path;
-    list.folder = path.find('/') == std::string::npos ? "" : folder_of(path);
+    FileList list{CheckpointKind::manifest, path, folder_or_none(path), {}, {}, {}};
     list.manifest = manifest_from(read_json_text(path, max_manifest_bytes), path);
     check_coverage(list.manifest, path);
     for (CheckpointFile const& file : list.manifest.files) list.leaves.push_back(file.leaf);
@@ -95,10 +92,7 @@ inline void refuse_missing(std::string const& source, std::string const& folder,
 }
 
 [[nodiscard]] inline FileList list_index(std::string const& path) {
-    FileList list;
-    list.kind = CheckpointKind::index;
-    list.source = path;
-    list.folder = path.find('/') == std::string::npos ? "" : folder_of(path);
+    FileList list{CheckpointKind::index, path, folder_or_none(path), {}, {}, {}};
     WeightMap map = parse_weight_map(read_json_text(path, max_safetensors_header_bytes), path);
     for (auto const& entry : map) list.leaves.push_back(entry.second);
     sort_list(list.leaves);
@@ -112,7 +106,7 @@ inline void refuse_missing(std::string const& source, std::string const& folder,
 }
 
 [[nodiscard]] inline FileList list_file(std::string const& path) {
-    std::string const folder = path.find('/') == std::string::npos ? "" : folder_of(path);
+    std::string const folder = folder_or_none(path);
     std::size_t skip = folder.size();  // and the slash behind it
     while (skip < path.size() && skip > 0 && path[skip] == '/') ++skip;
     return {CheckpointKind::file, path, folder, {path.substr(skip)}, {}, {}};

@@ -138,8 +138,7 @@ using OpenFiles = std::vector<std::optional<SafetensorsFile>>;
 
 /// Looked at by who opens a file only: others may have none. `path` is as in Checkpoint::open().
 [[nodiscard]] inline std::string folder_with_files(std::string const& path) {
-    if (path_kind(path) == PathKind::folder) return path;
-    return path.find('/') == std::string::npos ? std::string() : folder_of(path);
+    return path_kind(path) == PathKind::folder ? path : folder_or_none(path);
 }
 
 /// Files are opened before the first read; reads from several threads are safe.

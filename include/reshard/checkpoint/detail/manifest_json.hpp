@@ -29,16 +29,6 @@ inline constexpr Index manifest_version = 2;
     raise(ErrorCode::format, concat("reshard::Manifest: ", file, ": ", what, ". Fix: restore the file, or save anew."));
 }
 
-/// The name of an extent in its file.
-[[nodiscard]] inline std::string const& key_of(Manifest const& manifest, Extent const& extent) noexcept {
-    return extent.key.empty() ? manifest.tensors[extent.tensor].name : extent.key;
-}
-
-/// Bytes in its file. \pre its box lies inside the tensor, whose bytes fit 64 bits.
-[[nodiscard]] inline Index extent_bytes(Manifest const& manifest, Extent const& extent) noexcept {
-    return extent.box.size() * bits(manifest.tensors[extent.tensor].dtype) / 8;
-}
-
 /// For messages: which extent is meant.
 [[nodiscard]] inline std::string describe(Manifest const& manifest, Extent const& extent) {
     return concat("box ", to_string(extent.box), " of tensor ", quote_name(manifest.tensors[extent.tensor].name),

@@ -152,7 +152,7 @@ inline void sort_by_window(ReadSchedule& schedule) {
         if (i + 1 == wanted.size() || wanted[i + 1].file != wanted[i].file) file_ends.push_back(total);
     }
     std::vector<Index> cuts;
-    for (Index r = 0; r <= readers; ++r) cuts.push_back(total / readers * r + total % readers * r / readers);
+    for (Index r = 0; r <= readers; ++r) cuts.push_back(share_begin(total, r, readers));
     Index const near = total / readers / 50;
     auto end = file_ends.begin();
     for (int r = 1; r < readers; ++r) {

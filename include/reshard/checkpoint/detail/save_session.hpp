@@ -188,9 +188,9 @@ public:
     /// Any thread: after every piece, with the bytes it had.
     void tell_progress(Index bytes) {
         if (!options_.progress) return;
-        std::lock_guard<std::mutex> const lock(progress_->mutex);
-        progress_->done += bytes;
-        options_.progress(progress_->done, stream_.bytes());
+        std::lock_guard<std::mutex> const lock(progress_mutex_);
+        done_ += bytes;
+        options_.progress(done_, stream_.bytes());
     }
 
     /// Collective: the rest of the protocol. `written`: how this rank's part went.
@@ -255,7 +255,6 @@ private:
     /// A record is the file's size, the digest of its header and the sums of each extent.
     void make_room() {
         record_.resize(2 + sums_of(mine()));
-        progress_ = std::make_unique<Progress>();
         if (commit_.is_first()) records_.resize(2 * plan_.manifest.files.size() + sums_of(plan_.manifest.extents));
     }
     [[nodiscard]] std::size_t sums_of(Extent const& extent) const noexcept {
@@ -310,11 +309,6 @@ private:
         }
     }
 
-    struct Progress {
-        std::mutex mutex;
-        Index done = 0;
-    };
-
     Clock::time_point start_;
     Traffic before_;
     SaveOptions options_;
@@ -328,7 +322,8 @@ private:
     Index data_offset_ = 0;
     std::vector<std::uint64_t> record_;
     std::vector<std::uint64_t> records_;  ///< rank 0: of all files
-    std::unique_ptr<Progress> progress_;
+    std::mutex progress_mutex_;
+    Index done_ = 0;  ///< bytes that progress was told of
     SaveReport report_;
 };
 

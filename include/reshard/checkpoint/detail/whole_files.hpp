@@ -44,9 +44,9 @@ struct WholeFiles {
     std::vector<std::pair<std::string, std::string>> map;
     Index total = 0;
     for (Extent const& extent : manifest.extents) {
-        StoredTensor const& tensor = manifest.tensors[extent.tensor];
-        map.emplace_back(tensor.name, manifest.files[static_cast<std::size_t>(extent.file)].leaf);
-        total += stored_bytes_of(tensor.dtype, extent.box);
+        map.emplace_back(manifest.tensors[extent.tensor].name,
+                         manifest.files[static_cast<std::size_t>(extent.file)].leaf);
+        total += extent_bytes(manifest, extent);
     }
     sort_list(map);
     return weight_map_text(map, total);
@@ -58,9 +58,8 @@ struct WholeFiles {
     for (Extent const& extent : manifest.extents) {
         StoredTensor const& tensor = manifest.tensors[extent.tensor];
         if (extent.box != Box(tensor.shape)) continue;
-        Index const end = extent.begin + stored_bytes_of(tensor.dtype, extent.box);
-        std::string const& name = extent.key.empty() ? tensor.name : extent.key;
-        list.push_back({{name, tensor.dtype, tensor.shape, extent.begin, end}, extent.file});
+        Index const end = extent.begin + extent_bytes(manifest, extent);
+        list.push_back({{key_of(manifest, extent), tensor.dtype, tensor.shape, extent.begin, end}, extent.file});
     }
     return list;
 }

@@ -111,15 +111,7 @@ struct RuleRef {
             if (position < in_longer) return position / (quotient + 1);
             return longer + (position - in_longer) / quotient;
         }
-        case SplitKind::boundaries: {
-            Index low = 0;
-            Index high = parts;  // numbers[low] <= position < numbers[high]
-            while (high - low > 1) {
-                Index const middle = low + (high - low) / 2;
-                (rule.numbers[middle] <= position ? low : high) = middle;
-            }
-            return low;
-        }
+        case SplitKind::boundaries: return detail::part_at(rule.numbers, parts, position);
         case SplitKind::cyclic: return position / rule.block() % parts;
         case SplitKind::strided: {
             Index const pitch = ceil_div(extent, rule.block());

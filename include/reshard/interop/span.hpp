@@ -4,7 +4,7 @@
 /// \depends core, <span>. No mdspan is included: std::, cuda::std:: and Kokkos:: ones are known by what they offer.
 #pragma once
 
-#include <reshard/core/tensor_view.hpp>
+#include <reshard/core/view_box.hpp>
 
 #include <cstddef>  // size_t
 #include <span>     // span
@@ -54,14 +54,11 @@ template <StridedMdspan M>
 /// The elements of a view without gaps in row-major order, whatever its rank. BufferError for any other view.
 template <Element T>
 [[nodiscard]] constexpr std::span<T> as_span(TensorView<T> const& view) {
-    Indices const dense = row_major_strides(view.shape());
-    for (int dim = 0; dim < view.rank() && view.size() > 1; ++dim) {
-        if (view.extent(dim) > 1 && view.stride(dim) != dense[dim]) {
-            raise(ErrorCode::buffer, concat("reshard::as_span: a view of shape ", to_string(view.shape()),
-                                            " with strides ", to_string(view.strides()),
-                                            " has gaps or is not row-major. Fix: as_mdspan with a strided layout, or "
-                                            "copy it into a Tensor first."));
-        }
+    if (!detail::is_dense(view)) {
+        raise(ErrorCode::buffer, concat("reshard::as_span: a view of shape ", to_string(view.shape()), " with strides ",
+                                        to_string(view.strides()),
+                                        " has gaps or is not row-major. Fix: as_mdspan with a strided layout, or "
+                                        "copy it into a Tensor first."));
     }
     return {view.data(), static_cast<std::size_t>(view.size())};
 }

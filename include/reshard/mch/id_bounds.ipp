@@ -4,18 +4,9 @@
 
 #include <reshard/mch/id_bounds.hpp>
 
+#include <algorithm>  // all_of
+
 namespace reshard::inline v0 {
-
-namespace detail {
-
-/// Whether all of `count` numbers are 0.
-[[nodiscard]] inline bool all_zero(Index const* numbers, Index count) noexcept {
-    for (Index i = 0; i < count; ++i)
-        if (numbers[i] != 0) return false;
-    return true;
-}
-
-}  // namespace detail
 
 RESHARD_INLINE MchIdBounds id_bounds(MchLayout layout, std::span<Index const> ids) noexcept {
     MchIdBounds bounds;
@@ -37,7 +28,10 @@ RESHARD_INLINE MchIdBounds id_bounds(MchTable const& table, MchShard const& shar
 }
 
 RESHARD_INLINE bool detail::never_loaded(Index const* ids, Index const* slots, Index count) noexcept {
-    return count >= 2 && all_zero(ids, count) && (slots == nullptr || all_zero(slots, count));
+    auto const all_zero = [&](Index const* numbers) {
+        return std::all_of(numbers, numbers + count, [](Index one) { return one == 0; });
+    };
+    return count >= 2 && all_zero(ids) && (slots == nullptr || all_zero(slots));
 }
 
 }  // namespace reshard::inline v0

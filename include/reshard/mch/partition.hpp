@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/mch/partition.hpp
 /// \brief  Entries sorted into one packed block per destination rank: stable, threaded, two passes, no allocation.
-/// \depends core, mch/packed.hpp, mch/detail.
+/// \depends core, mch/packed.hpp, mch/detail, memory/stream_copy.hpp.
 ///
 ///     Partition partition(entries, ranks, workers.threads());
 ///     std::vector<std::byte> workspace(partition.workspace_bytes());
@@ -18,6 +18,7 @@
 #include <reshard/mch/detail/parts.hpp>
 #include <reshard/mch/detail/scatter.hpp>
 #include <reshard/mch/packed.hpp>
+#include <reshard/memory/stream_copy.hpp>
 
 namespace reshard::inline v0 {
 
@@ -208,7 +209,7 @@ private:
             }
             for (Index d = 0; d < destinations_; ++d) own.rows[d] += own.first[d + 1] - own.first[d];
         }
-        if (streaming) detail::partition_fence();
+        if (streaming) detail::stream_fence();
     }
 
     /// The bytes behind the rows of columns that are not words, of this part's share of the destinations.

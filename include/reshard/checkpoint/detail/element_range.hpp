@@ -60,15 +60,6 @@ template <class Byte>
     return view.window([&](int dim) { return box[dim]; });
 }
 
-/// Whether the elements lie in memory as in row-major order, without gaps.
-[[nodiscard]] inline bool is_dense(ConstDynamicView const& view) noexcept {
-    Indices const strides = row_major_strides(view.shape());
-    for (int dim = 0; dim < view.rank(); ++dim) {
-        if (view.extent(dim) > 1 && view.stride(dim) != strides[dim]) return false;
-    }
-    return true;
-}
-
 /// Copies the elements [begin, end) to `to`, dense; see place().
 inline void gather(ConstDynamicView const& view, Index begin, Index end, std::byte* to,
                    MemoryPolicy const* policy = nullptr) {

@@ -1,30 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/comm/detail/peers.hpp
 /// \brief  Lists of transfers, sorted by peer, taken peer by peer.
-/// \depends core/transfer.hpp, <span>.
+/// \depends core/transfer.hpp, <algorithm>, <span>.
 #pragma once
 
 #include <reshard/core/transfer.hpp>
 
-#include <span>  // span
+#include <algorithm>  // lower_bound, find_if
+#include <span>       // span
 
 namespace reshard::inline v0::detail {
 
 /// The transfers of `sorted` whose peer is `peer`.
 template <class T>
 [[nodiscard]] std::span<T const> transfers_with(std::span<T const> sorted, int peer) noexcept {
-    std::size_t low = 0;
-    std::size_t high = sorted.size();
-    while (low < high) {
-        std::size_t const middle = low + (high - low) / 2;
-        if (sorted[middle].peer < peer)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    std::size_t end = low;
-    while (end < sorted.size() && sorted[end].peer == peer) ++end;
-    return sorted.subspan(low, end - low);
+    auto const begin =
+        std::lower_bound(sorted.begin(), sorted.end(), peer, [](T const& a, int b) { return a.peer < b; });
+    auto const end = std::find_if(begin, sorted.end(), [&](T const& a) { return a.peer != peer; });
+    return {begin, end};
 }
 
 /// Bytes of all of them on the wire.

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/mch/detail/buffers.hpp
 /// \brief  Buffers of one rank against what the table says of them.
-/// \depends mch/table, core/tensor_view, <cstdint>.
+/// \depends mch/table, core/view_box, <cstdint>.
 #pragma once
 
-#include <reshard/core/tensor_view.hpp>
+#include <reshard/core/view_box.hpp>
 #include <reshard/mch/table.hpp>
 
 #include <cstdint>  // uintptr_t
@@ -53,13 +53,9 @@ public:
     }
     std::byte* memory(DynamicView const& view, std::string_view what) {
         if (view.size() == 0) return nullptr;
-        Index expected = 1;
-        for (int d = view.rank() - 1; d >= 0; --d) {
-            if (view.extent(d) != 1 && view.stride(d) != expected) {
-                refuse(ErrorCode::buffer, what, " has strides ", to_string(view.strides()), " for shape ",
-                       to_string(view.shape()), ". Fix: make it contiguous.");
-            }
-            expected *= view.extent(d);
+        if (!is_dense(view)) {
+            refuse(ErrorCode::buffer, what, " has strides ", to_string(view.strides()), " for shape ",
+                   to_string(view.shape()), ". Fix: make it contiguous.");
         }
         if (view.data() == nullptr) refuse(ErrorCode::buffer, what, " is null. Fix: pass memory for every entry.");
         keep_apart(view.data(), view.size() * bytes(view.dtype()), what);

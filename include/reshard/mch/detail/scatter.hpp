@@ -11,7 +11,7 @@
 #include <cstring>  // memcpy
 
 #if defined(__SSE2__)
-#include <emmintrin.h>  // _mm_stream_si128, _mm_set_epi64x, _mm_sfence
+#include <emmintrin.h>  // _mm_stream_si128, _mm_set_epi64x
 #endif
 
 namespace reshard::inline v0 {
@@ -120,7 +120,7 @@ inline void gather_run(std::byte const* from, Index width, std::uint16_t const* 
     }
 }
 
-/// The same for words, past the caches: whole lines only, so that no line is written in two goes. Needs a fence.
+/// The same for words, past the caches: whole lines only, so that no line is written in two goes. Needs stream_fence().
 inline void stream_run(std::byte const* from, std::uint16_t const* order, Index count, std::byte* to) noexcept {
     Index i = 0;
 #if defined(__SSE2__)
@@ -144,13 +144,6 @@ inline void stream_run(std::byte const* from, std::uint16_t const* order, Index 
     }
 #endif
     gather_run<8>(from, 8, order + i, count - i, to + 8 * i);
-}
-
-/// Streaming stores become visible to other threads in order only after this.
-inline void partition_fence() noexcept {
-#if defined(__SSE2__)
-    _mm_sfence();
-#endif
 }
 
 /// One column of an ordered tile. `place(bin)` is where the bin's first entry goes.

@@ -104,30 +104,23 @@ class FileMap {
 public:
     FileMap() = default;
     /// \pre bytes > 0.
-    FileMap(FileDescriptor const& file, Index bytes, std::string_view path) : bytes_(bytes) {
-        address_ = ::mmap(nullptr, static_cast<std::size_t>(bytes), PROT_READ, MAP_PRIVATE, file.get(), 0);
-        if (address_ == MAP_FAILED) {
-            int const error = errno;
-            address_ = nullptr;
-            raise_io(path, "cannot map", error, "open it with Access::pread.");
-        }
-    }
-    FileMap(FileMap&& other) noexcept
-        : address_(std::exchange(other.address_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
-    FileMap& operator=(FileMap&& other) noexcept {
-        std::swap(address_, other.address_);
-        std::swap(bytes_, other.bytes_);
-        return *this;
-    }
-    ~FileMap() {
-        if (address_ != nullptr) static_cast<void>(::munmap(address_, static_cast<std::size_t>(bytes_)));
+    FileMap(FileDescriptor const& file, Index bytes, std::string_view path) {
+        auto const size = static_cast<std::size_t>(bytes);
+        void* const address = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.get(), 0);
+        if (address == MAP_FAILED) raise_io(path, "cannot map", errno, "open it with Access::pread.");
+        data_ = {static_cast<std::byte const*>(address), Unmap{size}};
     }
 
-    [[nodiscard]] std::byte const* data() const noexcept { return static_cast<std::byte const*>(address_); }
+    [[nodiscard]] std::byte const* data() const noexcept { return data_.get(); }
 
 private:
-    void* address_ = nullptr;
-    Index bytes_ = 0;
+    struct Unmap {
+        std::size_t bytes;
+        void operator()(std::byte const* data) const noexcept {
+            static_cast<void>(::munmap(const_cast<std::byte*>(data), bytes));
+        }
+    };
+    std::unique_ptr<std::byte const, Unmap> data_;
 };
 
 /// Opens a regular file for reading and tells its size in bytes.

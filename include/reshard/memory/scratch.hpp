@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/memory/scratch.hpp
 /// \brief  Scratch: memory that is written before it is read, on large pages where the system has them.
-/// \depends core/large_pages, <new>. Opt-in: not part of the umbrella.
+/// \depends core/large_pages, <memory>, <new>. Opt-in: not part of the umbrella.
 #pragma once
 
 #include <reshard/core/large_pages.hpp>
 
-#include <new>      // align_val_t
-#include <span>     // span
-#include <utility>  // exchange
+#include <memory>  // unique_ptr
+#include <new>     // align_val_t
+#include <span>    // span
 
 namespace reshard::inline v0 {
 
@@ -17,40 +17,35 @@ class Scratch {
 public:
     Scratch() = default;
     /// Throws std::bad_alloc. \pre bytes >= 0.
-    explicit Scratch(Index bytes) : bytes_(static_cast<std::size_t>(bytes)) {
-        if (bytes_ == 0) return;
-        data_ = static_cast<std::byte*>(::operator new(bytes_, alignment()));
-        if (is_large()) prefer_large_pages(data_, bytes_);
-    }
-    Scratch(Scratch&& other) noexcept
-        : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
-    Scratch& operator=(Scratch&& other) noexcept {
-        Scratch taken(std::move(other));
-        std::swap(data_, taken.data_);
-        std::swap(bytes_, taken.bytes_);
-        return *this;
-    }
-    ~Scratch() {
-        if (data_ != nullptr) ::operator delete(data_, alignment());
+    explicit Scratch(Index bytes) {
+        Release const release{static_cast<std::size_t>(bytes)};
+        if (bytes == 0) return;
+        data_ = {static_cast<std::byte*>(::operator new(release.bytes, release.alignment())), release};
+        if (release.is_large()) prefer_large_pages(data(), release.bytes);
     }
 
-    [[nodiscard]] std::byte* data() const noexcept { return data_; }
-    [[nodiscard]] Index size() const noexcept { return static_cast<Index>(bytes_); }
-    [[nodiscard]] std::span<std::byte> bytes() const noexcept { return {data_, bytes_}; }
+    [[nodiscard]] std::byte* data() const noexcept { return data_.get(); }
+    [[nodiscard]] Index size() const noexcept { return static_cast<Index>(bytes().size()); }
+    [[nodiscard]] std::span<std::byte> bytes() const noexcept {
+        return {data(), data_ == nullptr ? 0 : data_.get_deleter().bytes};
+    }
     /// As integers, as many as fit.
     [[nodiscard]] std::span<Index> words() const noexcept {
-        return {reinterpret_cast<Index*>(data_), bytes_ / sizeof(Index)};
+        return {reinterpret_cast<Index*>(data()), bytes().size() / sizeof(Index)};
     }
 
 private:
-    /// Two pages: less is not worth the ends that are wasted.
-    [[nodiscard]] bool is_large() const noexcept { return bytes_ >= 2 * large_page; }
-    [[nodiscard]] std::align_val_t alignment() const noexcept {
-        return std::align_val_t{is_large() ? large_page : std::size_t{64}};
-    }
+    struct Release {
+        std::size_t bytes;
 
-    std::byte* data_ = nullptr;
-    std::size_t bytes_ = 0;
+        /// Two pages: less is not worth the ends that are wasted.
+        [[nodiscard]] bool is_large() const noexcept { return bytes >= 2 * large_page; }
+        [[nodiscard]] std::align_val_t alignment() const noexcept {
+            return std::align_val_t{is_large() ? large_page : std::size_t{64}};
+        }
+        void operator()(std::byte* data) const noexcept { ::operator delete(data, alignment()); }
+    };
+    std::unique_ptr<std::byte, Release> data_;
 };
 
 }  // namespace reshard::inline v0

@@ -28,12 +28,7 @@ namespace detail {
 /// byte, BufferError for a view that is not what the distribution gives this rank. All name the tensor.
 inline void check_tensors(std::span<LocalTensor const> tensors, int rank, int ranks, std::string_view function) {
     for (LocalTensor const& tensor : tensors) {
-        DynamicMesh const& mesh = tensor.distribution.mesh();
-        if (mesh.last_rank() >= ranks) {
-            raise(ErrorCode::mesh, concat("reshard::", function, ": tensor '", tensor.name, "': the mesh ",
-                                          to_string(mesh), " has rank ", mesh.last_rank(), ", the communicator only ",
-                                          ranks, " ranks. Fix: use a mesh of ranks that exist."));
-        }
+        check_mesh(tensor.distribution.mesh(), ranks, "reshard::", function, ": tensor '", tensor.name, "': ");
         if (!is_byte_sized(tensor.view.dtype())) {
             raise(ErrorCode::dtype,
                   concat("reshard::", function, ": tensor '", tensor.name, "': elements of ", name(tensor.view.dtype()),

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/exec/global_tensor.hpp
 /// \brief  Between a rank's part and the whole tensor, as DTensor's full_tensor() and from_local().
-/// \depends exec/redistribute, comm/collectives; <vector>. Opt-in: not part of the umbrella.
+/// \depends exec/{redistribute,detail/check}, comm/collectives; <vector>. Opt-in: not part of the umbrella.
 #pragma once
 
 #include <reshard/comm/collectives.hpp>
+#include <reshard/exec/detail/check.hpp>
 #include <reshard/exec/redistribute.hpp>
 
 #include <vector>  // vector
@@ -94,11 +95,7 @@ namespace detail {
     detail::TransferLists lists;
     std::string reason;
     Verdict verdict = detail::verdict_of([&] {
-        if (mesh.last_rank() >= comm.size()) {
-            raise(ErrorCode::mesh,
-                  concat("reshard::from_local: the mesh ", to_string(mesh), " has rank ", mesh.last_rank(),
-                         ", the communicator only ", comm.size(), " ranks. Fix: use a mesh of ranks that exist."));
-        }
+        detail::check_mesh(mesh, comm.size(), "reshard::from_local: ");
         all.resize(words * static_cast<std::size_t>(comm.size()));
         parts.resize(static_cast<std::size_t>(mesh.size()));
         lists.make_room(comm.size());

@@ -65,6 +65,17 @@ struct PartialPart {
     return part;
 }
 
+/// Calls refuse(why), which throws, where a tensor is Partial by an op that its element type does not have.
+template <class Refuse>
+void check_reductions(DynamicDistribution const& distribution, DType dtype, Refuse const& refuse) {
+    for (int axis = 0; axis < distribution.mesh().axes(); ++axis) {
+        PlacementForm const& placement = distribution.signature()[axis];
+        if (!placement.is_partial() || supports(placement.op(), dtype)) continue;
+        refuse(concat(name(placement.op()), " is not defined for ", name(dtype),
+                      ". Fix: use an op that the element type supports."));
+    }
+}
+
 /// Throws BufferError, naming the tensor, unless the view is what the distribution gives this rank: its shape, memory
 /// behind it, and an element for every index. `who` is the function that was called.
 inline void check_local_tensor(LocalTensor const& tensor, int rank, std::string_view who) {

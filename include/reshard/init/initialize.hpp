@@ -150,22 +150,12 @@ private:
     DType dtype_;
 };
 
-inline void check_partial(LocalTensor const& tensor) {
-    for (int axis = 0; axis < tensor.distribution.mesh().axes(); ++axis) {
-        PlacementForm const& placement = tensor.distribution.signature()[axis];
-        if (!placement.is_partial()) continue;
-        if (!supports(placement.op(), tensor.view.dtype())) {
-            raise(ErrorCode::dtype, concat("reshard::initialize: tensor '", tensor.name, "': ", name(placement.op()),
-                                           " is not defined for ", name(tensor.view.dtype()),
-                                           ". Fix: use an op that the element type supports."));
-        }
-    }
-}
-
 template <Initializer Law>
 void check_initialize(LocalTensor const& tensor, int rank, Law const& initializer) {
     InitializerCheck(tensor.name, tensor.view.dtype())(initializer);
-    check_partial(tensor);
+    check_reductions(tensor.distribution, tensor.view.dtype(), [&](std::string const& why) {
+        raise(ErrorCode::dtype, concat("reshard::initialize: tensor '", tensor.name, "': ", why));
+    });
     check_local_tensor(tensor, rank, "initialize");
     check_on_host(tensor, rank, "initialize");
 }

@@ -63,13 +63,8 @@ void for_each_needing(WantedExtent const& extent, Box const& box, DynamicDistrib
 
 /// Throws MeshError for a tensor that lives on ranks which do not exist.
 inline void check_meshes(std::span<LocalTensor const> targets, int ranks) {
-    for (LocalTensor const& target : targets) {
-        DynamicMesh const& mesh = target.distribution.mesh();
-        if (mesh.last_rank() < ranks) continue;
-        raise_wanted(ErrorCode::mesh, target.name,
-                     concat("the mesh ", to_string(mesh), " has rank ", mesh.last_rank(), ", the communicator only ",
-                            ranks, " ranks. Fix: use a mesh of ranks that exist."));
-    }
+    for (LocalTensor const& target : targets)
+        check_mesh(target.distribution.mesh(), ranks, "reshard::load: tensor ", quote_name(target.name), ": ");
 }
 
 /// A tensor of the catalogue that a name asks for, and of which copy.
@@ -181,16 +176,8 @@ inline void check_target(StoredTensor const& stored, LocalTensor const& target, 
             concat("the checkpoint has ", name(dtype), " elements", note, ", the list says ", name(target.view.dtype()),
                    ". Fix: load as ", name(dtype), " and cast with reshard::redistribute(..., Casting{})."));
     }
-    DynamicDistribution const& to = target.distribution;
-    for (int axis = 0; axis < to.mesh().axes(); ++axis) {
-        if (!to.signature()[axis].is_partial()) continue;
-        Reduce const op = to.signature()[axis].op();
-        if (!supports(op, dtype)) {
-            raise_wanted(ErrorCode::dtype, target.name,
-                         concat(name(op), " is not defined for ", name(dtype),
-                                ". Fix: use an op that the element type supports."));
-        }
-    }
+    check_reductions(target.distribution, dtype,
+                     [&](std::string const& why) { raise_wanted(ErrorCode::dtype, target.name, why); });
 }
 
 /// Appends the extents of one target that some rank reads. Only what all ranks know alike is looked at, so that all

@@ -175,17 +175,19 @@ inline void check_ops(planning::Steps const& steps, ValueChange const& change) {
            source.rank() == destination.rank() && same_strides(source, destination) && only_folds(plan);
 }
 
+/// Throws MeshError for a mesh of ranks that the communicator does not have. `parts`: how the message begins.
+template <class... Parts>
+void check_mesh(DynamicMesh const& mesh, Index ranks, Parts const&... parts) {
+    if (mesh.last_rank() < ranks) return;
+    raise(ErrorCode::mesh, concat(parts..., "the mesh ", to_string(mesh), " has rank ", mesh.last_rank(),
+                                  ", the communicator only ", ranks, " ranks. Fix: use a mesh of ranks that exist."));
+}
+
 /// Everything about one rank's arguments that does not need the other ranks.
 inline void check_arguments(Means const& means, MemoryPolicy const& memory, PlanValue const& plan,
                             RankSteps const& mine, int rank, int size, ConstDynamicView const& source,
                             DynamicView const& destination, bool cast) {
-    for (DynamicDistribution const* side : {&plan.from, &plan.to}) {
-        if (side->mesh().last_rank() >= size) {
-            raise(ErrorCode::mesh,
-                  concat("reshard::prepare: the mesh ", to_string(side->mesh()), " has rank ", side->mesh().last_rank(),
-                         ", the communicator only ", size, " ranks. Fix: use a mesh of ranks that exist."));
-        }
-    }
+    for (DynamicDistribution const* side : {&plan.from, &plan.to}) check_mesh(side->mesh(), size, "reshard::prepare: ");
     bool const gives = plan.from.contains(rank);
     bool const takes = plan.to.contains(rank);
     if (!cast && gives && takes && source.dtype() != destination.dtype()) {

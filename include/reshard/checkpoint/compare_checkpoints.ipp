@@ -220,19 +220,13 @@ inline void join(std::vector<CheckpointDifference>& differences, std::span<Found
 [[nodiscard]] inline CompareReport compare_once(std::string const& first, std::string const& second,
                                                 CommunicatorRef comm, CompareOptions const& options) {
     GatheredLists<Found> room;
-    std::string terms;
-    Verdict mine = verdict_of([&] {
+    // Ranks that compare other tensors would take other parts, and leave elements out.
+    agree_on_words(comm, [&] {
         check(options);
         room.make_room(comm.size());
-        terms = concat("compares with rtol ", number_text(options.rtol, 17), ", atol ", number_text(options.atol, 17),
-                       " and ignore_dtype ", options.ignore_dtype ? "on" : "off");
+        return concat("compares with rtol ", number_text(options.rtol, 17), ", atol ", number_text(options.atol, 17),
+                      " and ignore_dtype ", options.ignore_dtype ? "on" : "off");
     });
-    // Ranks that compare other tensors would take other parts, and leave elements out.
-    if (mine.ok()) {
-        mine.digest = Digest{}.add_text(terms).value();
-        mine.reason = std::move(terms);
-    }
-    agree_or_raise(comm, std::move(mine));
 
     PendingVerdict pending;
     StreamedCheckpoint a(first, comm, pending);

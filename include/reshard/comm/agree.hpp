@@ -76,6 +76,19 @@ void agree_on_errors(C&& comm, Work&& work) {
 
 namespace detail {
 
+/// Collective. As agree_on_errors(), and MismatchError where ranks do not have the same in hand: `work()` returns what
+/// this one has, in words.
+template <class C, class Work>
+void agree_on_words(C&& comm, Work&& work) {
+    std::string words;
+    Verdict mine = verdict_of([&] { words = work(); });
+    if (mine.ok()) {
+        mine.digest = Digest{}.add_text(words).value();
+        mine.reason = std::move(words);
+    }
+    agree_or_raise(comm, std::move(mine));
+}
+
 /// Collective where it fails: what a rank does ahead of a call that begins with an agreement. A rank that cannot fails
 /// that agreement, which the others are in.
 template <class C, class Work>

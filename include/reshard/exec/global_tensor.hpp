@@ -93,17 +93,13 @@ namespace detail {
     std::vector<Index> all;
     std::vector<Indices> parts;
     detail::TransferLists lists;
-    std::string reason;
-    Verdict verdict = detail::verdict_of([&] {
+    detail::agree_on_words(comm, [&] {
         detail::check_mesh(mesh, comm.size(), "reshard::from_local: ");
         all.resize(words * static_cast<std::size_t>(comm.size()));
         parts.resize(static_cast<std::size_t>(mesh.size()));
         lists.make_room(comm.size());
-        reason = concat("has parts of ", to_string(mesh), ":", placements);
+        return concat("has parts of ", to_string(mesh), ":", placements);
     });
-    if (verdict.ok()) verdict.reason = std::move(reason);
-    verdict.digest = Digest().add_text(verdict.reason).value();
-    detail::agree_or_raise(comm, std::move(verdict));
     Index own[words] = {mine.rank()};
     for (int dim = 0; dim < mine.rank(); ++dim) own[1 + dim] = mine.extent(dim);
     detail::all_gather(comm, std::as_bytes(std::span(own)), std::as_writable_bytes(std::span(all)), lists);

@@ -58,14 +58,13 @@ public:
         std::vector<std::byte> mine;
         std::vector<std::byte> all;
         TransferLists lists;
-        Verdict verdict = verdict_of([&] {
+        agree_on_words(comm_, [&] {
             lists.make_room(comm_.size());
+            std::string words = summarize();
             mine = describe();
             all.resize(mine.size() * static_cast<std::size_t>(comm_.size()));
+            return words;
         });
-        if (verdict.ok()) verdict.reason = std::move(summary_);
-        verdict.digest = digest_.value();
-        agree_or_raise(comm_, std::move(verdict));
         all_gather(comm_, mine, all, lists);
         attempt_before_agreement(comm_, [&] {
             tensors_.assign(tensors.begin(), tensors.end());
@@ -82,25 +81,26 @@ public:
     [[nodiscard]] SaveOptions const& options() const noexcept { return options_; }
 
 private:
-    /// Checks what this rank has, and says it in a block of the same size on all ranks.
-    std::vector<std::byte> describe() {
-        summary_ = concat("saves ", tables_.size(), " tables");
-        digest_.add(tables_.size());
+    /// What all ranks have alike, in words.
+    [[nodiscard]] std::string summarize() {
+        std::string words = concat("saves ", tables_.size(), " tables");
         for (std::size_t t = 0; t < tables_.size(); ++t) {
             MchSaving const& one = tables_[t];
-            summary_ += concat(t == 0 ? ": " : ", ", to_string(one.table));
-            reshard::digest(digest_, one.table);
+            words += concat(t == 0 ? ": " : ", ", to_string(one.table));
             MchSavedTable saved;
             saved.table = one.table;
             for (MchRows const& rows : one.rows) {
                 MchRowsInfo const info = info_of(rows);
-                summary_ += concat(" with ", name(info.dtype), " rows '", info.name, "' ",
-                                   to_string(DynamicShape(info.row_shape)));
+                words += concat(" with ", name(info.dtype), " rows '", info.name, "' ",
+                                to_string(DynamicShape(info.row_shape)));
                 saved.rows.push_back(info);
             }
             saved_.push_back(std::move(saved));
         }
-        digest_.add_text(summary_);
+        return words;
+    }
+    /// Checks what this rank has, and says it in a block of the same size on all ranks.
+    [[nodiscard]] std::vector<std::byte> describe() {
         std::vector<std::byte> block;
         auto const say = [&](auto const& numbers) {
             auto const* const at = reinterpret_cast<std::byte const*>(&numbers);
@@ -228,8 +228,6 @@ private:
 
     std::span<MchSaving const> tables_;
     CommunicatorRef comm_;
-    Digest digest_;
-    std::string summary_;
     std::vector<MchSavedTable> saved_;
     std::vector<MchShard> shards_;
     std::size_t at_ = 0;  ///< in a rank's block: what it says of the next table

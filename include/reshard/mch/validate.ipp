@@ -74,9 +74,7 @@ public:
 
 private:
     void agree_on_table() {
-        std::string mine;
-        std::uint64_t terms = 0;
-        Verdict verdict = verdict_of([&] {
+        agree_on_words(comm_, [&] {
             check_table(table_);
             check_ranks(table_, comm_.size());
             strays_.resize(static_cast<std::size_t>(table_.parts()));
@@ -88,14 +86,8 @@ private:
                 header_.faults = report_.total();
             }
             make_room();
-            mine = concat("validates the table ", to_string(table_));
-            terms = digest(table_);
+            return concat("validates the table ", to_string(table_));
         });
-        if (verdict.ok()) {
-            verdict.reason = std::move(mine);
-            verdict.digest = terms;
-        }
-        agree_or_raise(comm_, std::move(verdict));
     }
     /// For what comes before ranks agree again, and for iterations that differ.
     void make_room() {

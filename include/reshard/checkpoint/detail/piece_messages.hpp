@@ -43,13 +43,8 @@ template <class Place>
 
 /// Of a dense row-major box of the index space.
 [[nodiscard]] inline MessagePart part_of_dense(Message const& message, DType dtype, Box const& dense) {
-    Indices strides;
-    strides.count = dense.rank();
-    Index stride = bytes(dtype);
-    for (int dim = dense.rank() - 1; dim >= 0; --dim) {  // the shape is known to be one
-        strides[dim] = stride;
-        stride *= dense.extent(dim);
-    }
+    Indices strides = row_major_strides(dense.shape());
+    for (Index& stride : strides) stride *= bytes(dtype);
     return part_of(message, dtype, strides, [&](int dim, Index i) { return i - dense.begin(dim); });
 }
 

@@ -13,7 +13,14 @@
 
 namespace reshard::inline v0::detail {
 
-/// Blocks are those of DevicePartition (cuda/partition_by_rank.cuh), bit for bit.
+/// The bin that a count has found for an entry.
+struct ByBins {
+    std::uint16_t const* bins = nullptr;
+    [[nodiscard]] RESHARD_HOST_DEVICE constexpr Index operator()(Index entry) const noexcept { return bins[entry]; }
+};
+
+/// Blocks are those of DevicePartition (cuda/partition_by_rank.cuh), bit for bit. Rules are asked once: those of shards
+/// take more time than 4 bytes an entry do.
 template <class Work, class Rule>
 class Partitions {
     template <class T>
@@ -38,7 +45,7 @@ public:
         return list_.size() - 1;
     }
     void count(Work& work) {
-        Together<Work, CountTile<items, Rule>, CountState, CountShared<Rule>> count("count");
+        Together<Work, CountTile<items, Rule, true>, CountState, CountShared<Rule>> count("count");
         Together<Work, LayOutBlocks<BeginOfTable>, LayoutState> lay_out("layout");
         for (One& one : list_) one.rows_at = sums_.add(one.sorts() ? 0 : one.plan.table_size());
         sums_.allocate(work);
@@ -50,6 +57,8 @@ public:
             }
             plan.table = sums_.numbers(one.rows_at);
             plan.rows = sums_.sums(one.rows_at);
+            one.bins = List<std::uint16_t>(work, plan.entries);
+            plan.bins = one.bins.data();
             count.add(plan.tiles, {plan, one.rule});
             lay_out.add(1, {plan, column_widths(one.columns), {plan.rows, plan.tiles}});
         }
@@ -72,9 +81,9 @@ public:
                                PlaceSorted<ByteColumns, Index>{one.plan, one.columns, one.packed, one.sorted.data(),
                                                                one.from.data()});
             } else if (one.words.count() != 0) {
-                words.add(one.plan.tiles, {one.plan, one.rule, one.words, one.packed});
+                words.add(one.plan.tiles, {one.plan, {one.bins.data()}, one.words, one.packed});
             } else {
-                bytes.add(one.plan.tiles, {one.plan, one.rule, one.columns, one.packed});
+                bytes.add(one.plan.tiles, {one.plan, {one.bins.data()}, one.columns, one.packed});
             }
         }
         words.run(work);
@@ -89,7 +98,8 @@ private:
         ByteColumns columns;
         WordColumns words;  ///< or none, where not all columns are words
         List<Index> report;
-        Index rows_at = 0;     ///< among the sums of all tables
+        Index rows_at = 0;  ///< among the sums of all tables
+        List<std::uint16_t> bins{};
         List<Index> sorted{};  ///< where it sorts: destinations in order, and their entries
         List<std::uint32_t> from{};
         std::byte* packed = nullptr;
@@ -99,7 +109,8 @@ private:
     /// takes as many as those of shards.
     static constexpr int items = 8;
     template <class Columns>
-    using Scatter = Together<Work, ScatterTile<items, Rule, Columns>, ScatterState<items>, ScatterShared<items, Rule>>;
+    using Scatter =
+        Together<Work, ScatterTile<items, ByBins, Columns>, ScatterState<items>, ScatterShared<items, ByBins>>;
 
     [[nodiscard]] static WordColumns words_of(ByteColumns const& columns) {
         WordColumns words;

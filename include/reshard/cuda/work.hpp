@@ -38,7 +38,8 @@ void for_each_index(Work& work, char const* what, Index count, Body const& body)
 /// The tiles of several bodies of one kernel: as many as a launch has arguments for, which are 4 KiB.
 template <class Body>
 struct TilesTogether {
-    static constexpr int resident_blocks = detail::resident_blocks<Body>;
+    static constexpr int resident_blocks =
+        smaller(detail::resident_blocks<Body>, 3);  ///< what is indexed wants registers
     static constexpr int most = static_cast<int>(3840 / (sizeof(Body) + sizeof(Index)));
     InlineList<Body, most> bodies;
     InlineList<Index, most> begins;  ///< tiles before each

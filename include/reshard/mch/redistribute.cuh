@@ -36,8 +36,9 @@ using MchDeviceChange = BasicMchDeviceChange<DeviceWork>;
 /// as there, but for a device that fails once all ranks have agreed; that error is this rank's own.
 ///
 /// All is put on the communicator's stream; when this returns, the columns are written in its order. Memory of the
-/// device, from the allocator: the entries that leave or stay, those that come, and about 44 bytes for each the shard
-/// is to have; where ids are evicted 24 more for each that came. MchOptions::threads says nothing here.
+/// device, from the allocator: the entries that leave or stay, and 2 bytes for each until they are packed; those that
+/// come, and about 44 bytes for each the shard is to have; where ids are evicted 24 more for each that came.
+/// MchOptions::threads says nothing here.
 template <DeviceCommunicator C>
 [[nodiscard]] std::vector<MchDeviceChange> redistribute_on_device(std::span<MchTransition const> tables, C& comm,
                                                                   MchOptions const& options = {},

@@ -18,11 +18,15 @@ void take(Kernel* kernel) {
     Kernel* volatile const kept = kernel;
     static_cast<void>(kept);
 }
-/// Of one table, or of many.
-template <int Items, class Rule, class Columns, template <class> class Tiles>
+template <int Items, class Rule, class Columns>
 void take_partition() {
-    take(&tile_kernel<CountState, CountShared<Rule>, Tiles<CountTile<Items, Rule>>>);
-    take(&tile_kernel<ScatterState<Items>, ScatterShared<Items, Rule>, Tiles<ScatterTile<Items, Rule, Columns>>>);
+    take(&tile_kernel<CountState, CountShared<Rule>, CountTile<Items, Rule>>);
+    take(&tile_kernel<ScatterState<Items>, ScatterShared<Items, Rule>, ScatterTile<Items, Rule, Columns>>);
+}
+/// The same of many tables.
+template <class Columns>
+void take_scatters() {
+    take(&tile_kernel<ScatterState<8>, ScatterShared<8, ByBins>, TilesTogether<ScatterTile<8, ByBins, Columns>>>);
 }
 template <class Body>
 void take_each() {
@@ -49,12 +53,13 @@ void take_all() {
     take_folds<double>();
     take_folds<std::int64_t>();
     take_folds<std::uint64_t>();
-    take_partition<8, BySlot<SlotsAtOffsets>, WordColumns, std::type_identity_t>();
-    take_partition<8, BySlot<SlotsAtOffsets>, ByteColumns, std::type_identity_t>();
-    take_partition<16, BySlot<SlotsAtOffsets>, WordColumns, std::type_identity_t>();
-    take_partition<16, BySlot<SlotsAtOffsets>, ByteColumns, std::type_identity_t>();
-    take_partition<8, MchLeavingRule, WordColumns, TilesTogether>();
-    take_partition<8, MchLeavingRule, ByteColumns, TilesTogether>();
+    take_partition<8, BySlot<SlotsAtOffsets>, WordColumns>();
+    take_partition<8, BySlot<SlotsAtOffsets>, ByteColumns>();
+    take_partition<16, BySlot<SlotsAtOffsets>, WordColumns>();
+    take_partition<16, BySlot<SlotsAtOffsets>, ByteColumns>();
+    take(&tile_kernel<CountState, CountShared<MchLeavingRule>, TilesTogether<CountTile<8, MchLeavingRule, true>>>);
+    take_scatters<WordColumns>();
+    take_scatters<ByteColumns>();
     take(&tile_kernel<LayoutState, NoShared, TilesTogether<LayOutBlocks<BeginOfTable>>>);
     take(&tile_kernel<LayoutState, NoShared, LayOutBlocks<BeginOfSorted<std::uint16_t>>>);
     take_each<ListDestinations<MchLeavingRule, Index>>();

@@ -42,6 +42,7 @@ struct TilePlan {
     Index* begins = nullptr;         ///< [destinations + 1]
     Index* blocks = nullptr;         ///< [destinations + 1], bytes
     PartitionFaults* faults = nullptr;
+    std::uint16_t* bins = nullptr;  ///< of each entry, where they are kept
 
     TilePlan() = default;
     TilePlan(Index all, Index ranks, Index entries_of_tile) noexcept
@@ -101,7 +102,8 @@ struct CountShared {
 
 struct CountState {};
 
-template <int Items, class Rule>
+/// `Keeps`: writes the bins down, so that the scatter does not ask the rule again.
+template <int Items, class Rule, bool Keeps = false>
 struct CountTile {
     TilePlan plan;
     Rule unbound;
@@ -124,9 +126,11 @@ struct CountTile {
             }
             RESHARD_UNROLL
             for (int i = 0; i < Items; ++i) {
-                block.add(counters + bin_of(answers[i], plan.destinations), std::uint32_t{1});
-                if (!is_fault(answers[i], plan.destinations)) continue;
-                plan.faults->add(block, entry_of<Items>(tile, thread, i));
+                Index const entry = entry_of<Items>(tile, thread, i);
+                std::uint32_t const bin = bin_of(answers[i], plan.destinations);
+                block.add(counters + bin, std::uint32_t{1});
+                if (Keeps && entry < plan.entries) plan.bins[entry] = static_cast<std::uint16_t>(bin);
+                if (is_fault(answers[i], plan.destinations)) plan.faults->add(block, entry);
             }
         });
         block.each([&](int thread, auto&) {

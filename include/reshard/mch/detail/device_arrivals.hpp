@@ -227,7 +227,7 @@ public:
         among.free_before = steps.free.sums(free_at_);
         steps.count_free.add(among.words() + 1, {among});
         free_ = List<Index>(work, z - (kept_ - homeless));
-        steps.list_free.add(among.words() + 1, {among, free_.data()});
+        steps.list_free.add(z, {among, free_.data()});
         moves = List<MchRowMove>(work, homeless);
         steps.write_ids.add(z, {ids_.data(), kept_, empty_id(table_->layout), shard_.ids});
         steps.write_slots.add(

@@ -82,13 +82,16 @@ struct MchCountFree {
 struct MchListFree {
     MchFreeSlots among;
     Index* list;
+    /// A thread a slot: those of a warp write side by side.
     template <class Block>
-    RESHARD_HOST_DEVICE void operator()(Block&, Index word) const {
-        Index at = among.free_before[word] - among.free_before[0];
-        for (std::uint32_t rest = among.free_bits(word); rest != 0; rest &= rest - 1U) {
-            list[at++] = among.first + 32 * word + ones((rest & (~rest + 1U)) - 1U);
-        }
-        if (word == among.words()) list[at] = among.first + among.slots;
+    RESHARD_HOST_DEVICE void operator()(Block&, Index slot) const {
+        bool const last = slot == among.slots;
+        Index const word = last ? among.words() : slot / 32;
+        auto const bit = static_cast<int>(slot % 32);
+        std::uint32_t const bits = among.free_bits(word);
+        if (!last && (bits >> static_cast<unsigned>(bit) & 1U) == 0) return;
+        Index const before = among.free_before[word] - among.free_before[0];
+        list[last ? before : before + ones_below(bits, bit)] = among.first + slot;
     }
 };
 /// A slot for every row: its own, the lowest free ones in turn, then what is left.

@@ -31,25 +31,6 @@ using namespace reshard::bench;
 
 namespace {
 
-__global__ void compare(unsigned const* a, unsigned const* b, Index count, unsigned long long* differences) {
-    Index const i = static_cast<Index>(blockIdx.x) * blockDim.x + threadIdx.x;
-    if (i < count && a[i] != b[i]) atomicAdd(differences, 1ULL);
-}
-/// Ends the program where two lists differ: times of something else say nothing.
-void check_same(char const* what, void const* a, void const* b, Index bytes) {
-    Memory differences(8);
-    check(cudaMemsetAsync(differences.data(), 0, 8, stream), "cudaMemsetAsync");
-    compare<<<static_cast<unsigned>(ceil_div(bytes / 4, 256)), 256, 0, stream>>>(
-        static_cast<unsigned const*>(a), static_cast<unsigned const*>(b), bytes / 4,
-        reinterpret_cast<unsigned long long*>(differences.data()));
-    check(cudaGetLastError(), "the launch of compare");
-    Index found = -1;
-    check(cudaMemcpyAsync(&found, differences.data(), 8, cudaMemcpyDeviceToHost, stream), "cudaMemcpyAsync");
-    check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
-    if (found == 0) return;
-    std::printf("%s: %lld words DIFFER\n", what, static_cast<long long>(found));
-    std::exit(1);
-}
 void print(char const* what, double ours, double theirs) {
     std::printf("%-58s %8.3f %8.3f %6.2f\n", what, ours, theirs, theirs / ours);
     std::fflush(stdout);

@@ -30,12 +30,6 @@ using namespace reshard::bench;
 
 namespace {
 
-/// Counts where two lists differ.
-__global__ void compare(Index const* a, Index const* b, Index count, unsigned long long* differences) {
-    Index const i = static_cast<Index>(blockIdx.x) * blockDim.x + threadIdx.x;
-    if (i < count && a[i] != b[i]) atomicAdd(differences, 1ULL);
-}
-
 void partitions(Table const& table, bench::Goals& goals) {
     Index const n = table.entries;
     Memory packed(8 * 5 * n + 4096);
@@ -79,18 +73,8 @@ void partitions(Table const& table, bench::Goals& goals) {
     });
     tiles.count(rule, columns, tiles_work.span(), stream);
     tiles.scatter(rule, columns, packed.span(), stream);
-    check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
-    Memory differences(8);
-    check(cudaMemset(differences.data(), 0, 8), "cudaMemset");
-    compare<<<static_cast<unsigned>(ceil_div(4 * n, 256)), 256>>>(
-        packed.words(), other.words(), 4 * n, reinterpret_cast<unsigned long long*>(differences.data()));
-    check(cudaGetLastError(), "the launch of compare");
-    Index found = -1;
-    check(cudaMemcpy(&found, differences.data(), 8, cudaMemcpyDeviceToHost), "cudaMemcpy");
-    bool const equal = found == 0;
-    std::printf("  W = 8, K = 2 by CUB's sort: %.3f; both write %s\n", sorted,
-                equal ? "the same bytes" : "DIFFERENT BYTES");
-    if (!equal) std::exit(1);
+    check_same("partition by tiles and by CUB's sort", packed.data(), other.data(), 8 * 4 * n);
+    std::printf("  W = 8, K = 2 by CUB's sort: %.3f; both write the same bytes\n", sorted);
 }
 
 void counts(Table const& table, bench::Goals& goals) {

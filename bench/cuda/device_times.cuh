@@ -9,6 +9,8 @@
 #include <reshard/memory/cuda_call.hpp>
 
 #include <algorithm>
+#include <cstdio>
+#include <cstdlib>
 #include <functional>
 #include <numeric>  // gcd
 #include <span>
@@ -74,6 +76,25 @@ __device__ inline unsigned long long mix(unsigned long long x) {
     return x ^ (x >> 31U);
 }
 
+static __global__ void compare(unsigned const* a, unsigned const* b, Index count, unsigned long long* differences) {
+    Index const i = static_cast<Index>(blockIdx.x) * blockDim.x + threadIdx.x;
+    if (i < count && a[i] != b[i]) atomicAdd(differences, 1ULL);
+}
+/// Ends the program where two lists differ: times of something else say nothing.
+inline void check_same(char const* what, void const* a, void const* b, Index bytes) {
+    Memory differences(8);
+    check(cudaMemsetAsync(differences.data(), 0, 8, stream), "cudaMemsetAsync");
+    compare<<<static_cast<unsigned>(ceil_div(bytes / 4, 256)), 256, 0, stream>>>(
+        static_cast<unsigned const*>(a), static_cast<unsigned const*>(b), bytes / 4,
+        reinterpret_cast<unsigned long long*>(differences.data()));
+    check(cudaGetLastError(), "the launch of compare");
+    Index found = -1;
+    check(cudaMemcpyAsync(&found, differences.data(), 8, cudaMemcpyDeviceToHost, stream), "cudaMemcpyAsync");
+    check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+    if (found == 0) return;
+    std::printf("%s: %lld words DIFFER\n", what, static_cast<long long>(found));
+    std::exit(1);
+}
 /// ids without order, every slot once, without order (`step` and `entries` have no divisor in common); metadata is what
 /// it is.
 static __global__ void fill(Index* ids, Index* slots, Index* first, Index* second, Index* third, Index entries,

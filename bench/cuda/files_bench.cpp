@@ -13,7 +13,8 @@
 //
 // Needs nlohmann-json and the headers of xxHash and ISA-L, and links none of them: XXH_INLINE_ALL, and
 // support/crc32_iscsi.hpp.
-#include "cuda/ranks_of_gpu.hpp"
+#include "cuda/bench_folder.hpp"
+#include "cuda/rank_tensors.hpp"
 #include "support/crc32_iscsi.hpp"
 
 #include <reshard/checkpoint/checksum.hpp>
@@ -25,18 +26,11 @@
 
 #include <cuda_runtime.h>  // nvcc puts it before .cu files only
 
-#include <fcntl.h>   // open
-#include <unistd.h>  // read, write, close
-
 #include <algorithm>
-#include <array>
 #include <atomic>
-#include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
-#include <filesystem>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -48,127 +42,6 @@ namespace {
 
 constexpr int rounds = 3;
 constexpr Index piece_bytes = Index{8} << 20U;  // of the plain ways
-
-void copy(void* to, void const* from, Index bytes, cudaStream_t stream) {
-    check(cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), cudaMemcpyDefault, stream), "cudaMemcpyAsync");
-}
-
-// ---- Memory and tensors ------------------------------------------------------------------------------------------
-
-enum class Place { device, pinned, pageable };
-
-/// Memory that frees itself.
-class Memory {
-public:
-    Memory(Place place, Index bytes) : place_(place), bytes_(bytes) {
-        auto const size = static_cast<std::size_t>(bytes);
-        if (place == Place::device) check(cudaMalloc(&memory_, size), "cudaMalloc");
-        if (place == Place::pinned) check(cudaMallocHost(&memory_, size), "cudaMallocHost");
-        if (place == Place::pageable) memory_ = ::operator new(size);
-    }
-    Memory(Memory const&) = delete;
-    Memory& operator=(Memory const&) = delete;
-    ~Memory() {
-        if (place_ == Place::device) static_cast<void>(cudaFree(memory_));
-        if (place_ == Place::pinned) static_cast<void>(cudaFreeHost(memory_));
-        if (place_ == Place::pageable) ::operator delete(memory_);
-    }
-    [[nodiscard]] Index bytes() const { return bytes_; }
-    [[nodiscard]] std::byte* data() const { return static_cast<std::byte*>(memory_); }
-    [[nodiscard]] bool on_host() const { return place_ != Place::device; }
-
-private:
-    Place place_;
-    void* memory_ = nullptr;
-    Index bytes_;
-};
-
-/// A rank's parts of so many tensors of size x size float32, one after the other in one piece of memory. Which values
-/// they have says tensor and place, so that a wrong offset shows.
-class Tensors {
-public:
-    Tensors(Place place, int count, Index size, char const* placement, int rank, int ranks, cudaStream_t stream)
-        : size_(size),
-          where_(distribution(Mesh{ranks}, Shape{size, size}, placement)),
-          by_rows_(std::string_view(placement) == "S0"),
-          begin_(rank * (size / ranks)),
-          rows_(by_rows_ ? size / ranks : size),
-          width_(by_rows_ ? size : size / ranks),
-          memory_(place, 4 * rows_ * width_ * count),
-          host_(static_cast<std::size_t>(rows_ * width_)),
-          stream_(stream) {
-        for (int t = 0; t < count; ++t) {
-            list_.push_back({concat("layers.", t, ".weight"), where_,
-                             DynamicView(memory_.data() + t * part_bytes(), DType::f32, Shape{rows_, width_})});
-        }
-    }
-    [[nodiscard]] std::span<LocalTensor const> list() const { return list_; }
-    [[nodiscard]] DynamicDistribution const& where() const { return where_; }
-    [[nodiscard]] Memory const& memory() const { return memory_; }
-
-    void fill() {
-        for (std::size_t t = 0; t < list_.size(); ++t) {
-            visit(t, [](std::uint32_t& is, std::uint32_t should) { is = should; });
-            if (memory_.on_host()) {
-                std::memcpy(part(t), host_.data(), static_cast<std::size_t>(part_bytes()));
-            } else {
-                copy(part(t), host_.data(), part_bytes(), stream_);
-                wait(stream_);
-            }
-        }
-    }
-    /// Puts there what is nobody's value.
-    void wipe() {
-        auto const bytes = static_cast<std::size_t>(memory_.bytes());
-        if (memory_.on_host()) {
-            std::memset(memory_.data(), 0xff, bytes);
-        } else {
-            check(cudaMemsetAsync(memory_.data(), 0xff, bytes, stream_), "cudaMemsetAsync");
-            wait(stream_);
-        }
-    }
-    [[nodiscard]] bool right() {
-        std::uint32_t differences = 0;
-        for (std::size_t t = 0; t < list_.size(); ++t) {
-            if (memory_.on_host()) {
-                std::memcpy(host_.data(), part(t), static_cast<std::size_t>(part_bytes()));
-            } else {
-                copy(host_.data(), part(t), part_bytes(), stream_);
-                wait(stream_);
-            }
-            visit(t, [&](std::uint32_t is, std::uint32_t should) { differences |= is ^ should; });
-        }
-        return differences == 0;
-    }
-
-private:
-    [[nodiscard]] Index part_bytes() const { return 4 * rows_ * width_; }
-    [[nodiscard]] std::byte* part(std::size_t t) const { return memory_.data() + static_cast<Index>(t) * part_bytes(); }
-    /// visitor(element of host_, its value) for the part of tensor t.
-    template <class Visitor>
-    void visit(std::size_t t, Visitor const& visitor) {
-        std::uint32_t* element = host_.data();
-        for (Index i = 0; i < rows_; ++i) {
-            Index const at = by_rows_ ? (begin_ + i) * size_ : i * size_ + begin_;
-            for (Index j = 0; j < width_; ++j) {
-                // Other values everywhere, and 0xffffffff nowhere.
-                auto const number = static_cast<std::uint32_t>(at + j) * 16U + static_cast<std::uint32_t>(t);
-                visitor(*element++, number * 0x9e3779b1U);
-            }
-        }
-    }
-
-    Index size_;
-    DynamicDistribution where_;
-    bool by_rows_;
-    Index begin_;
-    Index rows_;
-    Index width_;
-    Memory memory_;
-    std::vector<std::uint32_t> host_;
-    cudaStream_t stream_;
-    std::vector<LocalTensor> list_;
-};
 
 // ---- Ranks -------------------------------------------------------------------------------------------------------
 
@@ -208,80 +81,6 @@ void print(double bytes, std::vector<Line> const& lines) {
 // ---- Files -------------------------------------------------------------------------------------------------------
 
 constexpr int tensors = 16;
-namespace fs = std::filesystem;
-
-[[noreturn]] void fail(std::string const& path, char const* what) {
-    throw std::runtime_error(path + ": " + what + ": " + std::strerror(errno));
-}
-
-/// An open file.
-class Descriptor {
-public:
-    Descriptor(std::string const& path, int flags) : path_(path), number_(::open(path.c_str(), flags, 0644)) {
-        if (number_ < 0) fail(path, "open");
-    }
-    Descriptor(Descriptor const&) = delete;
-    Descriptor& operator=(Descriptor const&) = delete;
-    ~Descriptor() { ::close(number_); }
-    void write(std::byte const* data, Index bytes) const {
-        while (bytes > 0) {
-            ssize_t const done = ::write(number_, data, static_cast<std::size_t>(bytes));
-            if (done <= 0) fail(path_, "write");
-            data += done;
-            bytes -= done;
-        }
-    }
-    void read(std::byte* data, Index bytes) const {
-        while (bytes > 0) {
-            ssize_t const done = ::read(number_, data, static_cast<std::size_t>(bytes));
-            if (done <= 0) fail(path_, "read");
-            data += done;
-            bytes -= done;
-        }
-    }
-
-private:
-    std::string path_;
-    int number_;
-};
-
-/// What this program makes in its folder, and removes.
-class Folder {
-public:
-    Folder(std::string path, bool keep) : path_(std::move(path)), keep_(keep) {
-        fs::create_directories(path_);
-        remove();
-    }
-    Folder(Folder const&) = delete;
-    Folder& operator=(Folder const&) = delete;
-    ~Folder() {
-        remove(keep_ ? 2 : 0);
-        std::error_code ignored;
-        fs::remove(path_, ignored);  // unless something is in it
-    }
-    [[nodiscard]] std::string saved_by(int ranks) const { return path_ + "/saved_by_" + std::to_string(ranks); }
-    [[nodiscard]] std::string raw() const { return path_ + "/raw"; }
-
-private:
-    void remove(int first = 0) const {
-        std::array<std::string, 3> const parts{saved_by(1), saved_by(4), raw()};
-        for (auto i = static_cast<std::size_t>(first); i < parts.size(); ++i) {
-            std::error_code ignored;
-            fs::remove_all(parts[i], ignored);
-        }
-    }
-    std::string path_;
-    bool keep_;
-};
-
-/// \pre `path` is absolute.
-bool has_room(std::string path, double bytes) {
-    std::error_code error;
-    while (!fs::exists(path, error) && path != "/") path = fs::path(path).parent_path().string();
-    fs::space_info const space = fs::space(path, error);
-    return !error && static_cast<double>(space.available) >= bytes;
-}
-
 double saved(Place place, Index size, int ranks, std::string const& folder) {
     double ms = 0;
     on_ranks(ranks, place, [&](auto& comm, cudaStream_t stream) {

@@ -16,7 +16,7 @@
 
 #include <reshard/core/detail/carver.hpp>
 #include <reshard/cuda/detail/launch.cuh>
-#include <reshard/cuda/detail/tile.hpp>
+#include <reshard/cuda/detail/sorted.hpp>
 #include <reshard/cuda/report.hpp>
 
 #include <cub/device/device_radix_sort.cuh>

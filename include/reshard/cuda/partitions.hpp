@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/cuda/partitions.hpp
 /// \brief  The entries of many tables sorted by destination rank: each kernel is launched once for all of them.
-/// \depends core, cuda/{report,work}, cuda/detail/tile. Compiles without CUDA.
+/// \depends core, cuda/{report,work}, cuda/detail/sorted. Compiles without CUDA.
 #pragma once
 
-#include <reshard/cuda/detail/tile.hpp>
+#include <reshard/cuda/detail/sorted.hpp>
 #include <reshard/cuda/report.hpp>
 #include <reshard/cuda/work.hpp>
 

@@ -6,7 +6,7 @@
 #include "cuda/support/host_block.hpp"
 #include "support/mch_kernels.hpp"
 
-#include <reshard/cuda/detail/tile.hpp>
+#include <reshard/cuda/detail/sorted.hpp>
 #include <reshard/cuda/work.hpp>
 
 #include <algorithm>

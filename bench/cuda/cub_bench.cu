@@ -91,7 +91,7 @@ void partition(Table const& table) {
     auto const times =
         milliseconds({[&] {
                           ours.count(rule, columns, workspace.span(), stream);
-                          ours.scatter(rule, columns, packed.span(), stream);
+                          ours.scatter(columns, packed.span(), stream);
                       },
                       [&] {
                           list_keys<<<static_cast<unsigned>(ceil_div(n, 256)), 256, 0, stream>>>(rule, n, from);

@@ -43,10 +43,10 @@ void partitions(Table const& table, bench::Goals& goals) {
             auto const columns = table.columns(metadata);
             auto const rule = table.rule(ranks);
             auto const times = milliseconds({[&] { partition.count(rule, columns, workspace.span(), stream); },
-                                             [&] { partition.scatter(rule, columns, packed.span(), stream); },
+                                             [&] { partition.scatter(columns, packed.span(), stream); },
                                              [&] {
                                                  partition.count(rule, columns, workspace.span(), stream);
-                                                 partition.scatter(rule, columns, packed.span(), stream);
+                                                 partition.scatter(columns, packed.span(), stream);
                                              }});
             double const bytes = static_cast<double>(n) * (16.0 * (2 + metadata) + 16);
             std::printf(" | K = %d: %6.3f (%5.0f; count %.3f, scatter %.3f)", metadata, times[2],
@@ -69,10 +69,10 @@ void partitions(Table const& table, bench::Goals& goals) {
     Memory other(8 * 4 * n + 4096);
     double const sorted = millisecond([&] {
         sort.count(rule, columns, sort_work.span(), stream);
-        sort.scatter(rule, columns, other.span(), stream);
+        sort.scatter(columns, other.span(), stream);
     });
     tiles.count(rule, columns, tiles_work.span(), stream);
-    tiles.scatter(rule, columns, packed.span(), stream);
+    tiles.scatter(columns, packed.span(), stream);
     check_same("partition by tiles and by CUB's sort", packed.data(), other.data(), 8 * 4 * n);
     std::printf("  W = 8, K = 2 by CUB's sort: %.3f; both write the same bytes\n", sorted);
 }

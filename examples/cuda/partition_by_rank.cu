@@ -45,7 +45,7 @@ int main() {
 
     partition.count(rule, columns, {thrust::raw_pointer_cast(workspace.data()), workspace.size()}, stream);
     partition.copy_report({words.data(), words.size()}, stream);
-    partition.scatter(rule, columns, {thrust::raw_pointer_cast(packed.data()), packed.size()}, stream);
+    partition.scatter(columns, {thrust::raw_pointer_cast(packed.data()), packed.size()}, stream);
     reshard::detail::cuda_check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
     reshard::detail::cuda_check(cudaStreamDestroy(stream), "cudaStreamDestroy");
 

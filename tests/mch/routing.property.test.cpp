@@ -75,6 +75,10 @@ TEST_CASE("the part of an id is that of the rule in 128-bit arithmetic") {
             CAPTURE(raw);
             CHECK(router.part_of_id(raw) == id_oracle(raw, hash_size, buckets, parts));
             CHECK(router.bucket_of_id(raw) == id_oracle(raw, hash_size, buckets, buckets));
+            for (Index part : {Index{router.part_of_id(raw)}, random.between(0, parts - 1)}) {
+                auto const p = static_cast<std::int32_t>(part);
+                CHECK(router.looks_up(p, router.slots_of(p), raw) == (p == router.part_of_id(raw)));
+            }
             // Of all ids from one to another: the part of any between them, or nothing.
             auto const other = static_cast<Index>(static_cast<std::uint64_t>(raw) + (any_number(random) >> 3) / 2);
             std::int32_t const all = router.part_of_ids(raw, other);
@@ -126,6 +130,8 @@ TEST_CASE("the part of a slot is the one whose range holds it") {
                 REQUIRE(part >= 0);
                 REQUIRE(part < parts);
                 CHECK(table.part_range(part).contains(slot));
+                for (std::int32_t p = 0; p < parts; ++p) CHECK(router.slots_of(p).has(slot) == (p == part));
+                CHECK(!router.slots_of(part).has(-1 - slot));
             }
         }
     }
@@ -147,6 +153,9 @@ TEST_CASE("even buckets are owned by who owns their slots") {
             CAPTURE(seed);
             CAPTURE(raw);
             CHECK(owned.part_of_id(raw) == counted.part_of_id(raw));
+            for (std::int32_t p = 0; p < parts; ++p) {
+                CHECK(owned.looks_up(p, owned.slots_of(p), raw) == (p == owned.part_of_id(raw)));
+            }
         }
     }
 }

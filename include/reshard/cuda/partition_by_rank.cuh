@@ -6,7 +6,7 @@
 ///     DevicePartition partition(entries, ranks);
 ///     partition.count(rule, columns, workspace, stream);           // workspace_bytes() of the device
 ///     partition.copy_report(words, stream);                        // the only copy to the host
-///     partition.scatter(rule, columns, packed, stream);            // at most most_packed_bytes(columns)
+///     partition.scatter(columns, packed, stream);                  // at most most_packed_bytes(columns)
 ///     cudaStreamSynchronize(stream);
 ///     PartitionReport report(words, ranks);                        // counts, begins, blocks, faults
 ///
@@ -59,8 +59,8 @@ public:
     [[nodiscard]] Index destinations() const noexcept { return plan_.destinations; }
     [[nodiscard]] PartitionMethod method() const noexcept { return method_; }
 
-    /// Bytes of device memory, aligned to 256, that count() asks for and scatter() goes on using: 12 bytes per tile
-    /// (2048 or 4096 entries) and destination, or 12 bytes and CUB's share per entry where it sorts.
+    /// Bytes of device memory, aligned to 256, that count() asks for and scatter() goes on using: 2 bytes per entry
+    /// and 12 per tile (2048 or 4096 entries) and destination, or 12 bytes and CUB's share per entry where it sorts.
     [[nodiscard]] Index workspace_bytes() const {
         Carver carver;
         static_cast<void>(carve(carver));
@@ -102,6 +102,7 @@ public:
         memory_ = carve(carver);
         plan_.table = memory_.table;
         plan_.rows = memory_.rows;
+        plan_.bins = memory_.bins;
         plan_.report_to(memory_.report);
         detail::cuda_check(cudaMemsetAsync(plan_.faults, 0, 8, stream), "cudaMemsetAsync");
         detail::cuda_check(cudaMemsetAsync(&plan_.faults->first, 0xff, 8, stream), "cudaMemsetAsync");
@@ -129,18 +130,18 @@ public:
     /// Where those words lie on the device, once count() has been called.
     [[nodiscard]] Index const* report_words() const noexcept { return plan_.counts; }
 
-    /// Writes the packed blocks, padding included: bytes [0, report.packed_bytes()) and no other. Rule and columns must
-    /// be as they were in count(), and its workspace untouched. Throws as count() does, and TransitionError before it;
+    /// Writes the packed blocks, padding included: bytes [0, report.packed_bytes()) and no other. Columns must be
+    /// as they were in count(), and its workspace untouched. Throws as count() does, and TransitionError before it;
     /// `packed` must be aligned to 16.
-    template <class Rule, class Columns>
-    void scatter(Rule const& rule, Columns const& columns, std::span<std::byte> packed, cudaStream_t stream) const {
-        scatter(rule, columns, packed, most_packed_bytes(columns), stream);
+    template <class Columns>
+    void scatter(Columns const& columns, std::span<std::byte> packed, cudaStream_t stream) const {
+        scatter(columns, packed, most_packed_bytes(columns), stream);
     }
     /// The same into memory for what was counted: `report` says how much that is.
-    template <class Rule, class Columns>
-    void scatter(Rule const& rule, Columns const& columns, std::span<std::byte> packed, PartitionReport const& report,
+    template <class Columns>
+    void scatter(Columns const& columns, std::span<std::byte> packed, PartitionReport const& report,
                  cudaStream_t stream) const {
-        scatter(rule, columns, packed, report.packed_bytes(), stream);
+        scatter(columns, packed, report.packed_bytes(), stream);
     }
 
 private:
@@ -151,6 +152,7 @@ private:
         Index* report = nullptr;
         std::uint32_t* table = nullptr;  ///< with tiles
         Index* rows = nullptr;
+        std::uint16_t* bins = nullptr;
         std::uint16_t* keys = nullptr;  ///< where it sorts
         std::uint32_t* entries = nullptr;
         std::uint16_t* sorted = nullptr;
@@ -168,6 +170,7 @@ private:
         } else {
             memory.table = carver.take<std::uint32_t>(plan_.table_size());
             memory.rows = carver.take<Index>(plan_.table_size());
+            memory.bins = carver.take<std::uint16_t>(plan_.entries);
         }
         return memory;
     }
@@ -227,9 +230,8 @@ private:
                                                                 detail::EachIndex<Body>{plan_.entries, body}, stream);
     }
 
-    template <class Rule, class Columns>
-    void scatter(Rule const& rule, Columns const& columns, std::span<std::byte> packed, Index bytes,
-                 cudaStream_t stream) const {
+    template <class Columns>
+    void scatter(Columns const& columns, std::span<std::byte> packed, Index bytes, cudaStream_t stream) const {
         constexpr auto who = "reshard::DevicePartition::scatter";
         check_counted(who);
         detail::check_device_span(who, "packed buffer", packed, bytes, 16);
@@ -241,15 +243,15 @@ private:
                                                                     memory_.from},
                         stream);
         } else if (detail::tile_items(destinations()) == 8) {
-            scatter_tiles<8>(rule, columns, packed.data(), stream);
+            scatter_tiles<8>(columns, packed.data(), stream);
         } else {
-            scatter_tiles<16>(rule, columns, packed.data(), stream);
+            scatter_tiles<16>(columns, packed.data(), stream);
         }
     }
-    template <int Items, class Rule, class Columns>
-    void scatter_tiles(Rule const& rule, Columns const& columns, std::byte* packed, cudaStream_t stream) const {
-        detail::launch_tiles<detail::ScatterState<Items>, detail::ScatterShared<Items, Rule>>(
-            "scatter", plan_.tiles, detail::ScatterTile<Items, Rule, Columns>{plan_, rule, columns, packed}, stream);
+    template <int Items, class Columns>
+    void scatter_tiles(Columns const& columns, std::byte* packed, cudaStream_t stream) const {
+        detail::launch_tiles<detail::ScatterState<Items>, detail::ScatterShared<Items>>(
+            "scatter", plan_.tiles, detail::ScatterTile<Items, Columns>{plan_, columns, packed}, stream);
     }
 
     void check_counted(char const* who) const {

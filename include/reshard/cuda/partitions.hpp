@@ -13,14 +13,7 @@
 
 namespace reshard::inline v0::detail {
 
-/// The bin that a count has found for an entry.
-struct ByBins {
-    std::uint16_t const* bins = nullptr;
-    [[nodiscard]] RESHARD_HOST_DEVICE constexpr Index operator()(Index entry) const noexcept { return bins[entry]; }
-};
-
-/// Blocks are those of DevicePartition (cuda/partition_by_rank.cuh), bit for bit. Rules are asked once: those of shards
-/// take more time than 4 bytes an entry do.
+/// Blocks are those of DevicePartition (cuda/partition_by_rank.cuh), bit for bit.
 template <class Work, class Rule>
 class Partitions {
     template <class T>
@@ -45,7 +38,7 @@ public:
         return list_.size() - 1;
     }
     void count(Work& work) {
-        Together<Work, CountTile<items, Rule, true>, CountState, CountShared<Rule>> count("count");
+        Together<Work, CountTile<items, Rule>, CountState, CountShared<Rule>> count("count");
         Together<Work, LayOutBlocks<BeginOfTable>, LayoutState> lay_out("layout");
         for (One& one : list_) one.rows_at = sums_.add(one.sorts() ? 0 : one.plan.table_size());
         sums_.allocate(work);
@@ -81,9 +74,9 @@ public:
                                PlaceSorted<ByteColumns, Index>{one.plan, one.columns, one.packed, one.sorted.data(),
                                                                one.from.data()});
             } else if (one.words.count() != 0) {
-                words.add(one.plan.tiles, {one.plan, {one.bins.data()}, one.words, one.packed});
+                words.add(one.plan.tiles, {one.plan, one.words, one.packed});
             } else {
-                bytes.add(one.plan.tiles, {one.plan, {one.bins.data()}, one.columns, one.packed});
+                bytes.add(one.plan.tiles, {one.plan, one.columns, one.packed});
             }
         }
         words.run(work);
@@ -109,8 +102,7 @@ private:
     /// takes as many as those of shards.
     static constexpr int items = 8;
     template <class Columns>
-    using Scatter =
-        Together<Work, ScatterTile<items, ByBins, Columns>, ScatterState<items>, ScatterShared<items, ByBins>>;
+    using Scatter = Together<Work, ScatterTile<items, Columns>, ScatterState<items>, ScatterShared<items>>;
 
     [[nodiscard]] static WordColumns words_of(ByteColumns const& columns) {
         WordColumns words;

@@ -7,12 +7,13 @@
 /// behind on purpose, anything else for one that is wrong: it is counted, and not sent. Your own rule is a struct with
 /// such an operator(), marked RESHARD_HOST_DEVICE, or an extended lambda.
 ///
-/// A rule whose search table should lie in shared memory has `table()`, `table_size()` (at most 257) and `with(table)`.
+/// A rule whose search table should lie in shared memory has `table()`, `table_size()` (at most 257) and `with(table)`,
+/// the rule that each thread asks then, entry by entry.
 #pragma once
 
 #include <reshard/core/divider.hpp>
 
-#include <concepts>  // convertible_to, same_as
+#include <concepts>  // convertible_to
 
 namespace reshard::inline v0 {
 
@@ -69,7 +70,7 @@ template <class T>
 concept HasTable = requires(T const& rule, Index const* table) {
     { rule.table() } -> std::convertible_to<Index const*>;
     { rule.table_size() } -> std::convertible_to<int>;
-    { rule.with(table) } -> std::same_as<T>;
+    rule.with(table);
 };
 }  // namespace detail
 

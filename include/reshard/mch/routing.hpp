@@ -48,12 +48,42 @@ public:
 
     /// The part that owns a slot. \pre 0 <= slot < Z.
     [[nodiscard]] RESHARD_HOST_DEVICE constexpr std::int32_t operator()(Index slot) const noexcept {
-        if (search_) return search(slot);
+        return (*this)(slot, table());
+    }
+    /// The same, where a copy of table() is nearer.
+    [[nodiscard]] RESHARD_HOST_DEVICE constexpr std::int32_t operator()(Index slot,
+                                                                        Index const* offsets) const noexcept {
+        if (search_) return detail::part_at(offsets, parts_, slot);
         if (parts_ == 1) return 0;
         if (slot < begin_of_short_) return static_cast<std::int32_t>(long_(static_cast<std::uint64_t>(slot)));
         Index const rest = slot - begin_of_short_;
         return static_cast<std::int32_t>(longer_ + static_cast<Index>(short_(static_cast<std::uint64_t>(rest))));
     }
+
+    /// The slots of a part, and beyond the table's last slot perhaps more.
+    struct Range {
+        std::uint64_t first = 0;
+        std::uint64_t count = 0;
+        [[nodiscard]] RESHARD_HOST_DEVICE constexpr bool has(Index slot) const noexcept {
+            return static_cast<std::uint64_t>(slot) - first < count;
+        }
+    };
+    [[nodiscard]] RESHARD_HOST_DEVICE constexpr Range range(std::int32_t part) const noexcept {
+        if (search_) {
+            auto const first = static_cast<std::uint64_t>(table()[part]);
+            return {first, static_cast<std::uint64_t>(table()[part + 1]) - first};
+        }
+        if (parts_ == 1) return {0, INT64_MAX};
+        auto const p = static_cast<std::uint64_t>(part);
+        auto const longer = static_cast<std::uint64_t>(longer_);
+        if (p < longer) return {p * long_.divisor(), long_.divisor()};
+        return {static_cast<std::uint64_t>(begin_of_short_) + (p - longer) * short_.divisor(), short_.divisor()};
+    }
+    /// W + 1 offsets, where they are searched.
+    [[nodiscard]] RESHARD_HOST_DEVICE constexpr Index const* table() const noexcept {
+        return many_ != nullptr ? many_ : few_;
+    }
+    [[nodiscard]] RESHARD_HOST_DEVICE constexpr int table_size() const noexcept { return search_ ? parts_ + 1 : 0; }
 
 private:
     [[nodiscard]] constexpr bool is_chunked(SplitRule const& rule, Index extent, Index chunk) const noexcept {
@@ -64,9 +94,6 @@ private:
             if (rule.boundaries[p] != chunked) return false;
         }
         return true;
-    }
-    [[nodiscard]] RESHARD_HOST_DEVICE constexpr std::int32_t search(Index slot) const noexcept {
-        return detail::part_at(many_ != nullptr ? many_ : few_, parts_, slot);
     }
 
     Divider long_;  ///< parts before begin_of_short_ have this many slots
@@ -104,10 +131,24 @@ public:
     /// in blocks up to nb of them and dealt out by `id mod nb` beyond, as unsigned numbers:
     /// `id < block * nb ? id / (block * l) : (id mod nb) / l`.
     [[nodiscard]] RESHARD_HOST_DEVICE constexpr std::int32_t part_of_id(Index raw) const noexcept {
-        if (bucket_slots_ != 0) return slots_(bucket_of_id(raw) * bucket_slots_);
+        return part_of_id(raw, table());
+    }
+    /// The same, where a copy of table() is nearer.
+    [[nodiscard]] RESHARD_HOST_DEVICE constexpr std::int32_t part_of_id(Index raw,
+                                                                        Index const* offsets) const noexcept {
+        if (bucket_slots_ != 0) return slots_(bucket_of_id(raw) * bucket_slots_, offsets);
         auto const id = static_cast<std::uint64_t>(raw);
         if (id < limit_) return static_cast<std::int32_t>(by_span_(id));
         return static_cast<std::int32_t>(by_local_(id - by_buckets_(id) * buckets_));
+    }
+    /// Whether that is `part`, which has `slots`: by comparing, where a part among many is divided for.
+    [[nodiscard]] RESHARD_HOST_DEVICE constexpr bool looks_up(std::int32_t part, SlotRouter::Range slots,
+                                                              Index raw) const noexcept {
+        if (bucket_slots_ != 0) return slots.has(bucket_of_id(raw) * bucket_slots_);
+        auto const id = static_cast<std::uint64_t>(raw);
+        auto const p = static_cast<std::uint64_t>(part);
+        if (id < limit_) return id - p * by_span_.divisor() < by_span_.divisor();
+        return id - by_buckets_(id) * buckets_ - p * by_local_.divisor() < by_local_.divisor();
     }
     /// The part that looks up all ids from `first` to `last`, as unsigned numbers; -1 where that may be several or
     /// `last` comes before `first`.
@@ -129,6 +170,15 @@ public:
     [[nodiscard]] RESHARD_HOST_DEVICE constexpr std::int32_t part_of_slot(Index slot) const noexcept {
         return slots_(slot);
     }
+    [[nodiscard]] RESHARD_HOST_DEVICE constexpr std::int32_t part_of_slot(Index slot,
+                                                                          Index const* offsets) const noexcept {
+        return slots_(slot, offsets);
+    }
+    [[nodiscard]] RESHARD_HOST_DEVICE constexpr SlotRouter::Range slots_of(std::int32_t part) const noexcept {
+        return slots_.range(part);
+    }
+    [[nodiscard]] RESHARD_HOST_DEVICE constexpr Index const* table() const noexcept { return slots_.table(); }
+    [[nodiscard]] RESHARD_HOST_DEVICE constexpr int table_size() const noexcept { return slots_.table_size(); }
 
 private:
     SlotRouter slots_;

@@ -215,7 +215,7 @@ DEVICE_TEST("large: more than 2^32 entries are counted, and partitioned") {
         Large const workspace = allocate(partition.workspace_bytes());
         Large const packed = allocate(partition.most_packed_bytes(column));
         partition.count(rule, column, {workspace.get(), static_cast<std::size_t>(partition.workspace_bytes())}, stream);
-        partition.scatter(rule, column, {packed.get(), static_cast<std::size_t>(partition.most_packed_bytes(column))},
+        partition.scatter(column, {packed.get(), static_cast<std::size_t>(partition.most_packed_bytes(column))},
                           stream);
         std::vector<Index> words(static_cast<std::size_t>(PartitionReport::words(ranks)));
         partition.copy_report(words, stream);

@@ -32,7 +32,7 @@ PartitionResult partition_on_device(PartitionCase const& given, Columns const& c
     std::vector<Index> words(static_cast<std::size_t>(PartitionReport::words(given.world)), -7);
     partition.count(rule, columns, workspace.span(), stream);
     partition.copy_report(words, stream);
-    partition.scatter(rule, columns, packed.span(), stream);
+    partition.scatter(columns, packed.span(), stream);
     stream.wait();
     PartitionReport const report(words, given.world);
     PartitionResult result;
@@ -162,7 +162,7 @@ DEVICE_TEST("device partition: by slot and by raw id as the host routes them; sl
         DeviceArray<std::byte> const packed(static_cast<std::size_t>(partition.most_packed_bytes(words)));
         std::vector<Index> words_of_report(static_cast<std::size_t>(PartitionReport::words(ranks)));
         partition.count(device_rule, words, workspace.span(), stream);
-        partition.scatter(device_rule, words, packed.span(), stream);
+        partition.scatter(words, packed.span(), stream);
         partition.copy_report(words_of_report, stream);
         DeviceArray<Index> const counts(static_cast<std::size_t>(ranks));
         DeviceArray<SplitFaults> const counted(1);
@@ -224,7 +224,7 @@ DEVICE_TEST("device partition: captured in a graph and replayed on other data") 
     cudaGraphExec_t replay = nullptr;
     detail::cuda_check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
     partition.count(rule, device.words, workspace.span(), stream);
-    partition.scatter(rule, device.words, packed.span(), stream);
+    partition.scatter(device.words, packed.span(), stream);
     detail::cuda_check(cudaStreamEndCapture(stream, &graph), "cudaStreamEndCapture");
     detail::cuda_check(cudaGraphInstantiate(&replay, graph, 0), "cudaGraphInstantiate");
     for (PartitionCase const* const now : std::vector<PartitionCase const*>{&given, &other}) {
@@ -256,7 +256,7 @@ DEVICE_TEST("device partition: memory of the host, short memory, misaligned colu
     DeviceArray<std::byte> const workspace(static_cast<std::size_t>(partition.workspace_bytes()));
     DeviceArray<std::byte> const packed(8000);
     ByList const rule{column.data()};
-    CHECK_THROWS(TransitionError, partition.scatter(rule, words, packed.span(), stream));
+    CHECK_THROWS(TransitionError, partition.scatter(words, packed.span(), stream));
     CHECK_THROWS(BufferError, partition.count(rule, words, workspace.span().first(100), stream));
     WordColumns on_host;
     on_host.data.push_back(host.data());
@@ -268,9 +268,9 @@ DEVICE_TEST("device partition: memory of the host, short memory, misaligned colu
     null.data.push_back(nullptr);
     CHECK_THROWS(BufferError, partition.count(rule, null, workspace.span(), stream));
     partition.count(rule, words, workspace.span(), stream);
-    CHECK_THROWS(BufferError, partition.scatter(rule, words, packed.span().first(7999), stream));
+    CHECK_THROWS(BufferError, partition.scatter(words, packed.span().first(7999), stream));
     std::vector<std::byte> host_packed(8000);
-    CHECK_THROWS(BufferError, partition.scatter(rule, words, std::span(host_packed), stream));
+    CHECK_THROWS(BufferError, partition.scatter(words, std::span(host_packed), stream));
     CHECK_THROWS(ShapeError, DevicePartition(-1, 4));
     CHECK_THROWS(ShapeError, DevicePartition(1, 0));
     CHECK_THROWS(ShapeError, DevicePartition(1, 65536));

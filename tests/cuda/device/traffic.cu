@@ -34,7 +34,7 @@ DEVICE_TEST("traffic: a partition of 32768 entries, its split counts, a merge of
     std::vector<Index> words(static_cast<std::size_t>(PartitionReport::words(table.world)));
     partition.count(rule, columns, workspace.span(), stream);
     partition.copy_report(words, stream);
-    partition.scatter(rule, columns, packed.span(), stream);
+    partition.scatter(columns, packed.span(), stream);
     stream.wait();
     CHECK(PartitionReport(words, table.world).packed_bytes() == 8 * columns_of_table * table.entries);
 

@@ -21,12 +21,12 @@ void take(Kernel* kernel) {
 template <int Items, class Rule, class Columns>
 void take_partition() {
     take(&tile_kernel<CountState, CountShared<Rule>, CountTile<Items, Rule>>);
-    take(&tile_kernel<ScatterState<Items>, ScatterShared<Items, Rule>, ScatterTile<Items, Rule, Columns>>);
+    take(&tile_kernel<ScatterState<Items>, ScatterShared<Items>, ScatterTile<Items, Columns>>);
 }
 /// The same of many tables.
 template <class Columns>
 void take_scatters() {
-    take(&tile_kernel<ScatterState<8>, ScatterShared<8, ByBins>, TilesTogether<ScatterTile<8, ByBins, Columns>>>);
+    take(&tile_kernel<ScatterState<8>, ScatterShared<8>, TilesTogether<ScatterTile<8, Columns>>>);
 }
 template <class Body>
 void take_each() {
@@ -57,7 +57,7 @@ void take_all() {
     take_partition<8, BySlot<SlotsAtOffsets>, ByteColumns>();
     take_partition<16, BySlot<SlotsAtOffsets>, WordColumns>();
     take_partition<16, BySlot<SlotsAtOffsets>, ByteColumns>();
-    take(&tile_kernel<CountState, CountShared<MchLeavingRule>, TilesTogether<CountTile<8, MchLeavingRule, true>>>);
+    take(&tile_kernel<CountState, CountShared<MchLeavingRule>, TilesTogether<CountTile<8, MchLeavingRule>>>);
     take_scatters<WordColumns>();
     take_scatters<ByteColumns>();
     take(&tile_kernel<LayoutState, NoShared, TilesTogether<LayOutBlocks<BeginOfTable>>>);

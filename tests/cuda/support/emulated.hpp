@@ -38,6 +38,7 @@ struct EmulatedPartition {
     detail::TilePlan plan;
     DeviceList<std::uint32_t> table;
     DeviceList<Index> rows;
+    DeviceList<std::uint16_t> bins;
     DeviceList<Index> counts;
     DeviceList<Index> begins;
     DeviceList<Index> blocks;
@@ -47,11 +48,13 @@ struct EmulatedPartition {
         plan = {entries, destinations, tile};
         table.assign(static_cast<std::size_t>(plan.tiles * destinations + 1), 0xdeadbeef);
         rows.assign(table.size(), -1);
+        bins.assign(static_cast<std::size_t>(entries), 0xdead);
         counts.assign(static_cast<std::size_t>(destinations), -1);
         begins.assign(counts.size() + 1, -1);
         blocks.assign(counts.size() + 1, -1);
         plan.table = table.data();
         plan.rows = rows.data();
+        plan.bins = bins.data();
         plan.counts = counts.data();
         plan.begins = begins.data();
         plan.blocks = blocks.data();
@@ -106,8 +109,8 @@ Bytes emulate_tiles(Blocks& run, EmulatedPartition& memory, Rule const& rule, Co
         sum += memory.table[i];
     }
     DeviceList<std::byte> packed = emulate_layout(run, memory, columns, detail::BeginOfTable{plan.rows, plan.tiles});
-    run.template tiles<detail::ScatterState<Items>, detail::ScatterShared<Items, Rule>>(
-        plan.tiles, detail::ScatterTile<Items, Rule, Columns>{plan, rule, columns, packed.data()});
+    run.template tiles<detail::ScatterState<Items>, detail::ScatterShared<Items>>(
+        plan.tiles, detail::ScatterTile<Items, Columns>{plan, columns, packed.data()});
     return Bytes(packed.begin(), packed.end());
 }
 

@@ -16,6 +16,7 @@
 #include <reshard/memory/memory_policy.hpp>
 
 #include <span>
+#include <utility>  // exchange
 #include <vector>
 
 namespace reshard::inline v0::detail {
@@ -68,10 +69,13 @@ private:
 struct HostPassage {
     HostPassage(std::string_view name, cudaStream_t its_stream, int its_device, StagingOptions const& source,
                 Index bytes) noexcept
-        : transport(name), stream(its_stream), device(its_device), memory(source), window_bytes(bytes) {}
+        : transport(name), stream(its_stream), device(its_device), memory(source), spare(source), window_bytes(bytes) {}
     HostPassage(HostPassage const&) = delete;
     HostPassage& operator=(HostPassage const&) = delete;
-    ~HostPassage() { memory.close(stuck); }
+    ~HostPassage() {
+        memory.close(stuck);
+        spare.close(stuck);
+    }
 
     /// Takes the memory, if that was not done. Throws OutOfMemory.
     void open() {
@@ -81,18 +85,22 @@ struct HostPassage {
               concat("reshard: the transport '", transport, "' has no pinned memory for a window of ", window_bytes,
                      " bytes. Fix: a smaller window_bytes in its options, or a larger source of memory."));
     }
-    /// Pinned memory beside the window. \pre it is gone before this object is
-    [[nodiscard]] Workspace allocate(Index bytes) const {
+    /// Pinned memory beside the window. What was given back is kept for the next that asks: to pin memory takes longer
+    /// than to copy as much. \pre it is gone before this object is
+    [[nodiscard]] Workspace allocate(Index bytes) {
         struct Pinned {
             StagingMemory memory;
-            HostPassage const* passage;
-            Pinned(StagingMemory&& given, HostPassage const* its) noexcept : memory(std::move(given)), passage(its) {}
+            HostPassage* passage;
+            Pinned(StagingMemory&& given, HostPassage* its) noexcept : memory(std::move(given)), passage(its) {}
             Pinned(Pinned&&) noexcept = default;
-            ~Pinned() { memory.close(passage->stuck); }
+            ~Pinned() {
+                if (passage->stuck) memory.close(true);
+                if (memory.size() > passage->spare.size()) passage->spare = std::move(memory);
+            }
             [[nodiscard]] std::byte* data() const noexcept { return memory.data(); }
         };
         CurrentDevice const here(device);
-        StagingMemory made(memory.options());
+        StagingMemory made = std::exchange(spare, StagingMemory(spare.options()));
         return made.grow(bytes) ? Workspace(Pinned(std::move(made), this)) : Workspace();
     }
     /// Until the device has done everything in the stream. Throws DeadlineExceeded, TransportError.
@@ -115,6 +123,7 @@ struct HostPassage {
     cudaStream_t stream;
     int device;
     StagingMemory memory;
+    StagingMemory spare;  ///< for allocate()
     Index window_bytes;
     std::chrono::milliseconds deadline = std::chrono::minutes(5);  ///< comparable()
     bool stuck = false;                                            ///< a wait was given up

@@ -42,7 +42,7 @@ struct TilePlan {
     Index* begins = nullptr;         ///< [destinations + 1]
     Index* blocks = nullptr;         ///< [destinations + 1], bytes
     PartitionFaults* faults = nullptr;
-    std::uint16_t* bins = nullptr;  ///< of each entry, where they are kept
+    std::uint16_t* bins = nullptr;  ///< of each entry, where there are tiles
 
     TilePlan() = default;
     TilePlan(Index all, Index ranks, Index entries_of_tile) noexcept
@@ -88,7 +88,7 @@ struct RuleTable<Rule> {
             for (int i = thread; i < rule.table_size(); i += block_threads) values[i] = rule.table()[i];
         });
     }
-    [[nodiscard]] RESHARD_HOST_DEVICE Rule bound(Rule const& rule) const { return rule.with(values); }
+    [[nodiscard]] RESHARD_HOST_DEVICE auto bound(Rule const& rule) const { return rule.with(values); }
 };
 
 // ---- Count -------------------------------------------------------------------------------------------------------
@@ -102,11 +102,11 @@ struct CountShared {
 
 struct CountState {};
 
-/// `Keeps`: writes the bins down, so that the scatter does not ask the rule again.
-template <int Items, class Rule, bool Keeps = false>
+/// Writes the bins down: 4 bytes an entry, which take less time than to ask the rule again.
+template <int Items, class Rule>
 struct CountTile {
     TilePlan plan;
-    Rule unbound;
+    Rule rule;
 
     template <class Block>
     RESHARD_HOST_DEVICE void operator()(Block& block, CountShared<Rule>& shared, Index tile) const {
@@ -114,22 +114,23 @@ struct CountTile {
         block.each([&](int thread, auto&) {
             for (int i = thread; i < block_warps * bins; i += block_threads) shared.counters[i] = 0;
         });
-        shared.table.fill(block, unbound);
-        Rule const& rule = shared.table.bound(unbound);
+        shared.table.fill(block, rule);
         block.each([&](int thread, auto&) {
+            auto&& bound = shared.table.bound(rule);
             std::uint32_t* const counters = shared.counters + Index{warp_of(thread)} * bins;
             Index answers[Items];
             RESHARD_UNROLL
-            for (int i = 0; i < Items; ++i) {  // all loads before the first use
-                Index const entry = entry_of<Items>(tile, thread, i);
-                answers[i] = entry < plan.entries ? static_cast<Index>(rule(entry)) : not_sent;
+            for (int i = 0; i < Items; ++i) {  // all loads before the first use, and none behind a branch
+                Index const entry = smaller(entry_of<Items>(tile, thread, i), plan.entries - 1);
+                answers[i] = static_cast<Index>(bound(entry));
             }
             RESHARD_UNROLL
             for (int i = 0; i < Items; ++i) {
                 Index const entry = entry_of<Items>(tile, thread, i);
+                if (entry >= plan.entries) continue;
                 std::uint32_t const bin = bin_of(answers[i], plan.destinations);
                 block.add(counters + bin, std::uint32_t{1});
-                if (Keeps && entry < plan.entries) plan.bins[entry] = static_cast<std::uint16_t>(bin);
+                plan.bins[entry] = static_cast<std::uint16_t>(bin);
                 if (is_fault(answers[i], plan.destinations)) plan.faults->add(block, entry);
             }
         });
@@ -192,7 +193,7 @@ struct BeginOfTable {
 
 // ---- Scatter -----------------------------------------------------------------------------------------------------
 
-template <int Items, class Rule>
+template <int Items>
 struct ScatterShared {
     static constexpr int tile = block_threads * Items;
     std::uint64_t stage[tile];    ///< pieces of one column, in the order of destinations
@@ -200,7 +201,6 @@ struct ScatterShared {
     std::uint16_t counters[block_warps * (tile_destinations + 1)];  ///< per warp and bin: entries, then first places
     std::uint8_t bin[tile];                                         ///< of each place
     int kept;                                                       ///< places in use
-    RuleTable<Rule> table;
 };
 
 inline constexpr std::uint16_t no_place = UINT16_MAX;
@@ -218,17 +218,17 @@ struct ScatterState {
 };
 
 /// Ranks of all entries within the tile: place[] is where an entry stands when the tile is sorted by destination.
-template <int Items, class Block, class Rule>
-RESHARD_HOST_DEVICE inline void rank_tile(Block& block, ScatterShared<Items, Rule>& shared, TilePlan const& plan,
-                                          Rule const& rule, Index tile) {
+template <int Items, class Block>
+RESHARD_HOST_DEVICE inline void rank_tile(Block& block, ScatterShared<Items>& shared, TilePlan const& plan,
+                                          Index tile) {
     int const bins = plan.destinations + 1;
     block.each([&](int thread, auto& state) {
         for (int i = thread; i < block_warps * bins; i += block_threads) shared.counters[i] = 0;
         RESHARD_UNROLL
         for (int i = 0; i < Items; ++i) {
             Index const entry = entry_of<Items>(tile, thread, i);
-            Index const answer = entry < plan.entries ? static_cast<Index>(rule(entry)) : not_sent;
-            state.bin[i] = static_cast<std::uint16_t>(bin_of(answer, plan.destinations));
+            std::uint16_t const bin = plan.bins[smaller(entry, plan.entries - 1)];
+            state.bin[i] = entry < plan.entries ? bin : static_cast<std::uint16_t>(plan.destinations);
         }
     });
     RESHARD_UNROLL
@@ -284,21 +284,19 @@ RESHARD_HOST_DEVICE inline void rank_tile(Block& block, ScatterShared<Items, Rul
     });
 }
 
-template <int Items, class Rule, class Columns>
+template <int Items, class Columns>
 struct ScatterTile {
     /// Blocks that a processor should have room for, so that some load while others store. Pieces of every width, each
     /// with its loop, want more registers than those of one.
     static constexpr int resident_blocks = Items == 8 && !std::is_same_v<Columns, ByteColumns> ? 4 : 2;
 
     TilePlan plan;
-    Rule unbound;
     Columns columns;
     std::byte* packed;
 
     template <class Block>
-    RESHARD_HOST_DEVICE void operator()(Block& block, ScatterShared<Items, Rule>& shared, Index tile) const {
-        shared.table.fill(block, unbound);
-        rank_tile<Items>(block, shared, plan, shared.table.bound(unbound), tile);
+    RESHARD_HOST_DEVICE void operator()(Block& block, ScatterShared<Items>& shared, Index tile) const {
+        rank_tile<Items>(block, shared, plan, tile);
         struct {
             bool any = false;
             Index width = 8;  // of an element

@@ -110,19 +110,20 @@ public:
                 refuse_table(ErrorCode::shape, *table_, "more than ", UINT32_MAX,
                              " entries arrive at one device. Fix: use more ranks, or redistribute() on the host.");
             }
-            sources_on_host_.push_back({nullptr, entries_, block.entries});
-            entries_ += block.entries;
+            begins_.push_back(entries_ += block.entries);
         }
         memory_ = List<std::byte>(work, total_);
+        std::vector<Index> where = begins_;
         for (std::size_t b = 0; b < blocks_.size(); ++b) {
-            sources_on_host_[b].block = blocks_[b].own != nullptr ? blocks_[b].own : memory(blocks_[b]);
+            for (std::size_t c = 0; c < widths_.size(); ++c) {
+                auto const first = reinterpret_cast<std::uintptr_t>(column(b, c));
+                where.push_back(static_cast<Index>(first) - begins_[b] * widths_[c]);
+            }
         }
-        sources_ = List<MchSource>(work, static_cast<Index>(sources_on_host_.size()));
-        told.add(sources_.data(), sources_on_host_.data(), sources_.bytes() / 8);
-        received_.sources = sources_.data();
-        received_.count = static_cast<int>(blocks_.size());
-        received_.entries = entries_;
-        for (Index width : widths_) received_.widths.push_back(width);
+        where_ = List<Index>(work, static_cast<Index>(where.size()));
+        told.add(where_.data(), where.data(), where_.size());
+        received_ = {where_.data(), where_.data() + begins_.size(), static_cast<int>(blocks_.size()),
+                     static_cast<int>(widths_.size()), entries_};
     }
     /// Where to receive a block that is not this rank's own.
     [[nodiscard]] std::byte* memory(MchBlock const& block) const noexcept { return memory_.data() + block.begin; }
@@ -325,9 +326,9 @@ private:
     /// Of all that came, in the order of arrival.
     [[nodiscard]] std::vector<Index> slots_on_host(Work& work) const {
         std::vector<Index> slots;
-        for (MchSource const& source : sources_on_host_) {
-            auto const* const words = reinterpret_cast<Index const*>(source.block);
-            std::vector<Index> const part = fetch(work, words + source.entries, source.entries);
+        for (std::size_t b = 0; b < blocks_.size(); ++b) {
+            std::vector<Index> const part =
+                fetch(work, reinterpret_cast<Index const*>(column(b, 1)), blocks_[b].entries);
             slots.insert(slots.end(), part.begin(), part.end());
         }
         return slots;
@@ -335,17 +336,20 @@ private:
 
     // ---- Single entries, for messages ------------------------------------------------------------------------------
 
-    [[nodiscard]] Index word(Work& work, int column, Index arrival) const {
-        MchReceived received = received_;
-        received.sources = sources_on_host_.data();
-        return fetch(work, reinterpret_cast<Index const*>(received.element(column, arrival)));
+    /// Where a column of a block lies.
+    [[nodiscard]] std::byte const* column(std::size_t block, std::size_t c) const noexcept {
+        MchBlock const& from = blocks_[block];
+        std::byte const* at = from.own != nullptr ? from.own : memory(from);
+        for (std::size_t before = 0; before < c; ++before) at += device_column_bytes(from.entries, widths_[before]);
+        return at;
     }
-    [[noreturn]] void refuse_entry(Work& work, unsigned long long entry, std::string_view what, int column) const {
+    [[noreturn]] void refuse_entry(Work& work, unsigned long long entry, std::string_view what, int c) const {
         auto const arrival = static_cast<Index>(entry);
-        std::size_t b = 0;
-        while (arrival >= sources_on_host_[b].begin + sources_on_host_[b].entries) ++b;
-        refuse_received_entry(*table_, word(work, 0, arrival), blocks_[b].rank, what, word(work, column, arrival),
-                              iteration_);
+        auto const b = part_at(begins_.data(), blocks_.size(), arrival);
+        auto const word = [&](std::size_t of) {
+            return fetch(work, reinterpret_cast<Index const*>(column(b, of)) + (arrival - begins_[b]));
+        };
+        refuse_received_entry(*table_, word(0), blocks_[b].rank, what, word(static_cast<std::size_t>(c)), iteration_);
     }
 
     /// Columns in pieces of T: those of one piece an element at once, each of the others by itself.
@@ -373,8 +377,8 @@ private:
     Index largest_count_ = 0;
     Index kept_ = 0;
     List<std::byte> memory_;
-    std::vector<MchSource> sources_on_host_;
-    List<MchSource> sources_;
+    std::vector<Index> begins_{0};  ///< arrivals before each block
+    List<Index> where_;             ///< the same, and where columns lie, on the device
     MchReceived received_;
     List<MchFindings> found_;
     MchFindings seen_;

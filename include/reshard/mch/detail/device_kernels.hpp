@@ -42,40 +42,32 @@ struct MchIsFilled {
 
 // ---- What came ---------------------------------------------------------------------------------------------------
 
-/// A packed block of entries (mch/packed.hpp).
-struct MchSource {
-    std::byte const* block = nullptr;
-    Index begin = 0;  ///< entries before it
-    Index entries = 0;
-};
-
-/// All blocks, in the order of ranks. Entries are counted through: their arrivals.
+/// Packed blocks (mch/packed.hpp) in the order of ranks. Entries are counted through: their arrivals.
 struct MchReceived {
-    MchSource const* sources = nullptr;
-    int count = 0;
+    Index const* begins = nullptr;     ///< [blocks + 1]: arrivals before each
+    Index const* addresses = nullptr;  ///< [blocks][columns]: of a column, had its block begun with arrival 0
+    int blocks = 0;
+    int columns = 0;
     Index entries = 0;
-    InlineList<Index, max_device_columns> widths;
 
-    [[nodiscard]] RESHARD_HOST_DEVICE MchSource const& source_of(Index arrival) const noexcept {
-        int low = 0;
-        int high = count;  // begin of low <= arrival < begin of high
-        while (high - low > 1) {
-            int const middle = low + (high - low) / 2;
-            (sources[middle].begin <= arrival ? low : high) = middle;
-        }
-        return sources[low];
+    [[nodiscard]] RESHARD_HOST_DEVICE int block_of(Index arrival) const noexcept {
+        return part_at(begins, blocks, arrival);
     }
-    [[nodiscard]] RESHARD_HOST_DEVICE std::byte const* element(MchSource const& source, int c,
+    /// The same without a search, where it is that of an arrival shortly before.
+    [[nodiscard]] RESHARD_HOST_DEVICE int block_of(Index arrival, int before) const noexcept {
+        return arrival < begins[before + 1] ? before : block_of(arrival);
+    }
+    [[nodiscard]] RESHARD_HOST_DEVICE std::byte const* element(int block, int c, Index width,
                                                                Index arrival) const noexcept {
-        std::byte const* at = source.block;
-        for (int before = 0; before < c; ++before) at += device_column_bytes(source.entries, widths[before]);
-        return at + (arrival - source.begin) * widths[c];
+        Index const at = addresses[block * columns + c] + arrival * width;
+        return reinterpret_cast<std::byte const*>(at);  // NOLINT(performance-no-int-to-ptr)
     }
-    [[nodiscard]] RESHARD_HOST_DEVICE std::byte const* element(int c, Index arrival) const noexcept {
-        return element(source_of(arrival), c, arrival);
+    /// Of a column of 64-bit integers.
+    [[nodiscard]] RESHARD_HOST_DEVICE Index word(int block, int c, Index arrival) const noexcept {
+        return load_as<Index>(element(block, c, 8, arrival));
     }
     [[nodiscard]] RESHARD_HOST_DEVICE Index word(int c, Index arrival) const noexcept {
-        return load_as<Index>(element(c, arrival));
+        return word(block_of(arrival), c, arrival);
     }
 };
 
@@ -114,9 +106,20 @@ struct MchInspect {
     RESHARD_HOST_DEVICE void operator()(Block& block, NoShared&, Index tile) const {
         block.each([&](int thread, auto& state) {
             state = {0, 0};
-            for (Index i = 0; i < mch_inspect_items; ++i) {
-                Index const arrival = (tile * mch_inspect_items + i) * block_threads + thread;
-                if (arrival < received.entries) look(block, arrival, state);
+            Entry list[mch_inspect_items];
+            Index const first = tile * mch_inspect_items * block_threads + thread;
+            int source = received.block_of(smaller(first, received.entries - 1));
+            RESHARD_UNROLL
+            for (int i = 0; i < mch_inspect_items; ++i) {  // all loads before the first use
+                Index const arrival = first + Index{i} * block_threads;
+                if (arrival >= received.entries) continue;
+                source = received.block_of(arrival, source);
+                list[i] = load(source, arrival);
+            }
+            RESHARD_UNROLL
+            for (int i = 0; i < mch_inspect_items; ++i) {
+                Index const arrival = first + Index{i} * block_threads;
+                if (arrival < received.entries) look(block, arrival, list[i], state);
             }
         });
         if (counts < 0) return;
@@ -134,26 +137,30 @@ private:
     [[nodiscard]] RESHARD_HOST_DEVICE static constexpr unsigned long long bits(Index value) noexcept {
         return static_cast<unsigned long long>(value);
     }
+    struct Entry {
+        Index id;
+        Index before;  ///< the id of the one before it in its block
+        Index last_access;
+        Index count;
+    };
+    [[nodiscard]] RESHARD_HOST_DEVICE Entry load(int source, Index arrival) const {
+        return {received.word(source, 0, arrival),
+                received.word(source, 0, larger(arrival - 1, received.begins[source])),
+                access < 0 ? 0 : received.word(source, access, arrival),
+                counts < 0 ? 0 : received.word(source, counts, arrival)};
+    }
     /// What cannot be ends the call: each entry of that kind is told by itself.
     template <class Block, class State>
-    RESHARD_HOST_DEVICE void look(Block& block, Index arrival, State& mine) const {
-        MchSource const& source = received.source_of(arrival);
-        Index const id = load_as<Index>(received.element(source, 0, arrival));
-        ids[arrival] = id;
-        if (arrival != source.begin && id < load_as<Index>(received.element(source, 0, arrival - 1))) {
+    RESHARD_HOST_DEVICE void look(Block& block, Index arrival, Entry const& entry, State& mine) const {
+        ids[arrival] = entry.id;
+        if (entry.id < entry.before) {
             descents[block.fetch_add(&found->descents, 1ULL)] = static_cast<std::uint32_t>(arrival);
         }
-        if (access >= 0) {
-            Index const last = load_as<Index>(received.element(source, access, arrival));
-            bool const fits = static_cast<std::uint64_t>(last) <= static_cast<std::uint64_t>(iteration);
-            if (!fits) block.lower(&found->late, bits(arrival));
-        }
-        if (counts >= 0) {
-            Index const count = load_as<Index>(received.element(source, counts, arrival));
-            if (count < 0) block.lower(&found->negative, bits(arrival));
-            if (count == INT64_MAX) ++mine.pinned;
-            if (count != INT64_MAX) mine.largest_count = larger(mine.largest_count, count);
-        }
+        bool const fits = static_cast<std::uint64_t>(entry.last_access) <= static_cast<std::uint64_t>(iteration);
+        if (access >= 0 && !fits) block.lower(&found->late, bits(arrival));
+        if (entry.count < 0) block.lower(&found->negative, bits(arrival));
+        if (entry.count == INT64_MAX) ++mine.pinned;
+        if (entry.count != INT64_MAX) mine.largest_count = larger(mine.largest_count, entry.count);
     }
 };
 

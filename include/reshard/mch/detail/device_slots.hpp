@@ -153,12 +153,13 @@ struct MchWriteColumns {
     RESHARD_HOST_DEVICE void operator()(Block&, Index i) const {
         Index const row = pieces == 1 ? i : i / pieces;
         Index const offset = (i - row * pieces) * static_cast<Index>(sizeof(T));
+        Index const width = pieces * static_cast<Index>(sizeof(T));
         Index const arrival = row < kept ? static_cast<Index>(order[row]) : 0;
-        MchSource const source = row < kept ? received.source_of(arrival) : MchSource{};
+        int const source = row < kept ? received.block_of(arrival) : 0;
         for (MchWrittenColumn const& column : columns) {
             T value;
             if (row < kept) {
-                value = load_as<T>(received.element(source, column.column, arrival) + offset);
+                value = load_as<T>(received.element(source, column.column, width, arrival) + offset);
                 if (column.counts && value == static_cast<T>(INT64_MAX)) value = static_cast<T>(largest_count);
             } else {
                 std::memset(&value, column.empty, sizeof(T));

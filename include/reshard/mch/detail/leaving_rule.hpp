@@ -128,16 +128,45 @@ struct MchLeavingRule {
           saved_router(saved, saved_offsets) {}
 
     [[nodiscard]] RESHARD_HOST_DEVICE constexpr Index operator()(Index entry) const noexcept {
-        Index const id = ids[entry];
-        if (id == empty) return empty_place;
-        Index const slot = slots[entry];
-        std::int32_t const part = saved_router.part_of_slot(offset + entry);
-        if (slot < 0 || slot >= saved_slots || saved_router.part_of_slot(slot) != part) return misplaced;
-        if (refuse_strays && saved_router.part_of_id(id) != part) return misplaced;
-        if (!by_slot) return router.part_of_id(id);
-        Index const owner = router.part_of_slot(slot);
-        return !drop_unreachable || owner == router.part_of_id(id) ? owner : left_out;
+        return with(table())(entry);
     }
+    /// As a thread asks it, entry by entry: the saved shard of one is that of most that follow, and what it has is told
+    /// by comparing.
+    class Asked {
+    public:
+        RESHARD_HOST_DEVICE constexpr Asked(MchLeavingRule const& rule, Index const* offsets) noexcept
+            : rule_(&rule), offsets_(offsets) {}
+        [[nodiscard]] RESHARD_HOST_DEVICE constexpr Index operator()(Index entry) noexcept {
+            Index const id = rule_->ids[entry];
+            Index const slot = rule_->slots[entry];
+            if (id == rule_->empty) return empty_place;
+            Router const& saved = rule_->saved_router;
+            Index const position = rule_->offset + entry;
+            if (!saved_.has(position)) {
+                part_ = saved.part_of_slot(position);
+                saved_ = saved.slots_of(part_);
+            }
+            if (slot >= rule_->saved_slots || !saved_.has(slot)) return misplaced;
+            if (rule_->refuse_strays && !saved.looks_up(part_, saved_, id)) return misplaced;
+            if (!rule_->by_slot) return rule_->router.part_of_id(id, offsets_);
+            Index const owner = rule_->router.part_of_slot(slot, offsets_);
+            bool const goes = !rule_->drop_unreachable || owner == rule_->router.part_of_id(id, offsets_);
+            return goes ? owner : rule_->left_out;
+        }
+
+    private:
+        MchLeavingRule const* rule_;
+        Index const* offsets_;  ///< of the cut that entries go to
+        SlotRouter::Range saved_;
+        std::int32_t part_ = 0;
+    };
+    /// Offsets that kernels copy to where they are nearer.
+    [[nodiscard]] RESHARD_HOST_DEVICE constexpr Index const* table() const noexcept { return router.table(); }
+    [[nodiscard]] RESHARD_HOST_DEVICE constexpr int table_size() const noexcept { return router.table_size(); }
+    [[nodiscard]] RESHARD_HOST_DEVICE constexpr Asked with(Index const* offsets) const noexcept {
+        return {*this, offsets};
+    }
+
     /// Whether shards may come to hold ids that are looked up elsewhere.
     [[nodiscard]] bool leaves_strays() const noexcept { return by_slot && !drop_unreachable; }
 };

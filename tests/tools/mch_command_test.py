@@ -2,11 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests `reshard mch` as a program, on checkpoints as TorchRec has them (fake_dcp.py) and on those of the library. The
 rows of an id hold its number, so that each row says whose it is: an id finds its own, or is listed as evicted."""
+import fcntl
 import importlib.util
 import json
 import os
 import pathlib
 import random
+import shutil
 import struct
 import subprocess
 import sys
@@ -192,6 +194,25 @@ class Command(unittest.TestCase):
         done = self.answer("model", "out", "--to", 4)
         self.assertEqual(planned, done)
         self.assertGreater(len(done["user"]["evicted"]), 0)
+
+    def test_what_a_killed_run_left_goes_with_the_next_and_nothing_else(self):
+        user, state, _ = table("ec", "user", 40, 2, 1.0, 1)
+        self.save("model", user, state)
+        lock = ".reshard-mch.lock"
+        for name, files in (("out.work-killed", (lock, "data")), ("out.work-atwork", (lock,)), ("out.work-backup", ("data",)),
+                            ("other.work-killed", (lock,))):
+            os.mkdir(os.path.join(self.path, name))
+            for file in files:
+                pathlib.Path(self.path, name, file).touch()
+        os.symlink("other.work-killed", os.path.join(self.path, "out.work-linked"))
+        with open(os.path.join(self.path, "out.work-atwork", lock)) as held:
+            fcntl.flock(held, fcntl.LOCK_EX)
+            self.answer("model", "out", "--to", 4)
+        left = sorted(name for name in os.listdir(self.path) if "work" in name)
+        self.assertEqual(left, ["other.work-killed", "out.work-atwork", "out.work-backup", "out.work-linked"])
+        os.unlink(os.path.join(self.path, "out.work-linked"))
+        for name in left[:-1]:
+            shutil.rmtree(os.path.join(self.path, name))
 
     def test_hash_sizes_are_checked_against_where_ids_lie(self):
         user, state, live = table("ec", "user", 40, 2, 0.9, 1, hash_size=5000)

@@ -3,6 +3,7 @@
 /// \brief  How `reshard mch` uses PyTorch: mch_dcp.py is run, and folders appear when all is well.
 #pragma once
 
+#include <reshard/checkpoint/detail/folder_lock.hpp>
 #include <reshard/checkpoint/detail/save_names.hpp>
 #include <reshard/checkpoint/safetensors_layout.hpp>
 #include <reshard/core/error.hpp>
@@ -113,15 +114,19 @@ inline void check_new(std::vector<std::pair<std::string, std::string>> const& fo
     }
 }
 
-/// A folder beside `out`, gone when this is.
+/// A folder beside `out`, gone when this is. It holds a lock, so that those of runs that were killed are told from
+/// others: they go when the next run begins.
 class WorkFolder {
 public:
     explicit WorkFolder(std::string const& out) {
-        path_ = concat(without_slash(out), ".work-XXXXXX");
+        std::string const stem = concat(without_slash(out), ".work-");
+        remove_left(stem);
+        path_ = concat(stem, "XXXXXX");
         if (::mkdtemp(path_.data()) == nullptr) {
             raise(ErrorCode::io, concat("cannot make '", path_, "': ", std::strerror(errno),
                                         ". Fix: name an OUT whose parent folder can be written to."));
         }
+        lock_ = reshard::detail::FolderLock(path_, lock_name);
     }
     WorkFolder(WorkFolder const&) = delete;
     WorkFolder& operator=(WorkFolder const&) = delete;
@@ -132,7 +137,24 @@ public:
     [[nodiscard]] std::string const& path() const noexcept { return path_; }
 
 private:
+    static constexpr char const* lock_name = ".reshard-mch.lock";
+
+    static void remove_left(std::string const& stem) {
+        std::error_code ignored;
+        for (fs::directory_entry const& entry : fs::directory_iterator(parent_of(stem), ignored)) {
+            std::string const name = entry.path().filename().string();
+            if (!name.starts_with(fs::path(stem).filename().string()) || entry.is_symlink(ignored)) continue;
+            if (!fs::exists(entry.path() / lock_name, ignored)) continue;  // not ours
+            try {
+                reshard::detail::FolderLock const lock(entry.path().string(), lock_name);
+                if (lock.is_held()) fs::remove_all(entry.path(), ignored);
+            } catch (Error const&) {  // somebody is at work there
+            }
+        }
+    }
+
     std::string path_;
+    reshard::detail::FolderLock lock_;
 };
 
 /// mch_dcp.py: where it was installed, or in its source folder.

@@ -33,7 +33,7 @@ namespace {
 void partitions(Table const& table, bench::Goals& goals) {
     Index const n = table.entries;
     Memory packed(8 * 5 * n + 4096);
-    std::printf("\npartition of %lld entries, ms (GB/s of 16 (2 + K) + 16 bytes an entry)\n",
+    std::printf("\npartition of %lld entries, ms (GB/s of 16 (2 + K) + 20 bytes an entry)\n",
                 static_cast<long long>(n));
     for (Index ranks : {2, 8, 64, 256}) {
         DevicePartition partition(n, ranks);
@@ -48,7 +48,7 @@ void partitions(Table const& table, bench::Goals& goals) {
                                                  partition.count(rule, columns, workspace.span(), stream);
                                                  partition.scatter(columns, packed.span(), stream);
                                              }});
-            double const bytes = static_cast<double>(n) * (16.0 * (2 + metadata) + 16);
+            double const bytes = static_cast<double>(n) * (16.0 * (2 + metadata) + 20);
             std::printf(" | K = %d: %6.3f (%5.0f; count %.3f, scatter %.3f)", metadata, times[2],
                         bytes / times[2] / 1e6, times[0], times[1]);
             if (ranks == 8 && metadata == 2) {

@@ -85,8 +85,8 @@ struct HostPassage {
               concat("reshard: the transport '", transport, "' has no pinned memory for a window of ", window_bytes,
                      " bytes. Fix: a smaller window_bytes in its options, or a larger source of memory."));
     }
-    /// Pinned memory beside the window. What was given back is kept for the next that asks: to pin memory takes longer
-    /// than to copy as much. \pre it is gone before this object is
+    /// Pinned memory beside the window, for one thread at a time. The largest that was given back is kept for the next
+    /// that asks: to pin memory takes longer than to copy as much. \pre it is gone before this object is
     [[nodiscard]] Workspace allocate(Index bytes) {
         struct Pinned {
             StagingMemory memory;

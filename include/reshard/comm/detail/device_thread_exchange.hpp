@@ -23,7 +23,8 @@ namespace reshard::inline v0 {
 /// How ranks that are threads with devices behave. The deadline is that of ThreadOptions.
 struct DeviceThreadOptions {
     /// Pinned memory that pageable or strided memory of the host and values that change pass through, piece by piece.
-    /// Taken at once, and shared with what is split off; 0: such transfers are refused.
+    /// Taken at once, and shared with what is split off; 0: such transfers are refused. What load() reads into comes on
+    /// top, and is kept for the next.
     Index window_bytes = Index{16} << 20;
     /// Of the window and of lists of boxes: a kernel on the device must reach it.
     StagingOptions host_staging = pinned_staging();

@@ -30,8 +30,9 @@ struct StagedOnHostOptions {
     explicit StagedOnHostOptions(cudaStream_t its_stream) noexcept : stream(its_stream) {}
 
     cudaStream_t stream;
-    /// At most about so much pinned memory per communicator (256 bytes for each peer, and single elements, aside): a
-    /// larger exchange goes in rounds. The smallest of all ranks counts.
+    /// At most about so much pinned memory per communicator (256 bytes for each peer, single elements, and what load()
+    /// reads into, which is kept for the next, aside): a larger exchange goes in rounds. The smallest of all ranks
+    /// counts.
     Index window_bytes = Index{64} << 20;
     /// Where it comes from; with kernels, they must reach it. It grows to what the largest exchange needed; with a
     /// reserve of window_bytes this communicator, though not what is split from it, allocates nothing later.

@@ -339,9 +339,7 @@ private:
     /// Where a column of a block lies.
     [[nodiscard]] std::byte const* column(std::size_t block, std::size_t c) const noexcept {
         MchBlock const& from = blocks_[block];
-        std::byte const* at = from.own != nullptr ? from.own : memory(from);
-        for (std::size_t before = 0; before < c; ++before) at += device_column_bytes(from.entries, widths_[before]);
-        return at;
+        return (from.own != nullptr ? from.own : memory(from)) + packed_column_begin(from.entries, widths_, c);
     }
     [[noreturn]] void refuse_entry(Work& work, unsigned long long entry, std::string_view what, int c) const {
         auto const arrival = static_cast<Index>(entry);

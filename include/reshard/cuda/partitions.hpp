@@ -29,7 +29,7 @@ public:
             raise(ErrorCode::shape, concat("reshard: ", entries, " entries of one device for ", destinations,
                                            " ranks are more than it can sort. Fix: at most ", UINT32_MAX, "."));
         }
-        TilePlan plan(entries, destinations, items * block_threads);
+        TilePlan plan(entries, destinations, Index{items} * block_threads);
         List<Index> report(work, PartitionReport::words(destinations));
         plan.report_to(report.data());
         static constexpr PartitionFaults none;

@@ -217,6 +217,7 @@ public:
     }
     [[nodiscard]] Index words() const noexcept { return words_; }
     [[nodiscard]] std::size_t lists() const noexcept { return places_.size(); }
+    // NOLINTNEXTLINE(performance-no-int-to-ptr): an address, as kernels are told it
     [[nodiscard]] Index* first() const noexcept { return reinterpret_cast<Index*>(places_.front()); }
     /// With these words, or room for them.
     [[nodiscard]] WordLists upload(Work& work, std::vector<Index> const& words) {

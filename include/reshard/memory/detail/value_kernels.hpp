@@ -160,7 +160,7 @@ template <class A>
 RESHARD_HOST_DEVICE inline void fold_cast_thread(FoldCastBox const& box, Index tile, int thread) noexcept {
     fold_any_of_thread<A>(box.fold, tile, thread, [&]<int Width>(Index to, A const(&values)[Width]) {
         RESHARD_UNROLL
-        for (int e = 0; e < Width; ++e) cast_folded<A>(box, values[e], box.fold.to + to + e * box.cast.to_bytes);
+        for (int e = 0; e < Width; ++e) cast_folded<A>(box, values[e], box.fold.to + to + Index{e} * box.cast.to_bytes);
     });
 }
 

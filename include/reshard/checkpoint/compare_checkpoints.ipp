@@ -131,9 +131,11 @@ private:
         FloatFormat format;
         FloatFormat other;
         bool const is_float = float_format(first, format) && float_format(second, other);
+        auto const width = static_cast<int>(bytes(first));
+        auto const other_width = static_cast<int>(bytes(second));
         for (Index i = begin; i < end; ++i) {
-            std::uint64_t const x = load_bits(a_.data() + (i - begin) * bytes(first), first);
-            std::uint64_t const y = load_bits(b_.data() + (i - begin) * bytes(second), second);
+            std::uint64_t const x = load_bits(width, a_.data() + (i - begin) * width);
+            std::uint64_t const y = load_bits(other_width, b_.data() + (i - begin) * other_width);
             if (is_same_type && x == y) continue;
             double const a = is_float ? float_value(format, x) : 0;
             double const b = is_float ? float_value(other, y) : 0;

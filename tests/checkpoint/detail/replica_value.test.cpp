@@ -25,7 +25,7 @@ std::uint64_t canonical(DType dtype, std::uint64_t bits) {
     std::vector<std::byte> memory(static_cast<std::size_t>(bytes(dtype)));
     std::memcpy(memory.data(), &bits, memory.size());
     canonicalise(dtype, memory);
-    return load_bits(memory.data(), dtype);
+    return load_bits(static_cast<int>(bytes(dtype)), memory.data());
 }
 
 TEST_CASE("every 16-bit float reads as the library's own conversion reads it") {

@@ -311,9 +311,10 @@ private:
         if (!compares) return std::nullopt;
         Index const at = first_difference(dtype, bytes, their_bytes, hasher_.is_canonical());
         if (at < 0) return Spot{};
-        Index const first = at * reshard::bytes(dtype);
-        return Spot{0, begin + at, load_bits(their_bytes.data() + first, dtype),
-                    load_bits(bytes.data() + first, dtype)};
+        auto const width = static_cast<int>(reshard::bytes(dtype));
+        Index const first = at * width;
+        return Spot{0, begin + at, load_bits(width, their_bytes.data() + first),
+                    load_bits(width, bytes.data() + first)};
     }
 
     CommunicatorRef comm_;

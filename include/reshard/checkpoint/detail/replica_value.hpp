@@ -5,6 +5,7 @@
 /// \depends core, <cmath>, <cstring>, <span>.
 #pragma once
 
+#include <reshard/core/detail/access.hpp>
 #include <reshard/core/dtype.hpp>
 #include <reshard/core/error.hpp>
 
@@ -45,24 +46,6 @@ struct FloatFormat {
         case DType::f8_e8m0: format = {0, 127, 4, 0, 0xfeU, false, true}; return true;
         default: return false;
     }
-}
-
-/// Calls f with a zero of the unsigned integer of so many bytes.
-template <class F>
-decltype(auto) with_bits(Index bytes, F&& f) {
-    switch (bytes) {
-        case 1: return f(std::uint8_t{});
-        case 2: return f(std::uint16_t{});
-        case 4: return f(std::uint32_t{});
-        default: return f(std::uint64_t{});
-    }
-}
-/// One element's bits, as an integer of this machine.
-[[nodiscard]] inline std::uint64_t load_bits(std::byte const* from, DType dtype) noexcept {
-    return with_bits(bytes(dtype), [&](auto value) {
-        std::memcpy(&value, from, sizeof(value));
-        return static_cast<std::uint64_t>(value);
-    });
 }
 
 [[nodiscard]] constexpr bool is_nan(FloatFormat const& format, std::uint64_t bits) noexcept {
@@ -144,8 +127,7 @@ inline void canonicalise(DType dtype, std::span<std::byte> elements) noexcept {
     FloatFormat format;
     static_cast<void>(float_format(dtype == DType::c64 ? DType::f32 : dtype, format));
     if (!has_equal_bits_apart(dtype)) return;
-    with_bits(dtype == DType::c64 ? 4 : bytes(dtype), [&](auto zero) {
-        using Bits = decltype(zero);
+    with_word(static_cast<int>(dtype == DType::c64 ? 4 : bytes(dtype)), [&]<class Bits>() {
         canonicalise_floats(elements, static_cast<Bits>(format.sign), static_cast<Bits>(format.largest));
     });
 }

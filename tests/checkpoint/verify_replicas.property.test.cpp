@@ -123,7 +123,8 @@ Item random_item(int ranks, test::Random& random) {
 
 /// One element as it is compared.
 std::uint64_t element(Item const& item, std::size_t rank, std::size_t k, bool canonical) {
-    std::uint64_t bits = detail::load_bits(static_cast<int>(bytes(item.dtype)), item.dense[rank].data() + k * size_of(item.dtype));
+    std::uint64_t bits =
+        detail::load_bits(static_cast<int>(bytes(item.dtype)), item.dense[rank].data() + k * size_of(item.dtype));
     auto const one_form = [&](DType dtype, std::uint64_t x) {
         detail::FloatFormat format;
         if (!detail::float_format(dtype, format)) return x;

@@ -92,6 +92,7 @@ struct Contents {
     std::vector<PlacedTensor> others;
     Metadata metadata;
     std::map<std::string, StoredTensor> columns;  ///< of tables, by the names of their tensors
+    std::optional<Checkpoint> checkpoint;         ///< opened once: a trainer may save into the folder meanwhile
 
     Contents(std::string const& folder, MchCheckpoint const& tables, Index ranks) {
         auto const exists = [&](std::string_view leaf) { return std::filesystem::exists(concat(folder, "/", leaf)); };
@@ -104,7 +105,10 @@ struct Contents {
             for (MchRowsInfo const& one : tables.rows(name)) known.push_back(name + ".rows." + one.name);
         }
         std::sort(known.begin(), known.end());
-        Manifest const manifest = Checkpoint::open(folder).manifest();
+        Manifest const& manifest = checkpoint.emplace(Checkpoint::open(folder)).manifest();
+        if (!exists("mch.index.json") && manifest.save != tables.save()) {
+            refuse(concat("'", folder, "' was replaced while it was opened. Fix: run this again."));
+        }
         PlacementRule const rule(concat("(", ranks, "):(S0)"));
         for (StoredTensor const& tensor : manifest.tensors) {
             if (std::binary_search(known.begin(), known.end(), tensor.name)) {
@@ -115,6 +119,11 @@ struct Contents {
                 refuse(concat("tensor '", tensor.name, "' is ", name(tensor.dtype),
                               ", which has no whole bytes and cannot be carried along. Fix: save it elsewhere."));
             }
+            if (tensor.replicas > 1) {
+                refuse(concat("tensor '", tensor.name, "' has ", tensor.replicas,
+                              " copies that were saved apart. Fix: make one of them of IN with reshard consolidate, "
+                              "whose --replica chooses where they differ."));
+            }
             others.push_back({tensor.name, rule.of(tensor.shape, tensor.dtype), tensor.dtype});
         }
         for (auto const& item : manifest.metadata) {
@@ -123,41 +132,48 @@ struct Contents {
     }
 };
 
-/// One rank's part of a table, and the memory it lies in.
+/// One rank's part of a table, and the memory it lies in: one mapping, since a system makes so many and no more.
 struct Shard {
-    std::vector<Spill> memory;
+    Spill memory;
     MchState state;
     std::vector<MchRows> rows;
 
     Shard(MchTable const& table, Index saved_parts, std::vector<MchRowsInfo> const& infos, Contents const& contents,
           Index rank, std::string const& folder) {
         Index const z = table.range(rank).size();
+        Index used = 0;
         auto const view = [&](DType dtype, Indices const& shape) {
             DynamicShape const extents(shape);
-            memory.emplace_back(folder, extents.size() * bytes(dtype));
-            return DynamicView(memory.back().data(), dtype, extents);
+            Index const begin = used;
+            used += ceil_div(extents.size() * bytes(dtype), 64) * 64;
+            return DynamicView(memory.data() == nullptr ? nullptr : memory.data() + begin, dtype, extents);
         };
-        state.ids = view(DType::i64, {z});
-        if (table.layout == MchLayout::sorted) {
-            state.slots = view(DType::i64, {z});
-            state.segments = view(DType::i64, {larger(saved_parts, table.parts()) + 1});
-            state.iteration = view(DType::i64, {1});
-        }
-        for (MchColumn const& one : table.metadata) {
-            auto const saved = contents.columns.find(concat(table.name, ".metadata.", one.name));
-            DType dtype = one.bytes == 8 ? DType::i64 : DType::u8;
-            Indices shape = one.bytes == 8 ? Indices{z} : Indices{z, one.bytes};
-            if (saved != contents.columns.end()) {
-                dtype = saved->second.dtype;
-                shape = saved->second.shape.extents();
-                shape[0] = z;
+        for (bool const has_memory : {false, true}) {  // once to see how much it is
+            if (has_memory) memory = Spill(folder, std::exchange(used, 0));
+            state = {};
+            rows.clear();
+            state.ids = view(DType::i64, {z});
+            if (table.layout == MchLayout::sorted) {
+                state.slots = view(DType::i64, {z});
+                state.segments = view(DType::i64, {larger(saved_parts, table.parts()) + 1});
+                state.iteration = view(DType::i64, {1});
             }
-            state.metadata.push_back({one.name, view(dtype, shape)});
-        }
-        for (MchRowsInfo const& info : infos) {
-            Indices shape{z};
-            for (Index extent : info.row_shape) shape.push_back(extent);
-            rows.push_back({info.name, view(info.dtype, shape)});
+            for (MchColumn const& one : table.metadata) {
+                auto const saved = contents.columns.find(concat(table.name, ".metadata.", one.name));
+                DType dtype = one.bytes == 8 ? DType::i64 : DType::u8;
+                Indices shape = one.bytes == 8 ? Indices{z} : Indices{z, one.bytes};
+                if (saved != contents.columns.end()) {
+                    dtype = saved->second.dtype;
+                    shape = saved->second.shape.extents();
+                    shape[0] = z;
+                }
+                state.metadata.push_back({one.name, view(dtype, shape)});
+            }
+            for (MchRowsInfo const& info : infos) {
+                Indices shape{z};
+                for (Index extent : info.row_shape) shape.push_back(extent);
+                rows.push_back({info.name, view(info.dtype, shape)});
+            }
         }
     }
 };
@@ -255,8 +271,6 @@ private:
                       " Fix: take another save; if that one is sound, this is a bug, please report it."));
     }
     void save_all() {
-        std::optional<Checkpoint> dense;
-        if (!contents_->others.empty()) dense.emplace(Checkpoint::open(job_.in));
         run_on_threads(static_cast<int>(ranks_), [&](ThreadCommunicator& comm) {
             auto const rank = static_cast<std::size_t>(comm.rank());
             std::vector<MchSaving> savings;
@@ -289,7 +303,7 @@ private:
                     {one.name, one.distribution, DynamicView(used == 0 ? nullptr : at, one.dtype, shape_of(one))});
                 if (used != 0) at += used;
             }
-            if (dense) static_cast<void>(load(*dense, tensors, comm.rank()));
+            if (!tensors.empty()) static_cast<void>(load(*contents_->checkpoint, tensors, comm.rank()));
             SaveOptions options;
             options.metadata = contents_->metadata;
             static_cast<void>(save(job_.out, tensors, savings, comm, options));

@@ -125,6 +125,7 @@ private:
             }
             list.emplace_back(from, to);
         }
+        if (file.bad()) wrong("--rename: cannot read '" + rename + "'.");  // a folder, for one
         return list;
     }
     [[nodiscard]] std::string text(reshard::RewriteReport const& report) const {

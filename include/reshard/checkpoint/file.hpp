@@ -184,7 +184,11 @@ inline void write_fully(FileDescriptor const& file, std::string_view path, Index
 /// What was written to a file is durable. Throws IoError, with what helps.
 inline void sync_file(FileDescriptor const& file, std::string_view path,
                       std::string_view fix = "free space or write elsewhere; nothing was replaced.") {
-    if (::fdatasync(file.get()) != 0) raise_io(path, "cannot make its bytes durable", errno, fix);
+    int failed = 0;
+    do {
+        failed = ::fdatasync(file.get());
+    } while (failed != 0 && errno == EINTR);
+    if (failed != 0) raise_io(path, "cannot make its bytes durable", errno, fix);
 }
 
 enum class PathKind : int { missing, file, folder };

@@ -2,6 +2,7 @@
 // How checkpoint/safetensors_writer.hpp is done.
 #pragma once
 
+#include <reshard/checkpoint/detail/folder_lock.hpp>
 #include <reshard/checkpoint/detail/temporary_file.hpp>
 #include <reshard/checkpoint/detail/whole_files.hpp>
 #include <reshard/checkpoint/safetensors_writer.hpp>
@@ -66,8 +67,12 @@ RESHARD_INLINE void write_checkpoint(std::string const& folder, std::vector<Tens
     bool const one = made.starts.size() == 1;
     std::string const text = one ? std::string() : detail::index_text(made.manifest);
     detail::make_folder(folder, true);
+    // Who saves or consolidates into the folder would take our files for what a run has left that died.
+    detail::FolderLock locks[2];
+    for (int i : {0, 1}) locks[i] = {folder, detail::lock_name(i == 0 ? manifest_name : detail::index_name)};
     detail::refuse_what_is_in_the_way(folder, made.manifest.files);
     auto files = detail::pour(folder, made, fill, chunk_bytes);
+    for (detail::FolderLock& lock : locks) lock.note({}, true);  // of files that are ours from here on
     if (one) {
         files.front().publish();
     } else {

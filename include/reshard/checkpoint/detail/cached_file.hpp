@@ -43,8 +43,9 @@ public:
                 place_ = all.by_use.begin();
                 file_ = std::move(opened);
                 is_used_ = true;
+                Use const mine = file_;  // in use from here on: where all others are, this one is not closed for it
                 close_oldest(all);
-                return file_;
+                return mine;
             }
         }
         all.by_use.splice(all.by_use.begin(), all.by_use, place_);
@@ -66,7 +67,7 @@ private:
         std::list<CachedFile*> by_use;  ///< those that are open, the last used first
     };
     [[nodiscard]] static Cache& cache() {
-        static Cache one;
+        static Cache& one = *new Cache;  // files of static duration may outlive whatever is made after them
         return one;
     }
     [[nodiscard]] static std::size_t most_open() noexcept {

@@ -248,15 +248,23 @@ inline void check_replicas(Catalogue const& from, Catalogue const& to, RewriteOp
         if (from.tensors()[t].replicas <= larger(to.tensors()[t].replicas, 1)) continue;
         for (std::size_t const a : from.extents_of(t)) {
             Extent const& first = from.extents()[a];
-            if (first.replica != 0 || !first.has_checksum) continue;
+            if (first.replica != 0 || !first.has_checksum || first.box.empty()) continue;
+            int copies = 0;
             for (std::size_t const b : from.extents_of(t)) {
                 Extent const& other = from.extents()[b];
-                if (other.box != first.box || !other.has_checksum || other.crc32c == first.crc32c) continue;
+                if (other.box != first.box) continue;
+                ++copies;
+                if (!other.has_checksum || other.crc32c == first.crc32c) continue;
                 raise(ErrorCode::mismatch,
                       concat("reshard::consolidate: copies 0 and ", other.replica, " of tensor ",
                              quote_name(from.tensors()[t].name), " differ in box ", to_string(first.box),
                              ". Fix: choose one with RewriteOptions::replica (of the command: --replica)."));
             }
+            if (copies == from.tensors()[t].replicas) continue;
+            raise(ErrorCode::mismatch,
+                  concat("reshard::consolidate: copies of tensor ", quote_name(from.tensors()[t].name),
+                         " are cut in different places, so their checksums cannot say whether they are equal. Fix: "
+                         "choose one with RewriteOptions::replica (of the command: --replica)."));
         }
     }
 }

@@ -248,7 +248,9 @@ private:
     void publish() {
         commit_.agree([&] {
             pending_.raise_pending();
-            fill_report();  // it takes memory: before anything has its name
+            fill_report();  // it takes memory
+        });
+        commit_.agree([&] {  // all ranks are done: before that nothing has its name
             if (!commit_.is_first()) return;
             std::string const text = output_.is_manifest() ? to_json(output_.catalogue.manifest()) : output_.text;
             bool const has_index = !output_.index.empty();

@@ -7,6 +7,7 @@
 #include <reshard/checkpoint/file.hpp>
 
 #include <sys/file.h>  // flock
+#include <unistd.h>    // usleep
 
 namespace reshard::inline v0::detail {
 
@@ -20,6 +21,7 @@ public:
     FolderLock() = default;
     /// Throws IoError, naming the folder, when another save holds the lock or the file cannot be made.
     FolderLock(std::string const& folder, std::string_view leaf) : path_(join_path(folder, leaf)) {
+        int refusals = 0;
         for (int attempt = 0; attempt < most_attempts; ++attempt) {
             int const fd = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
             if (fd < 0 && errno == EINTR) continue;
@@ -35,13 +37,20 @@ public:
             int const error = errno;
             if (error == EINTR) continue;
             file_.close();
+            if (error == EWOULDBLOCK && ++refusals < most_refusals) {  // readers hold it for a moment, to ask who does
+                ::usleep(2000);
+                continue;
+            }
             if (error == EWOULDBLOCK) {
                 raise(ErrorCode::io,
                       concat("IoError: ", folder, ": another save into this folder is under way: it holds ", leaf,
                              ". Fix: wait for it, or save to another folder."));
             }
-            static_cast<void>(::unlink(path_.c_str()));
-            if (error == ENOSYS || error == EOPNOTSUPP || error == ENOLCK || error == EINVAL) return;
+            if (error == ENOLCK) return;  // of the server, for now: the file may be locked by somebody else
+            if (error == ENOSYS || error == EOPNOTSUPP || error == EINVAL) {
+                static_cast<void>(::unlink(path_.c_str()));
+                return;
+            }
             raise_io(folder, concat("cannot lock ", leaf), error, "check the file system.");
         }
         raise(ErrorCode::io,
@@ -91,6 +100,7 @@ public:
 
 private:
     static constexpr int most_attempts = 1000;
+    static constexpr int most_refusals = 50;
 
     void let_go() noexcept {
         if (has_inherited()) {

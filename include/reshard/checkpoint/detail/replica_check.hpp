@@ -177,11 +177,14 @@ public:
         report.tensors = tensors_.size();
         for (LocalTensor const& tensor : tensors_) report.compared += has_replicas(tensor.distribution) ? 1U : 0U;
         bool here = false;
-        for (ReplicaGroup& group : groups_) {
-            for (std::size_t t = 0; t < group.tensors.size(); ++t)
-                group.each.mine[t] = hasher_.hash(tensors_[group.tensors[t]].view);
-            group.whole.mine[0] = hash_of(std::as_bytes(std::span(group.each.mine)));
-        }
+        pending_.attempt([&, this] {  // memory of a device may be out of reach
+            for (ReplicaGroup& group : groups_) {
+                for (std::size_t t = 0; t < group.tensors.size(); ++t)
+                    group.each.mine[t] = hasher_.hash(tensors_[group.tensors[t]].view);
+                group.whole.mine[0] = hash_of(std::as_bytes(std::span(group.each.mine)));
+            }
+        });
+        pending_.agree(comm_);
         to_leaders(&ReplicaGroup::whole);
         for (ReplicaGroup const& group : groups_)
             for (Hash128 const& hash : group.whole.all) here = here || !(hash == group.whole.mine[0]);

@@ -11,6 +11,7 @@
 #include "support/random.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <span>
 #include <vector>
 
@@ -211,6 +212,61 @@ TEST_SUITE("exec/collectives") {
                                  doctest::Contains("rank 2 of 4: reshard::broadcast: root 7"), MeshError);
             all_reduce(flat, comm, mesh, 0);  // nothing is broken
             CHECK(memory[0] == 2.0F);
+        });
+    }
+
+    TEST_CASE("ranks that give other axes, or another mesh, get the same error, and go on") {
+        auto const mesh = Mesh{2, 2}.named("dp", "tp");
+        run_on_threads(4, {.deadline = std::chrono::seconds(20)}, [&](ThreadCommunicator& comm) {
+            std::vector<float> memory{1.0F};
+            DynamicView const view = TensorView<float>(memory.data(), Shape{1});
+            bool const culprit = comm.rank() == 1;
+            auto const reduce = [&](DynamicMesh const& given, MeshAxes const& axes) {
+                CHECK_THROWS_AS(all_reduce(view, comm, given, axes), Error);
+            };
+            reduce(mesh, culprit ? MeshAxes{"dp", "tp"} : MeshAxes{"dp"});
+            reduce(mesh, culprit ? MeshAxes{} : MeshAxes{"dp"});
+            reduce(culprit ? DynamicMesh(Mesh{4}) : DynamicMesh(mesh), 0);
+            reduce(culprit ? DynamicMesh(Mesh{2}) : DynamicMesh(mesh), 0);
+            DynamicMesh const listed = mesh.on({0, {3, 1, 0, 2}});
+            reduce(culprit ? listed : DynamicMesh(mesh), {0, 1});
+            CHECK_THROWS_WITH_AS(all_reduce(view, comm, mesh, MeshAxes{}),
+                                 doctest::Contains("a collective along no axis"), MeshError);
+            all_reduce(view, comm, mesh, {"tp", "dp"});  // nothing is broken
+            CHECK(memory[0] == 4.0F);
+        });
+    }
+
+    TEST_CASE("sums are folded in the order of the ranks, whichever axis is first, and whatever others hold") {
+        auto const mesh = Mesh{2, 2}.named("dp", "tp");
+        for (MeshAxes const& axes : {MeshAxes{"dp", "tp"}, MeshAxes{"tp", "dp"}}) {
+            run_on_threads(5, [&](ThreadCommunicator& comm) {  // the fifth is outside, and gives nothing
+                std::vector<float> const values{1e8F, 1.0F, -1e8F, 1.0F, 0.0F};
+                std::vector<float> memory(4, values[static_cast<std::size_t>(comm.rank())]);
+                bool const inside = comm.rank() < 4;
+                DynamicView const view = TensorView<float>(memory.data(), Shape{4});
+                all_reduce(inside ? view : DynamicView(), comm, mesh, axes);
+                CHECK(memory == std::vector<float>(4, inside ? 1.0F : 0.0F));  // ((1e8 + 1) - 1e8) + 1
+                memory.assign(4, values[static_cast<std::size_t>(comm.rank())]);
+                std::vector<float> part{-1.0F};
+                DynamicView const mine = TensorView<float>(part.data(), Shape{1});
+                reduce_scatter(inside ? view : DynamicView(), inside ? mine : DynamicView(), comm, mesh, axes);
+                CHECK(part[0] == (inside ? 1.0F : -1.0F));
+            });
+        }
+    }
+
+    TEST_CASE("averages, and types without them, where ranks outside the mesh give nothing") {
+        run_on_threads(4, [&](ThreadCommunicator& comm) {
+            std::vector<float> memory{static_cast<float>(comm.rank() + 1)};
+            DynamicView const view = TensorView<float>(memory.data(), Shape{1});
+            bool const inside = comm.rank() < 2;
+            all_reduce(inside ? view : DynamicView(), comm, Mesh{2}, 0, Reduce::avg);
+            CHECK(memory[0] == (inside ? 1.5F : static_cast<float>(comm.rank() + 1)));
+            std::vector<Index> numbers{1};
+            DynamicView const wrong = TensorView<Index>(numbers.data(), Shape{1});
+            CHECK_THROWS_WITH_AS(all_reduce(inside ? wrong : DynamicView(), comm, Mesh{2}, 0, Reduce::avg),
+                                 doctest::Contains("avg is not defined for I64"), DTypeError);
         });
     }
 

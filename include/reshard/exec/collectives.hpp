@@ -10,10 +10,11 @@
 ///
 /// Each is a transition (Partial to Replicate, Partial to Shard, Shard to Replicate) of the tensors that ranks along
 /// the axis hold; those with other coordinates along other axes go about their own at the same time. So sums are folded
-/// in ascending order along the axis, the same bits on every transport, parts may be uneven, and mistakes are the
-/// errors of redistribute(). Collective over `comm`, which has the ranks of the mesh. Ranks along the axis give the
-/// same shapes; where those of other coordinates give others (what another axis cuts unevenly), a call splits the
-/// communicator for itself. So it does where ranks outside the mesh give others, or nothing: theirs are not touched.
+/// in ascending order along the axis, or of the mesh along several, the same bits on every transport, parts may be
+/// uneven, and mistakes are the errors of redistribute(). Collective over `comm`, which has the ranks of the mesh.
+/// Ranks along the axis give the same shapes; where those of other coordinates give others (what another axis cuts
+/// unevenly), a call splits the communicator for itself. So it does where ranks outside the mesh give others, or
+/// nothing: theirs are not touched.
 ///
 /// A call agrees and prepares each time. What is repeated is better prepared once, as such a transition.
 #pragma once

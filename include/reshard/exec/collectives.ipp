@@ -7,7 +7,8 @@
 #include <reshard/exec/prepare.hpp>
 #include <reshard/plan/replicas.hpp>
 
-#include <optional>
+#include <algorithm>  // count_if, find
+#include <optional>   // optional
 
 namespace reshard::inline v0 {
 
@@ -23,6 +24,8 @@ public:
                                            " other axes of ", to_string(mesh), ": together they may be ", max_rank,
                                            ". Fix: flatten the tensor, or split the communicator along the axes."));
         }
+        if (axes_.empty())
+            raise(ErrorCode::mesh, "reshard: a collective along no axis. Fix: give one axis of the mesh, or more.");
         for (int axis = 0; axis < mesh.axes(); ++axis)
             if (!is_along(axis)) extents_.push_back(mesh.extent(axis));
         for (Index extent : shape.extents()) extents_.push_back(extent);
@@ -77,6 +80,18 @@ private:
     Indices extents_;
 };
 
+/// Collective. Whether all ranks give the same mesh and axes.
+[[nodiscard]] inline bool same_axes(CommunicatorRef comm, DynamicMesh const& mesh, MeshAxes const& axes) {
+    Digest words;
+    Verdict mine = verdict_of([&] {
+        for (Index extent : mesh.extents()) words.add_signed(extent);
+        for (Index i = 0; i < (mesh.is_listed() ? mesh.size() : 1); ++i) words.add_signed(mesh.rank_at(i));
+        for (Index axis : mesh.axis_numbers(axes)) words.add_signed(-1 - axis);
+    });
+    if (mine.ok()) mine.digest = words.value();
+    return comm.agree(std::move(mine)).ok();
+}
+
 /// Collective. Runs what make(comm, mesh, axes) has prepared, for tensors that are alike on all ranks. Where they are
 /// not (cut unevenly along other axes, or none where a rank is outside the mesh), it is prepared once more among those
 /// along the axes, which are a mesh of their own then: each line of ranks has its own shapes, and what is wrong with
@@ -86,18 +101,30 @@ inline void run_along(CommunicatorRef comm, DynamicMesh const& mesh, MeshAxes co
     PreparedPlan alike(comm, nullptr);
     Verdict const all = verdict_of([&] { alike = make(comm, mesh, axes); });
     if (all.ok()) return alike.run();
+    bool const of_tensors =
+        all.code == ErrorCode::mismatch || all.code == ErrorCode::shape || all.code == ErrorCode::buffer;
+    // Those outside the mesh give any type, of which the op may have no fold, and any number of dimensions.
+    bool const of_outsiders = all.code == ErrorCode::placement || all.code == ErrorCode::dtype;
+    if (!of_tensors && !of_outsiders) raise(all.code, all.reason);
+    // What ranks do next depends on mesh and axes: they must be the same.
+    if (!same_axes(comm, mesh, axes)) raise(all.code, all.reason);
     bool const some_outside = mesh.size() != comm.size();
-    bool const of_tensors = all.code == ErrorCode::mismatch || all.code == ErrorCode::shape ||
-                            all.code == ErrorCode::buffer || (all.code == ErrorCode::placement && some_outside);
-    if (!of_tensors || (axes.size() == mesh.axes() && !some_outside)) raise(all.code, all.reason);
-    transport::MeshLine const place = transport::mesh_line(mesh, axes, comm.rank(), comm.size());
+    if (!some_outside && (of_outsiders || axes.size() == mesh.axes())) raise(all.code, all.reason);
+    // In the mesh's order, whichever axis is given first: sums are folded in the same order as above.
+    Indices const given = mesh.axis_numbers(axes);
+    MeshAxes along;
+    MeshAxes each;  // those of the ranks' own mesh, in the order given
+    for (int axis = 0; axis < mesh.axes(); ++axis)
+        if (std::find(given.begin(), given.end(), axis) != given.end()) along.push_back(axis);
+    for (Index axis : given)
+        each.push_back(
+            static_cast<int>(std::count_if(given.begin(), given.end(), [axis](Index other) { return other < axis; })));
+    transport::MeshLine const place = transport::mesh_line(mesh, along, comm.rank(), comm.size());
     AnyCommunicator line = comm.split(place.colour, place.key);
     PreparedPlan prepared(line, nullptr);
     Verdict const again = comm.agree(verdict_of([&] {
         if (!mesh.contains(comm.rank())) return;
-        DynamicMesh const alone(mesh.along(axes, comm.rank()).extents());
-        MeshAxes each;
-        for (int axis = 0; axis < alone.axes(); ++axis) each.push_back(axis);
+        DynamicMesh const alone(mesh.along(along, comm.rank()).extents());
         prepared = make(line, alone, each);
     }));
     if (again.ok()) {
@@ -105,7 +132,8 @@ inline void run_along(CommunicatorRef comm, DynamicMesh const& mesh, MeshAxes co
         return;
     }
     bool const other_axes = again.code == ErrorCode::mesh;  // which ranks give differs
-    raise(other_axes ? all.code : again.code, other_axes ? all.reason : words_of(again, comm.size()));
+    raise(other_axes ? all.code : again.code,
+          other_axes ? all.reason : concat("among the ranks along the axes: ", words_of(again, comm.size())));
 }
 
 /// Collective, also for what this rank alone gets wrong. `from(Beside)` and `to(Beside)` place tensors of `shape`.

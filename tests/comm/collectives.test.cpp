@@ -26,6 +26,9 @@ TEST_SUITE("comm/collectives") {
             std::vector<std::byte> three(3);
             CHECK_THROWS_WITH_AS(reshard::all_to_all(comm, three, three), doctest::Contains("one block per rank"),
                                  reshard::BufferError);
+            std::span const all(three);
+            CHECK_THROWS_WITH_AS(reshard::all_to_all(comm, all.first(2), all.subspan(1)),
+                                 doctest::Contains("both sides overlap"), reshard::BufferError);
             reshard::barrier(comm);
         });
     }

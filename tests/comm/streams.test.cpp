@@ -13,6 +13,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
@@ -35,6 +36,29 @@ public:
     Index write_some(int peer, Channel channel, std::span<std::byte const> bytes) override {
         if (rank() == 2 && peer == 1 && channel == Channel::control) return closed;
         return Pipes::write_some(peer, channel, bytes);
+    }
+};
+
+/// A read of data throws, once, on rank 0.
+class ThrowsOnce final : public runtime::Pipes {
+public:
+    using Pipes::Pipes;
+    static inline std::atomic<bool> from_now;
+    Index read_some(int peer, Channel channel, std::span<std::byte> bytes) override {
+        if (rank() == 0 && channel == Channel::data && from_now.exchange(false)) {
+            throw std::runtime_error("the link broke, once");
+        }
+        return Pipes::read_some(peer, channel, bytes);
+    }
+};
+
+/// At most 100 bytes at a time are taken for the control channel.
+class TakesLittle final : public runtime::Pipes {
+public:
+    using Pipes::Pipes;
+    Index write_some(int peer, Channel channel, std::span<std::byte const> bytes) override {
+        bool const few = channel == Channel::control && bytes.size() > 100;
+        return Pipes::write_some(peer, channel, few ? bytes.first(100) : bytes);
     }
 };
 
@@ -205,6 +229,40 @@ TEST_SUITE("comm/streams") {
             other.wait();
             CHECK(static_cast<int>(got) == 2 - comm.rank());
         }));
+    }
+
+    TEST_CASE("a read that throws ends the group: what it left is not taken for what comes next") {
+        auto const thrown = run<ThrowsOnce>(2, patient, [](StreamCommunicator& comm) {
+            int mine = 0;
+            int got = -1;
+            StridedBox const box{{}, sizeof(int)};
+            std::vector<Send> const sends{{1 - comm.rank(), reinterpret_cast<std::byte const*>(&mine), box}};
+            std::vector<Receive> const receives{{1 - comm.rank(), reinterpret_cast<std::byte*>(&got), box}};
+            auto bound = comm.bind(sends, receives);
+            int failed = 0;
+            for (int step = 1; step < 5; ++step) {
+                mine = step;
+                if (step == 2) ThrowsOnce::from_now = true;
+                try {
+                    bound.start();
+                    bound.wait();
+                    CHECK(got == step);
+                } catch (std::exception const&) {
+                    ++failed;
+                }
+            }
+            CHECK(failed >= 2);
+            static_cast<void>(comm.agree({}));
+        });
+        for (Thrown const& one : thrown) CHECK(one.says("the link broke, once"));
+    }
+
+    TEST_CASE("what fails is told whole by streams that take a little at a time; no deadline is too long to be one") {
+        auto const thrown = run<TakesLittle>(2, std::chrono::milliseconds::max(), [](StreamCommunicator& comm) {
+            if (comm.rank() == 0) return comm.abort(ErrorCode::user, "enough. Fix: less.");
+            while (true) static_cast<void>(comm.agree({}));
+        });
+        CHECK(thrown[1].says("rank 0 failed: enough. Fix: less."));
     }
 
     TEST_CASE("abort reaches all that were split from it") {

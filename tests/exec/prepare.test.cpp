@@ -21,6 +21,7 @@
 #include <cstdint>
 #include <new>
 #include <numeric>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -308,6 +309,25 @@ TEST_SUITE("exec/prepare") {
                                                            TensorView<float>(destination.data(), Shape{8}), {space}));
                              }),
                    ErrorCode::buffer, {needed});
+    }
+
+    TEST_CASE("a workspace that a tensor lies in is a BufferError on all") {
+        Plan<> const reduce = of("(2):(P+)", "(2):(R)", Shape{64});
+        for (std::string const which : {"source", "destination"}) {
+            CAPTURE(which);
+            check_same(thrown_by(2,
+                                 [&](ThreadCommunicator& comm) {
+                                     std::vector<float> memory(1000);
+                                     bool const swapped = which == "source";
+                                     TensorView<float> const source(memory.data() + (swapped ? 64 : 0), Shape{64});
+                                     TensorView<float> const destination(memory.data() + (swapped ? 0 : 64), Shape{64});
+                                     auto const space = std::as_writable_bytes(std::span(memory));
+                                     PrepareOptions options;  // one element of what comes last
+                                     options.workspace = space.subspan(comm.rank() == 1 ? 4 * 127 : 4 * 128, 1500);
+                                     static_cast<void>(prepare(reduce, comm, source, destination, options));
+                                 }),
+                       ErrorCode::buffer, {concat("the workspace and the ", which, " overlap")});
+        }
     }
 
     // ---- What is accepted ------------------------------------------------------------------------------------------

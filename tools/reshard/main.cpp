@@ -8,9 +8,11 @@
 
 #include <reshard/core/config.hpp>
 
+#include <csignal>
 #include <cstdio>
 
 int main(int argc, char** argv) {
+    std::signal(SIGXFSZ, SIG_IGN);  // a file that grows beyond ulimit -f is an error of a write, with words
     command::Session session;
     CLI::App app("What lives where, and how it gets elsewhere: plans, checkpoints, MCH tables.", "reshard");
     app.require_subcommand(0, 1);  // none is a mistake, too: said below, after words that are no verb

@@ -172,6 +172,9 @@ inline void list_all_to_all(std::span<std::byte const> from, std::span<std::byte
     std::size_t const block = to.size() / static_cast<std::size_t>(ranks);
     check_blocks("all_to_all", to.size(), block, ranks);
     check_blocks("all_to_all", from.size(), block, ranks);
+    if (!to.empty() && from.data() < to.data() + to.size() && to.data() < from.data() + from.size()) {
+        raise(ErrorCode::buffer, "reshard::all_to_all: both sides overlap. Fix: receive into memory of its own.");
+    }
     StridedBox const box = byte_box(static_cast<Index>(block));
     for (int r = 0; r < ranks && block != 0; ++r) {
         std::size_t const offset = static_cast<std::size_t>(r) * block;

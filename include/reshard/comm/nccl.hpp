@@ -18,6 +18,7 @@
 
 #include <reshard/comm/collectives.hpp>
 #include <reshard/comm/detail/nccl_exchange.hpp>
+#include <reshard/core/detail/keep_for_good.hpp>
 
 namespace reshard::inline v0 {
 

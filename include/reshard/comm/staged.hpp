@@ -12,6 +12,7 @@
 #include <reshard/comm/detail/box_pieces.hpp>
 #include <reshard/comm/detail/waiting.hpp>
 #include <reshard/comm/policy.hpp>
+#include <reshard/core/detail/keep_for_good.hpp>
 #include <reshard/core/detail/watched.hpp>
 #include <reshard/memory/copy.hpp>
 
@@ -79,6 +80,9 @@ public:
     StagedEngine(C&& inner, StagingOptions const& options) noexcept : inner_(std::move(inner)), memory_(options) {
         static_cast<void>(memory_.grow(options.reserve_bytes));  // if there is none, an exchange says so
     }
+    ~StagedEngine() {
+        if (stuck_) memory_.close(true);
+    }
     [[nodiscard]] C& inner() noexcept { return inner_; }
     [[nodiscard]] StagingMemory const& memory() const noexcept { return memory_; }
 
@@ -89,8 +93,9 @@ public:
         moving_ = transport::exchange_for(transfers_, inner_, sends_, receives_);
     }
     [[nodiscard]] bool advance(bool may_block) override {
-        if (may_block) moving_.wait();
-        if (!may_block && !moving_.test()) return false;
+        bool const over = watched([&] { return may_block ? (moving_.wait(), true) : moving_.test(); },
+                                  [&](ErrorCode, std::string_view) noexcept { stuck_ = true; });
+        if (!over) return false;
         unpack();
         return true;
     }
@@ -145,6 +150,7 @@ private:
     std::vector<Send> sends_;  ///< as the transport sees them, like receives_
     std::vector<Receive> receives_;
     typename C::exchange_type moving_;
+    bool stuck_ = false;  ///< a transport may still write to the memory
 };
 
 }  // namespace detail

@@ -9,6 +9,7 @@
 
 #include <reshard/comm/communicator.hpp>
 #include <reshard/comm/detail/failure_record.hpp>
+#include <reshard/core/detail/watched.hpp>
 
 #include <chrono>  // milliseconds, minutes
 #include <memory>  // shared_ptr, unique_ptr
@@ -129,6 +130,11 @@ public:
     void abort(ErrorCode code, std::string_view reason) noexcept { family_->poison(code, reason, 0, -1, -1); }
 
 private:
+    /// Whatever it throws ends the group: peers would take what comes next for what did not come.
+    template <class Body>
+    decltype(auto) guarded(Body&& body) {
+        return watched(body, [&](ErrorCode code, std::string_view reason) noexcept { abort(code, reason); });
+    }
     [[nodiscard]] int outermost(int r) const noexcept { return members_[static_cast<std::size_t>(r)]; }
     [[nodiscard]] StreamPeer& peer(int r) noexcept { return family_->peer(outermost(r)); }
     [[nodiscard]] std::vector<std::byte>& in(int r) noexcept { return in_[static_cast<std::size_t>(r)]; }

@@ -35,7 +35,7 @@ RESHARD_INLINE detail::StreamMessage* detail::StreamPeer::next_of(std::uint64_t 
 RESHARD_INLINE detail::StreamFamily::StreamFamily(std::unique_ptr<transport::Streams> streams,
                                                   std::chrono::milliseconds its_deadline)
     : streams_(std::move(streams)), peers_(static_cast<std::size_t>(streams_->size())) {
-    deadline = its_deadline;
+    deadline = comparable(its_deadline);
     rank = streams_->rank();
 }
 
@@ -51,7 +51,13 @@ RESHARD_INLINE void detail::StreamFamily::tell() noexcept {
     for (int r = 0; r < streams_->size(); ++r) {
         if (r == rank) continue;
         // Whoever does not take this much has gone, or will see that this rank is gone.
-        quietly([&] { static_cast<void>(streams_->write_some(r, transport::StreamChannel::control, words)); });
+        quietly([&] {
+            for (auto left = words; !left.empty();) {
+                Index const n = streams_->write_some(r, transport::StreamChannel::control, left);
+                if (n <= 0) return;
+                left = left.subspan(static_cast<std::size_t>(n));
+            }
+        });
     }
 }
 RESHARD_INLINE void detail::StreamFamily::hear() noexcept {
@@ -208,13 +214,17 @@ RESHARD_INLINE void detail::StreamGroup::start(transport::BoundTransfers const& 
     check();
     transfers_ = transfers;
     call_ = StreamCall::exchange;
-    watched([&] { pack(); }, [&](ErrorCode code, std::string_view reason) noexcept { abort(code, reason); });
-    family_->move(id_);
+    guarded([&] {
+        pack();
+        family_->move(id_);
+    });
 }
 RESHARD_INLINE bool detail::StreamGroup::advance(bool may_block) {
-    if (!meet(may_block)) return false;
-    unpack();
-    return true;
+    return guarded([&] {
+        if (!meet(may_block)) return false;
+        unpack();
+        return true;
+    });
 }
 RESHARD_INLINE void detail::StreamGroup::pack() {
     for (int r = 0; r < size(); ++r) {
@@ -265,11 +275,11 @@ RESHARD_INLINE Verdict detail::StreamGroup::agree(Verdict const& mine) {
             for (std::size_t i = 0; i < words.size(); ++i) words[i] = larger(words[i], theirs[i]);
         }
     };
-    return agree_in_words(mine, me_, size(), maximum);
+    return guarded([&] { return agree_in_words(mine, me_, size(), maximum); });
 }
 RESHARD_INLINE std::unique_ptr<detail::StreamGroup> detail::StreamGroup::split(int colour, int key) {
     std::array<int, 2> const mine{colour, key};
-    gather(StreamCall::split, std::as_bytes(std::span(mine)));
+    guarded([&] { gather(StreamCall::split, std::as_bytes(std::span(mine))); });
     std::vector<std::array<int, 2>> all(static_cast<std::size_t>(size()));
     std::vector<int> ranks;
     for (int r = 0; r < size(); ++r) {

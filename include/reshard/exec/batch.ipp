@@ -165,6 +165,8 @@ RESHARD_INLINE detail::BatchJob* detail::bind_batch(Batch const& batch, Communic
     jobs.reserve(batch.size());
     for (current = 0; current < batch.size(); ++current) {
         BatchTensor const& tensor = batch.tensors()[current];
+        if (rounds.workspace != 0)
+            check_apart(options.workspace, tensor.plan.value(), rank, tensor.source, tensor.destination);
         auto const part = workspace.subspan(needs[current] == 0 ? 0 : rounds.offsets[current],
                                             static_cast<std::size_t>(needs[current]));
         jobs.emplace_back(tensor.plan.value(), rank_steps(tensor, rank, is_on_device(comm)), rank, tensor.source,

@@ -24,9 +24,9 @@ namespace detail {
 class BatchJob;  // exec/detail/batch_job.hpp
 }
 
-/// A run under way. Move-only; wait() finishes the remaining phases; the destructor waits, at most the deadline.
-/// Several prepared plans may run at a time over one communicator, started and waited for in the same order on every
-/// rank.
+/// A run under way, which ends before what was prepared goes. Move-only; wait() finishes the remaining phases; the
+/// destructor waits, at most the deadline. Several prepared plans may run at a time over one communicator, started and
+/// waited for in the same order on every rank.
 class [[nodiscard]] RunRequest {
 public:
     RunRequest(CommunicatorRef comm, detail::BatchJob& job);

@@ -53,7 +53,8 @@ RESHARD_INLINE void RunRequest::wait() {
     detail::BatchJob& job = *std::exchange(job_, nullptr);  // a failed wait is not repeated
     job.runs = false;
     while (phase_ < job.phases()) {
-        job.exchange(phase_).wait();
+        detail::watched([&] { job.exchange(phase_).wait(); },
+                        [&](ErrorCode, std::string_view) noexcept { job.failed = true; });
         detail::step(comm_, [&] { job.after(phase_); });
         ++phase_;
         if (phase_ < job.phases()) job.exchange(phase_).start();
@@ -63,7 +64,8 @@ RESHARD_INLINE bool RunRequest::test() {
     if (job_ == nullptr || job_->phases() == 0) return true;
     detail::BatchJob& job = *std::exchange(job_, nullptr);
     job.runs = false;
-    bool const complete = job.exchange(phase_).test();
+    bool const complete = detail::watched([&] { return job.exchange(phase_).test(); },
+                                          [&](ErrorCode, std::string_view) noexcept { job.failed = true; });
     job.runs = true;
     job_ = &job;
     return complete;
@@ -125,6 +127,7 @@ RESHARD_INLINE PreparedPlan detail::prepare_with(Means const& means, PlanValue c
         std::span<std::byte> const workspace = workspace_for(
             comm, memory, options.workspace, scratch_bytes(mine, rank), own, "plan",
             change.is_active() ? "workspace_bytes(plan, comm, dtype, options)" : "workspace_bytes(plan, comm, dtype)");
+        if (scratch_bytes(mine, rank) != 0) check_apart(options.workspace, plan, rank, source, destination);
         std::vector<Job> jobs;
         jobs.emplace_back(plan, mine, rank, source, destination, workspace, memory, means.work);
         BatchJob::Round const alone(1, 0);

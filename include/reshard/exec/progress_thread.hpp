@@ -29,7 +29,7 @@ namespace reshard::inline v0 {
 
 class ProgressThread;
 
-/// A run on a progress thread. Move-only; the destructor waits, and keeps an error to itself.
+/// A run on a progress thread, which outlives it. Move-only; the destructor waits, and keeps an error to itself.
 class [[nodiscard]] BackgroundRun {
 public:
     BackgroundRun(BackgroundRun&& other) noexcept

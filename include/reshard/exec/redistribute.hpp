@@ -5,6 +5,8 @@
 #pragma once
 
 #include <reshard/comm/agree.hpp>
+#include <reshard/core/detail/keep_for_good.hpp>
+#include <reshard/core/detail/watched.hpp>
 #include <reshard/core/tensor.hpp>
 #include <reshard/exec/prepare.hpp>
 
@@ -38,7 +40,10 @@ template <class From, class To, class S>
     });
     DynamicView view = destination.view();
     if (!found.ok()) view = {nullptr, dtype_of<T>, {}};
-    detail::prepare_with(detail::means_for<From, To>(), plan.value(), comm, source, view, {}, found).run();
+    auto job = detail::prepare_with(detail::means_for<From, To>(), plan.value(), comm, source, view, {}, found);
+    detail::watched([&] { job.run(); }, [&](ErrorCode, std::string_view) noexcept {  // it may still be written to
+        detail::keep_for_good(std::move(destination));
+    });
     return destination;
 }
 

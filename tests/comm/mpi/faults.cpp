@@ -27,6 +27,7 @@ using namespace std::chrono_literals;
 
 constexpr int culprit = 2;
 constexpr Index extent = 1024;
+constexpr auto soon = 1500ms;  // a deadline
 
 // ---- The report --------------------------------------------------------------------------------------------------
 
@@ -396,11 +397,11 @@ void stopped_in_message(MpiCommunicator& comm, Place const& /*place*/) {
         throw;
     }
 }
-/// Never comes; until much later, when all is over.
-void absent(MpiCommunicator& comm, Place const& place) {
+/// Comes so long after the others.
+void comes_after(MpiCommunicator& comm, Place const& place, std::chrono::milliseconds time) {
     Work const work(comm, place);
     auto job = work.prepare(comm);
-    if (comm.rank() == culprit) std::this_thread::sleep_for(5s);
+    if (comm.rank() == culprit) std::this_thread::sleep_for(time);
     try {
         job.run();
     } catch (...) {
@@ -408,6 +409,10 @@ void absent(MpiCommunicator& comm, Place const& place) {
         throw;
     }
 }
+/// Never; until much later, when all is over.
+void absent(MpiCommunicator& comm, Place const& place) { comes_after(comm, place, 5s); }
+/// When the others have given it up, and the memory that they sent from, but are still there.
+void late(MpiCommunicator& comm, Place const& place) { comes_after(comm, place, soon + 400ms); }
 void absent_from_prepare(MpiCommunicator& comm, Place const& place) {
     Work const work(comm, place);
     if (comm.rank() == culprit) std::this_thread::sleep_for(5s);
@@ -462,7 +467,6 @@ struct Scenario {
     std::chrono::milliseconds deadline_apart = deadline;
 };
 // Where the deadline is what ends the waiting it is short; where it is not it is far beyond the driver's patience.
-constexpr auto soon = 1500ms;
 constexpr auto never = std::chrono::milliseconds(1h);
 constexpr Scenario scenarios[] = {
     {"healthy", healthy, never},
@@ -485,6 +489,7 @@ constexpr Scenario scenarios[] = {
     {"stop", stopped, soon},
     {"stop_in_agree", stopped_in_agree, soon},
     {"stop_in_message", stopped_in_message, soon},
+    {"late", late, soon},
     {"absent", absent, soon},
     {"absent_from_prepare", absent_from_prepare, soon},
     {"absent_from_split", absent_from_split, soon},

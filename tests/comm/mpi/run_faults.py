@@ -83,6 +83,7 @@ SCENARIOS = {
     "stop_in_agree": Wanted(r"DeadlineExceeded .* in agree for rank 2 \(", None, stays=True),
     "stop_in_message": Wanted("(PeerFailed|DeadlineExceeded) ", "(PeerFailed|DeadlineExceeded) ",
                               ["note memory was as it was said to be"], said=""),
+    "late": Wanted("(PeerFailed|DeadlineExceeded) ", "PeerFailed", [UNTOUCHED]),
     "absent": Wanted(OVERDUE, "PeerFailed", [UNTOUCHED]),
     "absent_from_prepare": Wanted(OVERDUE, "PeerFailed"),
     "absent_from_split": Wanted(OVERDUE, "PeerFailed"),
@@ -109,7 +110,7 @@ CASES = [
     "kill_at_the_end", "kill_and_hush", "kill_in_agree", "kill_in_verdict",
     "kill_in_exchange", "kill_in_exchange.messages", "kill_in_exchange.shared",
     "stop", "stop.messages", "stop.shared", "stop_in_agree", "stop_in_message.apart",
-    "absent", "absent.apart", "absent_from_prepare", "absent_from_split", "return_early",
+    "late.apart", "absent", "absent.apart", "absent_from_prepare", "absent_from_split", "return_early",
     "dropped", "dropped.messages", "dropped_overdue",
     "throw.plain", "exit.plain", "kill.plain", "stop.plain", "absent.plain",
 ]

@@ -16,6 +16,7 @@
 #include <reshard/comm/detail/box_pieces.hpp>
 #include <reshard/comm/detail/device_copies.hpp>
 #include <reshard/comm/detail/thread_exchange.hpp>
+#include <reshard/core/detail/keep_for_good.hpp>
 #include <reshard/core/detail/watched.hpp>
 
 namespace reshard::inline v0 {

@@ -74,7 +74,16 @@ public:
     void enter(TeamCall call) {
         check_mpi_thread();
         // Thoroughly where peers are far: who has failed may have given up memory that this call would have MPI use.
-        if (family_->hear(greetings_.any_far())) raise_failure(false);
+        // One look may only let MPI move on. Who has been away for as long as others wait may have been given up, and
+        // gives what they said of it time to arrive.
+        auto const now = std::chrono::steady_clock::now();
+        bool const was_away = now - entered_ >= family_->deadline;
+        auto const most = was_away ? patience(std::chrono::milliseconds(100)) : std::chrono::milliseconds(0);
+        bool const far = greetings_.any_far();
+        do {
+            if (family_->hear(far) || family_->hear(far)) raise_failure(false);
+        } while (far && std::chrono::steady_clock::now() - now < most);
+        entered_ = now;
         listen();
         begin_call(call);
     }
@@ -260,6 +269,7 @@ private:
     std::uint64_t agreements_ = 0;
     std::uint64_t splits_ = 0;
     bool attach_ = false;
+    std::chrono::steady_clock::time_point entered_ = std::chrono::steady_clock::now();
 };
 
 // ---- How a program ends when a rank fails ----------------------------------------------------------------------
@@ -313,6 +323,10 @@ inline void report_end(MpiTeam& team, ErrorCode code, std::string_view text) noe
 /// The last thing all ranks do together: learn whether all of them are well. Somebody who failed waits only a moment.
 [[nodiscard]] inline bool all_ended_well(MpiTeam& team, bool well) noexcept {
     MpiFamily& family = *team.family();
+    if (family.held) {
+        std::this_thread::sleep_for(team.patience(std::chrono::seconds(2)));
+        return false;
+    }
     auto* const words = new (std::nothrow) int[2]{well ? 0 : 1, 0};  // kept for ever if somebody never comes
     if (words == nullptr) return false;
     MPI_Request request = MPI_REQUEST_NULL;

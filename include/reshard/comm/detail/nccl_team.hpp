@@ -6,6 +6,7 @@
 
 #include <reshard/comm/detail/nccl_family.hpp>
 #include <reshard/comm/detail/team.hpp>
+#include <reshard/core/detail/keep_for_good.hpp>
 #include <reshard/core/detail/watched.hpp>
 
 #include <sched.h>  // sched_yield

@@ -175,12 +175,13 @@ public:
         own.arrived.store(phase, std::memory_order_release);
         if (count_.fetch_add(1, std::memory_order_acq_rel) + 1 < size()) return;
         count_.store(0, std::memory_order_relaxed);
-        phase_.store(phase, std::memory_order_seq_cst);
+        std::uint64_t open = 2 * (phase - 1);  // unless somebody has given up waiting: then nobody gets beyond it
+        phase_.compare_exchange_strong(open, 2 * phase, std::memory_order_seq_cst);
         if (sleepers_.load(std::memory_order_seq_cst) != 0) wake();
     }
 
     /// Whether all have arrived where `me` has.
-    [[nodiscard]] bool reached(int me) noexcept { return phase_.load(std::memory_order_seq_cst) >= seat(me).phase; }
+    [[nodiscard]] bool reached(int me) noexcept { return phase_.load(std::memory_order_seq_cst) >= 2 * seat(me).phase; }
 
     /// Until reached(me). Throws what the failure makes of it for this rank.
     [[gnu::noinline]] void await(int me) {
@@ -289,10 +290,16 @@ private:
             sleepers_.fetch_sub(1, std::memory_order_seq_cst);
             lock.unlock();
             if (reached(me)) return;
-            if (late) raise_deadline(me);
+            if (late && close(me)) raise_deadline(me);
+            if (late) return;
         }
     }
 
+    /// Nobody gets beyond the phase that `me` waits for; false: all have.
+    bool close(int me) noexcept {
+        std::uint64_t open = 2 * (seat(me).phase - 1);
+        return phase_.compare_exchange_strong(open, open + 1, std::memory_order_seq_cst) || open < 2 * seat(me).phase;
+    }
     [[noreturn]] void raise_deadline(int me) {
         std::string missing;
         int rank = me;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/comm/detail/waiting.hpp
-/// \brief  How the host waits for others: politely, and not for ever; and what a failed wait may not free.
+/// \brief  How the host waits for others: politely, and not for ever.
 /// \depends core/config.hpp, <atomic>, <chrono>, <thread>.
 #pragma once
 
@@ -8,10 +8,7 @@
 
 #include <atomic>
 #include <chrono>
-#include <cstdlib>  // abort
-#include <new>      // nothrow
-#include <thread>   // sleep_for, yield
-#include <utility>  // move
+#include <thread>  // sleep_for, yield
 
 namespace reshard::inline v0::detail {
 
@@ -42,19 +39,5 @@ struct RaisedFlag {
     ~RaisedFlag() { up.store(T{0}, std::memory_order_seq_cst); }
     std::atomic<T>& up;
 };
-
-/// Moves the value to where it is never destroyed. Without memory for that, ends the program rather than free it.
-template <class T>
-void keep_for_good(T value) noexcept {
-    struct Node {
-        T value;
-        Node* next;
-    };
-    static std::atomic<Node*> kept{nullptr};  // reachable: kept on purpose, not lost
-    auto* const mine = new (std::nothrow) Node{std::move(value), kept.load(std::memory_order_relaxed)};
-    if (mine == nullptr) std::abort();
-    while (!kept.compare_exchange_weak(mine->next, mine, std::memory_order_release, std::memory_order_relaxed)) {
-    }
-}
 
 }  // namespace reshard::inline v0::detail

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <reshard/comm/any_communicator.hpp>
+#include <reshard/core/detail/keep_for_good.hpp>
 #include <reshard/exec/detail/job.hpp>
 
 namespace reshard::inline v0::detail {
@@ -27,10 +28,18 @@ public:
         }
     }
 
+    BatchJob(BatchJob const&) = delete;
+    BatchJob& operator=(BatchJob const&) = delete;
+    ~BatchJob() {
+        if (failed) keep_for_good(std::move(workspace_));
+    }
+
     [[nodiscard]] int phases() const noexcept { return static_cast<int>(steps_.size()); }
     [[nodiscard]] AnyExchange& exchange(int phase) noexcept { return steps_[static_cast<std::size_t>(phase)].exchange; }
     /// Whether somebody runs this; whoever begins says so, and whoever ends.
     bool runs = false;
+    /// Whether an exchange has failed: then a transport may still write to the workspace.
+    bool failed = false;
 
     void begin() const {
         for (std::size_t i : local_) jobs_[i].work(0);

@@ -78,6 +78,20 @@ inline void digest(Digest& digest, PlanValue const& plan, ValueChange const& cha
     return text;
 }
 
+/// Throws BufferError for scratch memory that the caller gave and that a tensor lies in.
+inline void check_apart(std::span<std::byte> scratch, ConstDynamicView const& view, std::string_view which) {
+    ByteRange const range = byte_range(view);
+    auto const begin = reinterpret_cast<std::uintptr_t>(scratch.data());
+    if (scratch.empty() || begin >= range.end || range.begin >= begin + scratch.size()) return;
+    raise(ErrorCode::buffer, concat("reshard::prepare: the workspace and the ", which,
+                                    " overlap. Fix: give the workspace memory of its own."));
+}
+inline void check_apart(std::span<std::byte> scratch, PlanValue const& plan, int rank, ConstDynamicView const& source,
+                        ConstDynamicView const& destination) {
+    if (plan.from.contains(rank)) check_apart(scratch, source, "source");
+    if (plan.to.contains(rank)) check_apart(scratch, destination, "destination");
+}
+
 /// Scratch memory of `needed` bytes: what the caller gave, or `own`, which is allocated. `fix` says how to ask for its
 /// size. Throws BufferError where there is too little, or the wrong kind, OutOfMemory.
 [[nodiscard]] inline std::span<std::byte> workspace_for(CommunicatorRef comm, MemoryPolicy const& memory,

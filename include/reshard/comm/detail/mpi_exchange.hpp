@@ -113,7 +113,6 @@ private:
         };
         add_held(incoming_, " MPI may still write to the destination of what comes from rank ");
         add_held(outgoing_, " MPI may still read the source of what goes to rank ");
-        team_->family()->held = team_->family()->held || !text.empty();
         return text.empty() ? text : concat(text, " Keep that memory until the process ends.");
     }
 

@@ -289,7 +289,7 @@ public:
     /// were the first: then their letters are on the way, and the lowest of them speaks. \pre poisoned.
     [[nodiscard]] bool is_teller() noexcept {
         if (failure.teller != rank) return false;
-        if (held || (node_ && node_->ranks() == size_)) return true;
+        if (node_ && node_->ranks() == size_) return true;
         auto const limit = std::chrono::steady_clock::now() + std::chrono::milliseconds(100);
         while (mpi_is_usable() && std::chrono::steady_clock::now() < limit) {
             FailureRecord other;
@@ -320,7 +320,6 @@ public:
     }
 
     MpiOptions const options;
-    bool held = false;  ///< MPI still has memory that its owner may have freed: no call lets it go on
 
     // ---- Shared buffers --------------------------------------------------------------------------------------
 

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <fcntl.h>
+#include <sys/file.h>  // flock
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -60,6 +61,7 @@ int __real_rename(char const* from, char const* to);
 int __real_unlink(char const* path);
 int __real_close(int file);
 int __real_fstat(int file, struct stat* status);
+int __real_flock(int file, int operation);
 
 [[gnu::weak]] int __wrap_open(char const* path, int flags, ...) {
     va_list list;
@@ -115,6 +117,10 @@ int __real_fstat(int file, struct stat* status);
 }
 [[gnu::weak]] int __wrap_fstat(int file, struct stat* status) {
     return checkpoint_test::fails("fstat") ? -1 : __real_fstat(file, status);
+}
+[[gnu::weak]] int __wrap_flock(int file, int operation) {  // fails where it is named
+    bool const named = checkpoint_test::faults != nullptr && checkpoint_test::faults->only == "flock";
+    return named && checkpoint_test::fails("flock") ? -1 : __real_flock(file, operation);
 }
 [[gnu::weak]] int __wrap_close(int file) {  // whatever it says, the descriptor is closed
     if (checkpoint_test::before_close) checkpoint_test::before_close(file);

@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "../faults_support.hpp"
 #include "../support.hpp"
 
 using namespace reshard;
@@ -33,6 +34,42 @@ TEST_SUITE("checkpoint/detail/folder_lock") {
         CHECK(again.is_held());
         again.release();
         CHECK(folder.leaves() == std::vector<std::string>{".y.lock"});
+    }
+
+    TEST_CASE("who asks for a moment whether it is held refuses nobody; who holds it for good does") {
+        TempFolder const folder;
+        write_text(folder / ".x.lock", "");
+        detail::FileDescriptor const reader(::open((folder / ".x.lock").c_str(), O_RDONLY | O_CLOEXEC));
+        REQUIRE(::flock(reader.get(), LOCK_SH) == 0);
+        check_io(
+            folder.path() + ": another save into this folder is under way: it holds .x.lock. Fix: wait for it, or ",
+            [&] { FolderLock(folder.path(), ".x.lock"); });
+        int tries = 0;
+        before_open = [&](std::string_view path) {
+            if (path == folder / ".x.lock" && ++tries == 5) static_cast<void>(::flock(reader.get(), LOCK_UN));
+        };
+        Caught const refused = caught([&] { CHECK(FolderLock(folder.path(), ".x.lock").is_held()); });
+        before_open = {};
+        CHECK(refused.message == "");
+        CHECK(tries == 5);
+    }
+
+    TEST_CASE("where the server has no locks to give, now or ever, the file of who may hold one stays") {
+        for (bool const for_now : {true, false}) {
+            TempFolder const folder;
+            write_text(folder / ".x.lock", "");
+            Faults plan;
+            plan.at = 0;
+            plan.error = for_now ? ENOLCK : ENOSYS;
+            plan.only = "flock";
+            plan.all_threads = true;
+            faults = &plan;
+            bool const held = FolderLock(folder.path(), ".x.lock").is_held();
+            faults = nullptr;
+            CHECK(plan.failed == "flock");
+            CHECK_FALSE(held);
+            CHECK(folder.leaves().size() == (for_now ? 1 : 0));
+        }
     }
 
     TEST_CASE("what a dead process left is taken over") {

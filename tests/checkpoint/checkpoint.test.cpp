@@ -10,7 +10,7 @@
 #include <reshard/checkpoint/catalogue.hpp>
 #include <reshard/checkpoint/safetensors_writer.hpp>
 
-#include "support.hpp"
+#include "sharded_support.hpp"
 
 using namespace checkpoint_test;
 
@@ -231,6 +231,22 @@ TEST_SUITE("checkpoint/checkpoint") {
             TempFolder const other;
             write_one(other / whole, {bytes("a", 1)});
             CHECK(Checkpoint::open(other.path()).tensors().size() == 1);
+        }
+    }
+
+    TEST_CASE("one shard that is named by its path does not pass for all of them") {
+        for (Described const how : {Described::by_manifest, Described::by_shards}) {
+            TempFolder const folder;
+            Saved saved{{"w", DType::f32, Shape{4, 2}}, 1, {}};
+            for (int f = 0; f < 2; ++f) saved.parts.push_back({0, f, Box{{2 * f, 2 * f + 2}, {0, 2}}});
+            for (CheckpointFile const& file : write_sharded(folder.path(), {saved}, 2, how).files) {
+                Caught const error = caught([&] { (void)Checkpoint::open(folder / file.leaf); });
+                CHECK(error.code == ErrorCode::format);
+                CHECK(contains(error.message, folder / file.leaf + ": it is one of the files of a checkpoint"));
+                CHECK(contains(error.message, "Fix: name the folder"));
+                CHECK(SafetensorsFile::open(folder / file.leaf).tensors().size() == 1);  // a file is one
+            }
+            CHECK(Checkpoint::open(folder.path()).manifest().tensors.size() == 1);
         }
     }
 

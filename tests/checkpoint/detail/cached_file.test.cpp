@@ -80,6 +80,21 @@ TEST_SUITE("checkpoint/cached_file") {
         CHECK(held->use() == use);
     }
 
+    TEST_CASE("where all that may be open are in use, the next one is opened as well, for its user") {
+        TempFolder const folder;
+        FewDescriptors const few(64);
+        std::atomic<int> opened{0};
+        std::vector<std::unique_ptr<CachedFile>> all;
+        std::vector<CachedFile::Use> uses;
+        for (int f = 0; f < 40; ++f) {
+            all.push_back(counted(folder / leaf(f), opened));
+            uses.push_back(all.back()->use());
+            REQUIRE(uses.back() != nullptr);
+        }
+        for (CachedFile::Use const& use : uses) CHECK(::fcntl(use->get(), F_GETFD) >= 0);
+        CHECK(opened == 40);
+    }
+
     TEST_CASE("threads use more files than may be open, each gets the bytes of its own") {
         TempFolder const folder;
         FewDescriptors const few(96);

@@ -59,6 +59,12 @@ std::vector<Saved> small_model() {
             whole("c", DType::i64, Shape{})};
 }
 
+std::vector<std::string> leaves_in(std::string const& folder) {
+    auto leaves = reshard::detail::leaves_of(folder);
+    std::sort(leaves.begin(), leaves.end());
+    return leaves;
+}
+
 /// All ranks throw the same, in words that have each part; nothing is left behind.
 void check_refused(Shards const& shards, std::vector<Caught> const& all, ErrorCode code,
                    std::vector<std::string> const& parts) {
@@ -296,6 +302,29 @@ TEST_SUITE("checkpoint/consolidate") {
         CHECK(damage(shards.out, list) != "");
     }
 
+    TEST_CASE("nothing has its name where a rank finds at the end that what it has read is damaged") {
+        Shards shards({whole("a", DType::f32, Shape{64, 64}), whole("b", DType::f32, Shape{64, 64}, 1)}, 2);
+        std::string const path = shards.in + "/shard-00002-of-00002.0123456789abcdef.safetensors";
+        std::string text = read_text(path);
+        text.back() = static_cast<char>(text.back() ^ 4);  // of what rank 1 alone reads
+        write_text(path, text);
+        ShardOptions options;
+        options.checksums = false;  // else all ranks meet once more
+        check_refused(shards,
+                      caught_on_ranks(2,
+                                      [&](auto& comm) {
+                                          ConsolidateOptions whole_files;
+                                          whole_files.checksums = false;
+                                          consolidate(shards.in, shards.out, comm, whole_files);
+                                      }),
+                      ErrorCode::format, {"'b'", "CRC-32C"});
+        check_refused(
+            shards,
+            caught_on_ranks(
+                2, [&](auto& comm) { shard_checkpoint(shards.in, shards.out, placed_as("(2):(S0)"), comm, options); }),
+            ErrorCode::format, {"'b'", "CRC-32C"});
+    }
+
     TEST_CASE("a manifest that contradicts a header is refused") {
         Shards shards(small_model(), 4);
         std::string const path = shards.in + "/reshard.manifest.json";
@@ -397,6 +426,41 @@ TEST_SUITE("checkpoint/consolidate") {
         };
         check(".reshard.manifest.json.lock", of_parts, whole);
         check(".model.safetensors.index.json.lock", of_whole, parts);
+    }
+
+    TEST_CASE("what write_checkpoint is writing is left alone, and it leaves no locks") {
+        Shards shards(small_model(), 4);
+        int asked = 0;
+        write_checkpoint(shards.out, {{"w", DType::u8, Shape{9}}},
+                         [&](TensorInfo const& tensor, Index begin, std::span<std::byte> out) {
+                             ++asked;
+                             check_io("another save into this folder is under way",
+                                      [&] { consolidate(shards.in, shards.out); });
+                             check_io("another save into this folder is under way",
+                                      [&] { shard_checkpoint(shards.in, shards.out, placed_as("(2):(S0)")); });
+                             check_io("a save into this folder is under way",
+                                      [&] { consolidate(shards.out, shards.folder / "other"); });
+                             fill_expected(tensor, begin, out);
+                         });
+        CHECK(asked == 1);
+        CHECK(leaves_in(shards.out) == std::vector<std::string>{"model.safetensors"});
+    }
+
+    TEST_CASE("what a dead run has noted is nothing to who comes after write_checkpoint") {
+        Shards shards(small_model(), 4);
+        std::vector<TensorSpec> const list{{"w", DType::u8, Shape{9}}};
+        write_checkpoint(shards.out, list, fill_expected);
+        auto const note = concat("reshard gives names\n", std::filesystem::file_size(shards.out + "/model.safetensors"),
+                                 " model.safetensors", std::string(1, '\0'));
+        for (char const* const lock : {"/.model.safetensors.index.json.lock", "/.reshard.manifest.json.lock"}) {
+            write_text(shards.out + lock, note);
+            auto const fails = [](auto&&...) { raise(ErrorCode::user, "no more"); };
+            CHECK(caught([&] { write_checkpoint(shards.out, list, fails); }).code == ErrorCode::user);
+            CHECK(read_text(shards.out + lock) == note);  // it has written nothing
+            write_checkpoint(shards.out, list, fill_expected);
+            check_io("it is not empty", [&] { consolidate(shards.in, shards.out); });
+            CHECK(leaves_in(shards.out) == std::vector<std::string>{"model.safetensors"});
+        }
     }
 
     TEST_CASE("a save under way is waited for where its handle is given") {
@@ -605,6 +669,27 @@ TEST_SUITE("checkpoint/consolidate") {
             options.replica = r;
             consolidate(both, shards.folder / concat("again", r), options);
             CHECK(damage(shards.folder / concat("again", r), shards.list, r) == "");
+        }
+    }
+
+    TEST_CASE("copies that are cut in different places are not taken for equal: somebody must choose") {
+        Shape const shape{16, 4};
+        Saved::Part const first{0, 0, Box(DynamicShape(shape))};
+        Saved::Part const top{1, 1, Box{{0, 5}, {0, 4}}};
+        Saved::Part const bottom{1, 1, Box{{5, 16}, {0, 4}}};
+        std::vector<std::vector<Saved::Part>> ways{{first, top, bottom}, {first, top, bottom}};
+        for (Saved::Part& part : ways[1]) part.replica = 1 - part.replica;
+        for (auto const& parts : ways) {
+            Shards shards({{{"w", DType::f32, shape}, 2, parts}}, 2);
+            check_refused(shards, caught_on_ranks(2, [&](auto& comm) { consolidate(shards.in, shards.out, comm); }),
+                          ErrorCode::mismatch,
+                          {"'w'", "cut in different places", "RewriteOptions::replica", "--replica"});
+            for (int r = 0; r < 2; ++r) {
+                ConsolidateOptions options;
+                options.replica = r;
+                consolidate(shards.in, shards.folder / concat("out", r), options);
+                CHECK(damage(shards.folder / concat("out", r), shards.list, r) == "");
+            }
         }
     }
 

@@ -253,6 +253,28 @@ TEST_SUITE("checkpoint/save faults") {
         CHECK(synced_by([&] { save_to(folder / "not durable", false); }).empty());
     }
 
+    TEST_CASE("a signal while bytes are made durable does not end a save") {
+        for (char const* const what : {"fdatasync", "fsync"}) {  // of files, of folders
+            CAPTURE(what);
+            long calls = 0;
+            for (bool interrupted = true; interrupted; ++calls) {
+                TempFolder const folder;
+                Faults plan;
+                plan.at = calls;
+                plan.error = EINTR;
+                plan.only = what;
+                plan.all_threads = true;
+                faults = &plan;
+                Caught const error = caught([&] { save_model(folder.path(), 1); });
+                faults = nullptr;
+                CHECK(error.message == "");
+                CHECK(version_of(folder) == 1);
+                interrupted = !plan.failed.empty();
+            }
+            CHECK(calls > 1);
+        }
+    }
+
     TEST_CASE("writes that move less than they were asked for go on") {
         TempFolder const folder;
         Faults plan;

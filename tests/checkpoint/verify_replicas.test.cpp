@@ -4,8 +4,11 @@
 
 #include <doctest/doctest.h>
 
+#include <reshard/comm/policy.hpp>
 #include <reshard/comm/self.hpp>
 #include <reshard/comm/threads.hpp>
+
+#include "../support/fake_cuda.hpp"
 
 #include <cstring>
 #include <random>
@@ -80,6 +83,31 @@ Outcome verify(int ranks, VerifyOptions const& options, Build const& build) {
     first.text = outcomes[0].text;
     return first;
 }
+
+/// Memory of a device that is lost: nothing can be brought from there.
+class LostMemory final : public MemoryPolicy {
+public:
+    void check(std::string_view, void const*, Index) const override {}
+    [[nodiscard]] Workspace allocate(Index) const override { return {}; }
+    void deliver(std::span<Send const>, std::span<Receive const>) const override {
+        raise(ErrorCode::user, "the device is lost");
+    }
+    void fold(FoldWork const&) const override {}
+    void fill_identity(Reduce, DType, std::byte*, StridedBox const&) const override {}
+    void scale(DType, std::byte*, StridedBox const&, Index, Index) const override {}
+};
+class WithLostMemory : public PolicyBase<WithLostMemory, ThreadCommunicator> {
+public:
+    using PolicyBase::PolicyBase;
+    using PolicyBase::split;
+    [[nodiscard]] MemoryPolicy const* memory() const noexcept { return &memory_; }
+    void check_memory(void const*) const {}
+    [[nodiscard]] WithLostMemory split(int colour, int key) { return WithLostMemory(inner_.split(colour, key)); }
+
+private:
+    LostMemory memory_;
+};
+
 constexpr VerifyOptions warn{.mode = VerifyMode::warn};
 
 TEST_CASE("equal replicas cost 16 bytes per rank and group, whatever the tensors are") {
@@ -378,6 +406,27 @@ TEST_CASE("a view that is null, a tensor that only one rank lists, options that 
     CHECK(verify(2, {}, build(nothing)).code == ErrorCode::mesh);
     CHECK(verify(3, {.source = 3}, build(nothing)).code == ErrorCode::mesh);
     CHECK(verify(3, {.block_bytes = 0}, build(nothing)).code == ErrorCode::buffer);
+}
+
+TEST_CASE("memory that cannot be read on one rank is the same error everywhere") {
+    test::FakeCuda const cuda;
+    if (!cuda.works()) return;
+    std::vector<float> far(4);
+    cuda.claim(far.data(), 16);
+    std::vector<std::string> texts(3);
+    run_on_threads(3, [&](ThreadCommunicator& threads) {
+        auto const rank = static_cast<std::size_t>(threads.rank());
+        Model model(threads.rank());
+        model.add("w", distribution(Mesh{3}, Shape{4}, "R"));
+        if (rank == 1) model.tensors[0].view = TensorView<float>(far.data(), Shape{4});
+        WithLostMemory comm(std::move(threads));
+        try {
+            verify_replicas(model.tensors, comm);
+        } catch (Error const& error) {
+            texts[rank] = error.message();
+        }
+    });
+    for (std::string const& text : texts) CHECK(text == "rank 1 of 3: the device is lost");
 }
 
 TEST_CASE("options are part of what ranks agree on, each of them") {

@@ -25,8 +25,8 @@ struct RewriteOptions {
     std::vector<std::pair<std::string, std::string>> rename{};
     /// Texts for the `__metadata__` of each file; those of the save that is read come along where no name is twice.
     Metadata metadata = default_metadata();
-    /// Which copy is taken of a tensor whose copies were saved apart. -1: any, if their checksums do not tell them
-    /// apart; 0 and up: that one, or its remainder where there are fewer.
+    /// Which copy is taken of a tensor whose copies were saved apart. -1: any, if they are cut alike and their
+    /// checksums do not tell them apart, or there are none; 0 and up: that one, or its remainder where there are fewer.
     int replica = -1;
     bool verify_checksums = true;  ///< what is read is compared with the sums that the manifest has
     bool checksums = true;         ///< what is written is summed up (CRC-32C)

@@ -32,8 +32,8 @@ void write_safetensors(std::string path, std::vector<TensorSpec> tensors, FillTe
 /// Writes a folder in Hugging Face form: `model.safetensors`, or `model-0000k-of-0000n.safetensors` with
 /// `model.safetensors.index.json`, which appears first: whoever reads misses the files that it names until all are
 /// there. Creates the folder if need be, and those that it lies in. A lone `model.safetensors` is replaced in one step
-/// by another; any other checkpoint in the way is an error, since several files cannot be replaced in one step. Throws
-/// as above.
+/// by another; any other checkpoint in the way is an error, since several files cannot be replaced in one step; so is
+/// a save into the folder that is under way. Throws as above.
 void write_checkpoint(std::string const& folder, std::vector<TensorSpec> tensors, FillTensor const& fill,
                       Index max_file_bytes = default_max_file_bytes, Metadata const& metadata = default_metadata(),
                       Index chunk_bytes = default_chunk_bytes);

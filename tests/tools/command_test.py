@@ -242,6 +242,7 @@ def test_consolidate_and_shard(here):
     table.write_text("one\n")
     ask("consolidate", saved, here / "x", "--rename", table, status=2, says="line 1 of ")
     ask("consolidate", saved, here / "x", "--rename", here / "none", status=2, says="cannot open")
+    ask("consolidate", saved, here / "x", "--rename", full, status=2, says="cannot read")
 
     ask("shard", full, here / "shards", "--to", "(4,2):(S0,R)", "--no-sync", ranks=2, says="in ")
     ask("shard", full, here / "apart", "--to", "(2):(R)", "--apart", 0, "--no-sync", ranks=3)

@@ -332,6 +332,9 @@ class Command(unittest.TestCase):
                 rows = one["box"][0][1] - one["box"][0][0] if one["box"] else 1
                 found += made.files[one["file"]][one["begin"] : one["begin"] + 8 * rows]
             self.assertEqual(found, wanted)
+        subprocess.run([PROGRAM, "shard", "first", "apart", "--to", "(2):(R)", "--apart", "0"], cwd=self.path, check=True,
+                       capture_output=True, timeout=60)
+        self.refused("has 2 copies that were saved apart. Fix: make one of them", "apart", "no", "--to", 2)
         self.refused("is no folder of torch.distributed.checkpoint", "first", "no", "--to", 2, "--hash-size", 9,
                      status=2)
         with open(os.path.join(self.path, "first", os.listdir(os.path.join(self.path, "first"))[0]), "r+b") as file:

@@ -302,6 +302,8 @@ class Command(unittest.TestCase):
                                            no_rows=[], ids_only=False)
         mch_dcp.read_tables(self.path, [fake.Folder(os.path.join(self.path, "model"))], given)
         file = pathlib.Path(self.path, "in", "model.safetensors")
+        os.mkdir(os.path.join(self.path, "tables"))
+        shutil.copy(file, os.path.join(self.path, "tables"))
         size = int.from_bytes(file.read_bytes()[:8], "little")
         header, data = json.loads(file.read_bytes()[8 : 8 + size]), file.read_bytes()[8 + size :]
         header["dense"] = {"dtype": "F32", "shape": [5, 2], "data_offsets": [len(data), len(data) + 40]}
@@ -332,9 +334,11 @@ class Command(unittest.TestCase):
                 rows = one["box"][0][1] - one["box"][0][0] if one["box"] else 1
                 found += made.files[one["file"]][one["begin"] : one["begin"] + 8 * rows]
             self.assertEqual(found, wanted)
-        subprocess.run([PROGRAM, "shard", "first", "apart", "--to", "(2):(R)", "--apart", "0"], cwd=self.path, check=True,
-                       capture_output=True, timeout=60)
-        self.refused("has 2 copies that were saved apart. Fix: make one of them", "apart", "no", "--to", 2)
+        for name, tensor in (("first", "dense"), ("tables", "item.ids")):
+            apart = name + ".apart"
+            subprocess.run([PROGRAM, "shard", name, apart, "--to", "(2):(R)", "--apart", "0"], cwd=self.path, check=True,
+                           capture_output=True, timeout=60)
+            self.refused(f"tensor '{tensor}' has 2 copies that were saved apart", apart, "no", "--to", 2)
         self.refused("is no folder of torch.distributed.checkpoint", "first", "no", "--to", 2, "--hash-size", 9,
                      status=2)
         with open(os.path.join(self.path, "first", os.listdir(os.path.join(self.path, "first"))[0]), "r+b") as file:

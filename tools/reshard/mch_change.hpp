@@ -111,6 +111,11 @@ struct Contents {
         }
         PlacementRule const rule(concat("(", ranks, "):(S0)"));
         for (StoredTensor const& tensor : manifest.tensors) {
+            if (tensor.replicas > 1) {
+                refuse(concat("tensor '", tensor.name, "' has ", tensor.replicas,
+                              " copies that were saved apart. Fix: make one of them of IN with reshard consolidate, "
+                              "whose --replica chooses where they differ."));
+            }
             if (std::binary_search(known.begin(), known.end(), tensor.name)) {
                 columns.emplace(tensor.name, tensor);
                 continue;
@@ -118,11 +123,6 @@ struct Contents {
             if (!is_byte_sized(tensor.dtype)) {
                 refuse(concat("tensor '", tensor.name, "' is ", name(tensor.dtype),
                               ", which has no whole bytes and cannot be carried along. Fix: save it elsewhere."));
-            }
-            if (tensor.replicas > 1) {
-                refuse(concat("tensor '", tensor.name, "' has ", tensor.replicas,
-                              " copies that were saved apart. Fix: make one of them of IN with reshard consolidate, "
-                              "whose --replica chooses where they differ."));
             }
             others.push_back({tensor.name, rule.of(tensor.shape, tensor.dtype), tensor.dtype});
         }

@@ -205,7 +205,7 @@ inline void refuse_missing(std::string const& source, std::string const& folder,
     }
     if (list.kind == CheckpointKind::file && find_metadata(file.metadata(), dcp_sharding_info) != nullptr) {
         refuse_dcp(file.path(), "it is one of the files of a checkpoint, and may have parts of its tensors",
-                   "name the folder that the checkpoint lies in.");
+                   "name the folder that has all of its files, under their own names.");
     }
     for (IndexedTensor const& tensor : list.indexed) {
         if (static_cast<std::size_t>(tensor.file) != number || file.find(tensor.name) != nullptr) continue;

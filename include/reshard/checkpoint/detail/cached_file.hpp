@@ -43,7 +43,7 @@ public:
                 place_ = all.by_use.begin();
                 file_ = std::move(opened);
                 is_used_ = true;
-                Use const mine = file_;  // in use from here on: where all others are, this one is not closed for it
+                Use mine = file_;  // in use from here on: where all others are, this one is not closed for it
                 close_oldest(all);
                 return mine;
             }

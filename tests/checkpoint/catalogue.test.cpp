@@ -8,8 +8,10 @@
 #include <reshard/checkpoint/safetensors_writer.hpp>
 
 #include "support.hpp"
+#include "support/random.hpp"
 
 #include <algorithm>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -96,6 +98,43 @@ TEST_SUITE("checkpoint/catalogue") {
         auto const text = detail::list_text(catalogue);
         CHECK(text.size() < 30'000);
         CHECK(detail::catalogue_from(text) == catalogue);
+    }
+
+    TEST_CASE("extents near rows are all that have one of them, whatever they overlap, by their first rows") {
+        for (std::uint64_t const seed : test::seeds(100)) {
+            test::Random random(seed);
+            Index const rows = random.between(1, 200);
+            Manifest manifest;
+            manifest.files.push_back({"model.safetensors", INT64_MAX, 0, -1, 0});
+            manifest.tensors.push_back({"scalar", DType::u8, DynamicShape(Shape<>{}), 1, ""});
+            manifest.tensors.push_back({"t", DType::u8, Shape{rows, 2}, 1, ""});
+            Index const most = random.chance(50) ? rows : 3;
+            Index const extents = random.between(0, 60);
+            for (Index i = 0; i < extents; ++i) {
+                Index const begin = random.between(0, rows);
+                Extent extent;
+                extent.tensor = 1;
+                extent.box.push_back({begin, begin + random.between(0, std::min(most, rows - begin))});
+                extent.box.push_back({0, 2});
+                extent.begin = 1000 * i;
+                manifest.extents.push_back(extent);
+            }
+            Catalogue const catalogue(manifest, CheckpointKind::manifest);
+            CAPTURE(seed);
+            for (int turn = 0; turn < 20; ++turn) {
+                Index const begin = random.between(0, rows);
+                Interval const wanted{begin, random.between(begin, rows)};
+                auto const near = catalogue.extents_near(1, wanted);
+                auto const first = [&](std::size_t i) { return catalogue.extents()[i].box.begin(0); };
+                CHECK(std::is_sorted(near.begin(), near.end(),
+                                     [&](std::size_t a, std::size_t b) { return first(a) < first(b); }));
+                for (std::size_t const i : catalogue.extents_of(1)) {
+                    bool const meets = !intersect(catalogue.extents()[i].box[0], wanted).empty();
+                    bool const is_near = std::find(near.begin(), near.end(), i) != near.end();
+                    CHECK((is_near || !meets));
+                }
+            }
+        }
     }
 
     TEST_CASE("other names, sizes, places or headers are another digest") {

@@ -5,8 +5,9 @@
 #include <reshard/checkpoint/catalogue.hpp>
 #include <reshard/checkpoint/detail/catalogue_bytes.hpp>
 #include <reshard/checkpoint/detail/whole_files.hpp>
+#include <reshard/core/sorting.hpp>
 
-#include <algorithm>  // lower_bound
+#include <algorithm>  // lower_bound, partition_point
 #include <tuple>      // tie
 
 namespace reshard::inline v0 {
@@ -20,6 +21,17 @@ RESHARD_INLINE Catalogue::Catalogue(Manifest manifest, CheckpointKind kind)
     of_tensor_.resize(extents().size());
     auto next = first_;
     for (std::size_t i = 0; i < of_tensor_.size(); ++i) of_tensor_[next[extents()[i].tensor]++] = i;
+    by_row_ = of_tensor_;
+    most_rows_.resize(tensors().size());
+    std::vector<std::size_t> room;
+    for (std::size_t t = 0; t < tensors().size(); ++t) {
+        if (tensors()[t].shape.rank() == 0) continue;
+        std::span const mine = std::span(by_row_).subspan(first_[t], first_[t + 1] - first_[t]);
+        auto const first_row = [&](std::size_t i) { return extents()[i].box.begin(0); };
+        detail::sort_list(
+            mine, [&](std::size_t a, std::size_t b) { return first_row(a) < first_row(b); }, room);
+        for (std::size_t const i : mine) most_rows_[t] = larger(most_rows_[t], extents()[i].box.extent(0));
+    }
 }
 
 RESHARD_INLINE Catalogue::Catalogue(Checkpoint const& checkpoint)
@@ -34,6 +46,15 @@ RESHARD_INLINE Catalogue Catalogue::of(std::vector<TensorSpec> tensors, Index ma
 
 RESHARD_INLINE std::span<std::size_t const> Catalogue::extents_of(std::size_t tensor) const& noexcept {
     return std::span(of_tensor_).subspan(first_[tensor], first_[tensor + 1] - first_[tensor]);
+}
+
+RESHARD_INLINE std::span<std::size_t const> Catalogue::extents_near(std::size_t tensor, Interval rows) const& noexcept {
+    auto const all = std::span(by_row_).subspan(first_[tensor], first_[tensor + 1] - first_[tensor]);
+    auto const first = [&](std::size_t i) { return extents()[i].box.begin(0); };
+    Index const behind = rows.begin - most_rows_[tensor];  // those that begin here, or before, end before the rows
+    auto const begin = std::partition_point(all.begin(), all.end(), [&](std::size_t i) { return first(i) <= behind; });
+    auto const end = std::partition_point(begin, all.end(), [&](std::size_t i) { return first(i) < rows.end; });
+    return {begin, end};
 }
 
 RESHARD_INLINE StoredTensor const* Catalogue::find(std::string_view tensor) const& noexcept {

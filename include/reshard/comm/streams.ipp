@@ -214,13 +214,13 @@ RESHARD_INLINE void detail::StreamGroup::start(transport::BoundTransfers const& 
     check();
     transfers_ = transfers;
     call_ = StreamCall::exchange;
-    guarded([&] {
+    guarded([&, this] {
         pack();
         family_->move(id_);
     });
 }
 RESHARD_INLINE bool detail::StreamGroup::advance(bool may_block) {
-    return guarded([&] {
+    return guarded([&, this] {
         if (!meet(may_block)) return false;
         unpack();
         return true;
@@ -275,11 +275,11 @@ RESHARD_INLINE Verdict detail::StreamGroup::agree(Verdict const& mine) {
             for (std::size_t i = 0; i < words.size(); ++i) words[i] = larger(words[i], theirs[i]);
         }
     };
-    return guarded([&] { return agree_in_words(mine, me_, size(), maximum); });
+    return guarded([&, this] { return agree_in_words(mine, me_, size(), maximum); });
 }
 RESHARD_INLINE std::unique_ptr<detail::StreamGroup> detail::StreamGroup::split(int colour, int key) {
     std::array<int, 2> const mine{colour, key};
-    guarded([&] { gather(StreamCall::split, std::as_bytes(std::span(mine))); });
+    guarded([&, this] { gather(StreamCall::split, std::as_bytes(std::span(mine))); });
     std::vector<std::array<int, 2>> all(static_cast<std::size_t>(size()));
     std::vector<int> ranks;
     for (int r = 0; r < size(); ++r) {

@@ -40,7 +40,7 @@ RESHARD_INLINE RunRequest::RunRequest(CommunicatorRef comm, detail::BatchJob& jo
     }
     detail::step(comm, [&] { job.begin(); });
     if (job.phases() == 0) return;
-    job.exchange(0).start();
+    detail::watched([&] { job.exchange(0).start(); }, [&](ErrorCode, std::string_view) noexcept { job.failed = true; });
     job.runs = true;
 }
 RESHARD_INLINE RunRequest::RunRequest(RunRequest&& other) noexcept
@@ -52,13 +52,15 @@ RESHARD_INLINE void RunRequest::wait() {
     if (job_ == nullptr) return;
     detail::BatchJob& job = *std::exchange(job_, nullptr);  // a failed wait is not repeated
     job.runs = false;
-    while (phase_ < job.phases()) {
-        detail::watched([&] { job.exchange(phase_).wait(); },
-                        [&](ErrorCode, std::string_view) noexcept { job.failed = true; });
-        detail::step(comm_, [&] { job.after(phase_); });
-        ++phase_;
-        if (phase_ < job.phases()) job.exchange(phase_).start();
-    }
+    auto const run = [&, this] {
+        while (phase_ < job.phases()) {
+            job.exchange(phase_).wait();
+            detail::step(comm_, [&] { job.after(phase_); });
+            ++phase_;
+            if (phase_ < job.phases()) job.exchange(phase_).start();
+        }
+    };
+    detail::watched(run, [&](ErrorCode, std::string_view) noexcept { job.failed = true; });
 }
 RESHARD_INLINE bool RunRequest::test() {
     if (job_ == nullptr || job_->phases() == 0) return true;

@@ -250,7 +250,8 @@ inline void check_replicas(Catalogue const& from, Catalogue const& to, RewriteOp
             Extent const& first = from.extents()[a];
             if (first.replica != 0 || !first.has_checksum || first.box.empty()) continue;
             int copies = 0;
-            for (std::size_t const b : from.extents_of(t)) {
+            bool const has_rows = first.box.rank() != 0;
+            for (std::size_t const b : has_rows ? from.extents_near(t, first.box[0]) : from.extents_of(t)) {
                 Extent const& other = from.extents()[b];
                 if (other.box != first.box) continue;
                 ++copies;

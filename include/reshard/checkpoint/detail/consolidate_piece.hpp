@@ -180,6 +180,13 @@ struct PieceWork {
     return result;
 }
 
+/// Those extents of a tensor that may meet a slab.
+[[nodiscard]] inline std::span<std::size_t const> extents_near(Catalogue const& catalogue, std::size_t place,
+                                                               LineTensor const& tensor, Box const& slab) noexcept {
+    bool const has_rows = !tensor.is_raw && slab.rank() != 0;
+    return has_rows ? catalogue.extents_near(place, slab[0]) : catalogue.extents_of(place);
+}
+
 /// Appends reads of elements [begin, end) of `frame`, a box of a tensor, in row-major order, to `to`, packed: what the
 /// boxes of copy `replica` have of them.
 inline void append_reads(std::vector<ReadBox>& reads, Catalogue const& from, std::size_t place,
@@ -189,7 +196,7 @@ inline void append_reads(std::vector<ReadBox>& reads, Catalogue const& from, std
     for_each_box(frame.shape(), begin, end, [&](Box slab) {
         for (int d = 0; d < slab.rank(); ++d)
             slab.set(d, {slab.begin(d) + frame.begin(d), slab.end(d) + frame.begin(d)});
-        for (std::size_t const i : from.extents_of(place)) {
+        for (std::size_t const i : extents_near(from, place, tensor, slab)) {
             Extent const& extent = from.extents()[i];
             if (extent.replica != replica) continue;
             Box const source = tensor.box(extent.box);
@@ -230,7 +237,7 @@ private:
 
     /// What a slab writes: a run of each extent that it meets.
     void add(LineItem const& item, LineTensor const& tensor, Box const& slab, PieceWork& work) const {
-        for (std::size_t const place : to_->extents_of(item.tensor)) {
+        for (std::size_t const place : extents_near(*to_, item.tensor, tensor, slab)) {
             Extent const& extent = to_->extents()[place];
             if (extent.replica != item.replica) continue;
             Box const frame = tensor.box(extent.box);

@@ -123,12 +123,21 @@ private:
     std::unique_ptr<std::byte const, Unmap> data_;
 };
 
+/// What a system call returns that no signal has interrupted.
+template <class Call>
+[[nodiscard]] int uninterrupted(Call const& call) {
+    int result = 0;
+    do {
+        result = call();
+    } while (result < 0 && errno == EINTR);
+    return result;
+}
+
 /// Opens a regular file for reading and tells its size in bytes.
 inline FileDescriptor open_for_reading(std::string const& path, Index& bytes) {
-    int fd = -1;
-    do {
-        fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // O_NONBLOCK: a pipe must not hang us
-    } while (fd < 0 && errno == EINTR);
+    int const fd = uninterrupted([&] {
+        return ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    });  // O_NONBLOCK: a pipe must not hang us
     if (fd < 0) {
         raise_io(
             path, "cannot open", errno,
@@ -184,11 +193,8 @@ inline void write_fully(FileDescriptor const& file, std::string_view path, Index
 /// What was written to a file is durable. Throws IoError, with what helps.
 inline void sync_file(FileDescriptor const& file, std::string_view path,
                       std::string_view fix = "free space or write elsewhere; nothing was replaced.") {
-    int failed = 0;
-    do {
-        failed = ::fdatasync(file.get());
-    } while (failed != 0 && errno == EINTR);
-    if (failed != 0) raise_io(path, "cannot make its bytes durable", errno, fix);
+    if (uninterrupted([&] { return ::fdatasync(file.get()); }) < 0)
+        raise_io(path, "cannot make its bytes durable", errno, fix);
 }
 
 enum class PathKind : int { missing, file, folder };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/comm/staged.hpp
 /// \brief  Staged<C>: transfers pass through contiguous memory of the communicator. Memory as a policy.
-/// \depends comm/{policy,detail/box_pieces,detail/waiting}.hpp, core/detail/watched.hpp, memory/copy.hpp, <memory>,
+/// \depends comm/{policy,detail/box_pieces}.hpp, core/detail/{keep_for_good,watched}.hpp, memory/copy.hpp, <memory>,
 /// <new>, <vector>.
 ///
 /// For transports that move contiguous or registered memory best, and as the host model of what memory of a device
@@ -10,7 +10,6 @@
 #pragma once
 
 #include <reshard/comm/detail/box_pieces.hpp>
-#include <reshard/comm/detail/waiting.hpp>
 #include <reshard/comm/policy.hpp>
 #include <reshard/core/detail/keep_for_good.hpp>
 #include <reshard/core/detail/watched.hpp>

@@ -40,7 +40,7 @@ RESHARD_INLINE RunRequest::RunRequest(CommunicatorRef comm, detail::BatchJob& jo
     }
     detail::step(comm, [&] { job.begin(); });
     if (job.phases() == 0) return;
-    detail::watched([&] { job.exchange(0).start(); }, [&](ErrorCode, std::string_view) noexcept { job.failed = true; });
+    job.guarded([&] { job.exchange(0).start(); });
     job.runs = true;
 }
 RESHARD_INLINE RunRequest::RunRequest(RunRequest&& other) noexcept
@@ -52,22 +52,20 @@ RESHARD_INLINE void RunRequest::wait() {
     if (job_ == nullptr) return;
     detail::BatchJob& job = *std::exchange(job_, nullptr);  // a failed wait is not repeated
     job.runs = false;
-    auto const run = [&, this] {
+    job.guarded([&, this] {
         while (phase_ < job.phases()) {
             job.exchange(phase_).wait();
             detail::step(comm_, [&] { job.after(phase_); });
             ++phase_;
             if (phase_ < job.phases()) job.exchange(phase_).start();
         }
-    };
-    detail::watched(run, [&](ErrorCode, std::string_view) noexcept { job.failed = true; });
+    });
 }
 RESHARD_INLINE bool RunRequest::test() {
     if (job_ == nullptr || job_->phases() == 0) return true;
     detail::BatchJob& job = *std::exchange(job_, nullptr);
     job.runs = false;
-    bool const complete = detail::watched([&] { return job.exchange(phase_).test(); },
-                                          [&](ErrorCode, std::string_view) noexcept { job.failed = true; });
+    bool const complete = job.guarded([&, this] { return job.exchange(phase_).test(); });
     job.runs = true;
     job_ = &job;
     return complete;
@@ -126,10 +124,11 @@ RESHARD_INLINE PreparedPlan detail::prepare_with(Means const& means, PlanValue c
         if (!found.ok()) raise(found.code, found.reason);
         check_memory(comm, memory, plan, source, destination);
         Workspace own;
+        Index const needed = scratch_bytes(mine, rank);
+        if (needed != 0) check_apart(options.workspace, plan, rank, source, destination);
         std::span<std::byte> const workspace = workspace_for(
-            comm, memory, options.workspace, scratch_bytes(mine, rank), own, "plan",
+            comm, memory, options.workspace, needed, own, "plan",
             change.is_active() ? "workspace_bytes(plan, comm, dtype, options)" : "workspace_bytes(plan, comm, dtype)");
-        if (scratch_bytes(mine, rank) != 0) check_apart(options.workspace, plan, rank, source, destination);
         std::vector<Job> jobs;
         jobs.emplace_back(plan, mine, rank, source, destination, workspace, memory, means.work);
         BatchJob::Round const alone(1, 0);

@@ -115,12 +115,8 @@ inline constexpr std::string_view files_go_again = "the new files are taken back
 inline void sync_folder(std::string const& folder,
                         std::string_view meaning = "the new files are in place, but a power cut may undo that") {
     FileDescriptor const handle(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    int failed = 0;
-    do {
-        failed = handle.is_open() ? ::fsync(handle.get()) : -1;
-    } while (failed != 0 && errno == EINTR && handle.is_open());
     // Some file systems cannot sync a folder and say EINVAL: they have nothing better to offer.
-    if (!handle.is_open() || (failed != 0 && errno != EINVAL)) {
+    if (!handle.is_open() || (uninterrupted([&] { return ::fsync(handle.get()); }) < 0 && errno != EINVAL)) {
         raise_io(folder, concat(meaning, ": cannot sync the folder"), errno,
                  handle.is_open() ? "check the file system."
                                   : "let this process read it, or write elsewhere, or with durable = false.");

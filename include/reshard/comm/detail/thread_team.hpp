@@ -320,6 +320,7 @@ private:
     std::vector<int> members_;
     std::vector<ThreadSeat> seats_;
     alignas(no_false_sharing) std::atomic<int> count_{0};
+    /// 2 p: all have arrived in phase p; 2 p + 1: and in the next one somebody has given up waiting.
     alignas(no_false_sharing) std::atomic<std::uint64_t> phase_{0};
     alignas(no_false_sharing) std::atomic<int> sleepers_{0};
     std::mutex mutex_;

@@ -6,6 +6,7 @@
 
 #include <reshard/comm/any_communicator.hpp>
 #include <reshard/core/detail/keep_for_good.hpp>
+#include <reshard/core/detail/watched.hpp>
 #include <reshard/exec/detail/job.hpp>
 
 namespace reshard::inline v0::detail {
@@ -31,15 +32,18 @@ public:
     BatchJob(BatchJob const&) = delete;
     BatchJob& operator=(BatchJob const&) = delete;
     ~BatchJob() {
-        if (failed) keep_for_good(std::move(workspace_));
+        if (failed_) keep_for_good(std::move(workspace_));
     }
 
     [[nodiscard]] int phases() const noexcept { return static_cast<int>(steps_.size()); }
     [[nodiscard]] AnyExchange& exchange(int phase) noexcept { return steps_[static_cast<std::size_t>(phase)].exchange; }
     /// Whether somebody runs this; whoever begins says so, and whoever ends.
     bool runs = false;
-    /// Whether an exchange has failed: then a transport may still write to the workspace.
-    bool failed = false;
+    /// What this does with an exchange. Once one has failed a transport may still write to the workspace.
+    template <class Body>
+    decltype(auto) guarded(Body&& body) {
+        return watched(body, [this](ErrorCode, std::string_view) noexcept { failed_ = true; });
+    }
 
     void begin() const {
         for (std::size_t i : local_) jobs_[i].work(0);
@@ -111,6 +115,7 @@ private:
     std::vector<std::size_t> local_;
     std::vector<Step> steps_;
     Workspace workspace_;
+    bool failed_ = false;
 };
 
 }  // namespace reshard::inline v0::detail

@@ -316,5 +316,6 @@ TEST_SUITE("memory/on_device") {
         CHECK(ended[2].says("the launch of a kernel of reshard's plans failed"));
         CHECK(ended[0].code == ErrorCode::peer_failed);
         CHECK(ended[1].code == ErrorCode::peer_failed);
+        OnHost::kept += 3;  // the workspaces: peers may still write to them
     }
 }

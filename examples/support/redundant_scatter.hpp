@@ -77,7 +77,7 @@ inline reshard::LoadReport redundant_scatter(std::string const& path, std::span<
         StridedBox const run = parts::byte_box(extent.bytes());
         parts::ReadBox const box{extent.file, extent.begin, run, whole, run};
         parts::ReadTotals const totals =
-            parts::read_boxes(std::span(&box, 1), reads,
+            parts::read_boxes(parts::ReadPlan(std::span(&box, 1), reads),
                               [&](int file, Index begin, std::span<std::byte> out) { files.read(file, begin, out); });
         report.reads += totals.reads;
         report.bytes_read += totals.bytes_read;

@@ -172,9 +172,10 @@ TEST_SUITE("checkpoint/load") {
                 }
             }
             bool const checksums = random.chance(80);
+            Index const block_bytes = random.pick(std::vector<Index>{1, 40, 64, 1000, default_block_bytes});
             Manifest const manifest =
                 write_sharded(folder.path(), one.saved, files,
-                              by_manifest ? Described::by_manifest : Described::by_shards, checksums);
+                              by_manifest ? Described::by_manifest : Described::by_shards, checksums, block_bytes);
             std::string all;
             for (Goal const& goal : one.goals) {
                 all += concat(to_string(goal.to), " of ", to_string(goal.stored.shape), " ", name(goal.stored.dtype),

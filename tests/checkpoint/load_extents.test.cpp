@@ -313,8 +313,10 @@ TEST_SUITE("checkpoint/load") {
                 });
             };
             check_none(run());
-            // Nobody needs all of a box of w when all read directly, and two ranks the first copy of v.
-            CHECK(bytes == (std::string_view(strategy.name) == EachRankReadsItsBoxes::name ? 3 * 20 : 2 * 20 + 216));
+            // Nobody needs all of a box of w when all read directly, but what lies before a copy of v is read on the
+            // way. Two ranks need the first copy of v.
+            bool const direct = std::string_view(strategy.name) == EachRankReadsItsBoxes::name;
+            CHECK(bytes == (direct ? 3 * 20 + 72 : 2 * 20 + 216));
             Extent const* last = nullptr;  // of v's second copy
             for (Extent const& extent : manifest.extents)
                 if (extent.tensor == 0 && extent.replica == 1) last = &extent;
@@ -339,6 +341,59 @@ TEST_SUITE("checkpoint/load") {
         Caught const error = caught([&] { load(Checkpoint::open(folder.path()), tensors.list(), 0); });
         CHECK(error.code == ErrorCode::format);
         CHECK(contains(error.message, "(and 1 more extents are wrong)"));
+    }
+
+    TEST_CASE("who reads a part of an extent finds whatever has changed in the blocks that lie in it") {
+        std::vector<Goal> const goals{goal("w", DType::f32, "(4):(S0)", Shape{40, 16})};  // 640 bytes of each rank
+        std::string const leaf = "shard-00001-of-00001.0123456789abcdef.safetensors";
+        for (Index const block : {Index{64}, Index{200}, Index{640}, Index{1000}, default_block_bytes}) {
+            CAPTURE(block);
+            TempFolder const folder;
+            write_sharded(folder.path(), {{goals[0].stored, 1, {{0, 0, Box(Shape{40, 16})}}}}, 1,
+                          Described::by_manifest, true, block);
+            Index const data = SafetensorsFile::open(folder / leaf).data_offset();
+            auto const lies_in_one = [&](Index byte) {
+                Index const begin = byte / block * block;
+                Index const end = std::min<Index>(begin + block, 2560);
+                return begin / 640 == (end - 1) / 640;
+            };
+            Index comparable = 0;
+            for (Index byte = 0; byte < 2560; ++byte) comparable += lies_in_one(byte) ? 1 : 0;
+            Index verified = 0;
+            auto const load_all = [&](Cooperation cooperation) {
+                verified = 0;
+                std::mutex guard;
+                return thrown_by(4, [&](ThreadCommunicator& comm) {
+                    LocalTensors tensors(goals, comm.rank());
+                    auto const report =
+                        load(folder.path(), tensors.list(), comm, CooperativeRead{0, {}, cooperation, {}});
+                    std::scoped_lock const lock(guard);
+                    verified += report.bytes_verified;
+                });
+            };
+            check_none(load_all(Cooperation::never));
+            CHECK(verified == comparable);
+            check_none(load_all(Cooperation::always));
+            CHECK(verified == 2560);
+            for (Index byte = 3; byte < 2560; byte += 97) {
+                CAPTURE(byte);
+                spoil(folder / leaf, data + byte);
+                bool const told = lies_in_one(byte);
+                auto const direct = load_all(Cooperation::never);
+                if (told) {
+                    check_same(direct, ErrorCode::format, {"of tensor 'w'", "the CRC-32C of its", "partly filled"});
+                } else {
+                    check_none(direct);
+                }
+                std::string const place = block < 2560 ? concat("bytes ", byte / block * block, " to ") : "2560 bytes";
+                check_same(load_all(Cooperation::always), ErrorCode::format, {place, "partly filled"});
+                LocalTensors tensors(goals, static_cast<int>(byte / 640));
+                Caught const alone = caught(
+                    [&] { load(Checkpoint::open(folder.path()), tensors.list(), static_cast<int>(byte / 640)); });
+                CHECK((alone.code == ErrorCode::format) == told);
+                spoil(folder / leaf, data + byte);
+            }
+        }
     }
 
     TEST_CASE("a bit of an extent that two ranks read in parts is found as well") {

@@ -21,6 +21,7 @@ using namespace reshard;
 using detail::count_reads;
 using detail::read_boxes;
 using detail::ReadBox;
+using detail::ReadPlan;
 using detail::ReadTotals;
 
 namespace {
@@ -184,18 +185,18 @@ std::vector<Call> read(Case const& random_case, ReadTotals& totals, int& most_in
     std::mutex mutex;
     int in_flight = 0;
     most_in_flight = 0;
-    totals =
-        read_boxes(random_case.boxes, random_case.options, [&](int file, Index offset, std::span<std::byte> bytes) {
-            {
-                std::lock_guard<std::mutex> const lock(mutex);
-                most_in_flight = std::max(most_in_flight, ++in_flight);
-                calls.push_back({file, offset, static_cast<Index>(bytes.size()), bytes.data()});
-            }
-            if (offset % 3 == 0) std::this_thread::yield();
-            read_contents(file, offset, bytes);
-            std::lock_guard<std::mutex> const lock(mutex);
-            --in_flight;
-        });
+    totals = read_boxes(ReadPlan(random_case.boxes, random_case.options),
+                        [&](int file, Index offset, std::span<std::byte> bytes) {
+                            {
+                                std::lock_guard<std::mutex> const lock(mutex);
+                                most_in_flight = std::max(most_in_flight, ++in_flight);
+                                calls.push_back({file, offset, static_cast<Index>(bytes.size()), bytes.data()});
+                            }
+                            if (offset % 3 == 0) std::this_thread::yield();
+                            read_contents(file, offset, bytes);
+                            std::lock_guard<std::mutex> const lock(mutex);
+                            --in_flight;
+                        });
     return calls;
 }
 
@@ -400,7 +401,7 @@ TEST_CASE("whichever reads fail, the first of them is reported and all threads h
         std::vector<std::atomic<int>> asked(calls.size());
         Index failed = -1;
         try {
-            read_boxes(one.boxes, one.options, [&](int file, Index offset, std::span<std::byte> bytes) {
+            read_boxes(ReadPlan(one.boxes, one.options), [&](int file, Index offset, std::span<std::byte> bytes) {
                 ++active;
                 Call const call{file, offset, static_cast<Index>(bytes.size()), nullptr};
                 auto const k = static_cast<std::size_t>(std::lower_bound(calls.begin(), calls.end(), call, in_order) -

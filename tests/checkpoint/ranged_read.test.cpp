@@ -17,6 +17,7 @@ using namespace reshard;
 using detail::count_reads;
 using detail::read_boxes;
 using detail::ReadBox;
+using detail::ReadPlan;
 using detail::ReadTotals;
 
 namespace {
@@ -103,16 +104,16 @@ thread_local EndMark mark;
 
 TEST_CASE("no boxes, boxes without elements and options that mean nothing") {
     Files files;
-    CHECK(read_boxes({}, {}, files) == ReadTotals{});
+    CHECK(read_boxes(ReadPlan({}, {}), files) == ReadTotals{});
     std::vector<ReadBox> const empty{plain(3, 100, 0), rows(0, 10, 20), rows(10, 0, 20)};
-    CHECK(read_boxes(empty, {}, files) == ReadTotals{});
+    CHECK(read_boxes(ReadPlan(empty, {}), files) == ReadTotals{});
     CHECK(files.calls.empty());
 
     CHECK(message_of({}) == "");
     ReadOptions options;
     options.in_flight = 0;
     CHECK(message_of(options) == "reshard::ReadOptions: in_flight is 0. Fix: allow at least one read.");
-    CHECK_THROWS_AS(read_boxes({}, options, files), BufferError);
+    CHECK_THROWS_AS(read_boxes(ReadPlan({}, options), files), BufferError);
     options = {};
     options.chunk_bytes = 0;
     CHECK(message_of(options).find("chunk_bytes is 0. Fix:") != std::string::npos);
@@ -133,7 +134,7 @@ TEST_CASE("a box without dimensions is one element") {
     std::vector<std::byte> memory(8);
     std::vector<ReadBox> const boxes{{2, 1000, {{}, 8}, memory.data(), {{}, 8}}};
     Files files;
-    CHECK(read_boxes(boxes, {}, files) == ReadTotals{1, 8, 8, 0, 1});
+    CHECK(read_boxes(ReadPlan(boxes, {}), files) == ReadTotals{1, 8, 8, 0, 1});
     CHECK(holds(memory.data(), 2, 1000, 8));
     REQUIRE(files.calls.size() == 1);
     CHECK(files.calls[0].to == memory.data());
@@ -194,7 +195,7 @@ TEST_CASE("small tensors that lie near each other are one read") {
         boxes.push_back(plain(0, i * 1300 + (i % 3), 1024, memory.data() + slot * 2048));
     }
     Files files;
-    ReadTotals const totals = read_boxes(boxes, {}, files);
+    ReadTotals const totals = read_boxes(ReadPlan(boxes, {}), files);
     CHECK(totals.reads == 1);
     CHECK(files.calls.size() == 1);
     CHECK(files.calls[0].thread == std::this_thread::get_id());  // one read needs no thread
@@ -208,7 +209,7 @@ TEST_CASE("a large tensor goes straight into its place, in several reads") {
     ReadOptions options;
     options.chunk_bytes = MiB;
     Files files;
-    CHECK(read_boxes(boxes, options, files) == ReadTotals{4, 3 * MiB + 5, 3 * MiB + 5, 0, 1});
+    CHECK(read_boxes(ReadPlan(boxes, options), files) == ReadTotals{4, 3 * MiB + 5, 3 * MiB + 5, 0, 1});
     for (Call const& call : files.calls) CHECK(call.to == memory.data() + (call.offset - 123));
     CHECK(holds(memory.data(), 0, 123, 3 * MiB + 5));
 }
@@ -226,7 +227,7 @@ TEST_CASE("large tensors stay out of scratch although small ones lie between the
         to += 2 * MiB;
     }
     Files files;
-    ReadTotals const totals = read_boxes(boxes, {}, files);
+    ReadTotals const totals = read_boxes(ReadPlan(boxes, {}), files);
     CHECK(totals.reads == 8);
     CHECK(totals.bytes_read == totals.bytes_wanted);
     CHECK(totals.scratch_bytes == 4 * 200);
@@ -242,7 +243,7 @@ TEST_CASE("boxes that continue each other in file and memory are read straight i
     std::vector<ReadBox> const boxes{plain(0, 2000, 1000, memory.data() + 2000), plain(0, 0, 1000, memory.data()),
                                      plain(0, 1000, 1000, memory.data() + 1000)};
     Files files;
-    CHECK(read_boxes(boxes, {}, files) == ReadTotals{1, 3000, 3000, 0, 1});
+    CHECK(read_boxes(ReadPlan(boxes, {}), files) == ReadTotals{1, 3000, 3000, 0, 1});
     CHECK(holds(memory.data(), 0, 0, 3000));
 }
 
@@ -251,7 +252,7 @@ TEST_CASE("rows that are long enough go straight into their places") {
     std::vector<std::byte> memory(4 * MiB);
     std::vector<ReadBox> const boxes{rows(4, MiB, 2 * MiB, 7, memory.data())};
     Files files;
-    CHECK(read_boxes(boxes, {}, files) == ReadTotals{4, 4 * MiB, 4 * MiB, 0, 1});
+    CHECK(read_boxes(ReadPlan(boxes, {}), files) == ReadTotals{4, 4 * MiB, 4 * MiB, 0, 1});
     for (Index i = 0; i < 4; ++i) CHECK(holds(memory.data() + i * MiB, 0, 7 + i * 2 * MiB, MiB));
 }
 
@@ -260,7 +261,7 @@ TEST_CASE("what two boxes want is read once") {
     std::vector<ReadBox> boxes{plain(0, 50, MiB + 3, memory.data()), plain(0, 50, MiB + 3, memory.data() + 2 * MiB)};
     boxes.push_back({0, 60, {{StridedDim{1000, 3}}, 2}, memory.data() + 3 * MiB + 1000, {{StridedDim{1000, 2}}, 2}});
     Files files;
-    CHECK(read_boxes(boxes, {}, files) == ReadTotals{1, MiB + 3, 2 * (MiB + 3) + 2000, 0, 1});
+    CHECK(read_boxes(ReadPlan(boxes, {}), files) == ReadTotals{1, MiB + 3, 2 * (MiB + 3) + 2000, 0, 1});
     CHECK(holds(memory.data(), 0, 50, MiB + 3));
     CHECK(holds(memory.data() + 2 * MiB, 0, 50, MiB + 3));
     for (Index i = 0; i < 1000; ++i) REQUIRE(holds(memory.data() + 3 * MiB + 1000 + 2 * i, 0, 60 + 3 * i, 2));
@@ -273,13 +274,13 @@ TEST_CASE("one long row and long elements are cut into chunks") {
     // One run in the file, elements apart in memory.
     std::vector<ReadBox> boxes{{0, 9, {{StridedDim{5000, 2}}, 2}, memory.data(), {{StridedDim{5000, 4}}, 2}}};
     Files files;
-    ReadTotals totals = read_boxes(boxes, options, files);
+    ReadTotals totals = read_boxes(ReadPlan(boxes, options), files);
     CHECK(totals.reads == 10);
     CHECK(totals.scratch_bytes == 4 * 1001);
     for (Index i = 0; i < 5000; ++i) REQUIRE(holds(memory.data() + 4 * i, 0, 9 + 2 * i, 2));
     // Elements that are longer than a chunk.
     boxes = {{0, 9, {{StridedDim{2, 9000}}, 9000}, memory.data(), {{StridedDim{2, 10000}}, 9000}}};
-    totals = read_boxes(boxes, options, files);
+    totals = read_boxes(ReadPlan(boxes, options), files);
     CHECK(totals.reads == 18);
     for (Index i = 0; i < 2; ++i) CHECK(holds(memory.data() + 10000 * i, 0, 9 + 9000 * i, 9000));
 }
@@ -291,7 +292,7 @@ TEST_CASE("runs and gaps of two bytes, and a transposition") {
     options.chunk_bytes = 4097;  // cuts an element now and then
     Files files;
     std::vector<ReadBox> boxes{{0, 1, {{StridedDim{count, 4}}, 2}, memory.data(), {{StridedDim{count, 2}}, 2}}};
-    ReadTotals const totals = read_boxes(boxes, options, files);
+    ReadTotals const totals = read_boxes(ReadPlan(boxes, options), files);
     CHECK(totals.reads == 20);
     for (Index i = 0; i < count; ++i) REQUIRE(holds(memory.data() + 2 * i, 0, 1 + 4 * i, 2));
     boxes = {{0,
@@ -299,7 +300,7 @@ TEST_CASE("runs and gaps of two bytes, and a transposition") {
               {{StridedDim{100, 2}, StridedDim{200, 200}}, 2},
               memory.data(),
               {{StridedDim{100, 400}, StridedDim{200, 2}}, 2}}};
-    read_boxes(boxes, options, files);
+    read_boxes(ReadPlan(boxes, options), files);
     for (Index i = 0; i < 100; ++i) {
         for (Index j = 0; j < 200; ++j) REQUIRE(holds(memory.data() + 400 * i + 2 * j, 0, 1 + 2 * i + 200 * j, 2));
     }
@@ -323,7 +324,7 @@ TEST_CASE("block-cyclic boxes of several dimensions interleave into common reads
         }
     }
     Files files;
-    CHECK(read_boxes(boxes, {}, files) == ReadTotals{1, 64 * 96 * 4, 64 * 96 * 4, 64 * 96 * 4, 1});
+    CHECK(read_boxes(ReadPlan(boxes, {}), files) == ReadTotals{1, 64 * 96 * 4, 64 * 96 * 4, 64 * 96 * 4, 1});
     for (Index row = 0; row < 64; ++row) {
         for (Index column = 0; column < 96; ++column) {
             Index const part = row / 2 % 2 * 3 + column / 8 % 3;
@@ -339,7 +340,7 @@ TEST_CASE("offsets beyond 4 GiB") {
     std::vector<ReadBox> const boxes{
         {0, far, {{StridedDim{4, Index{1} << 33}, StridedDim{1000, 1}}, 1}, memory.data(), rows(4, 1000, 0).in_memory}};
     Files files;
-    CHECK(read_boxes(boxes, {}, files) == ReadTotals{4, 4000, 4000, 0, 1});
+    CHECK(read_boxes(ReadPlan(boxes, {}), files) == ReadTotals{4, 4000, 4000, 0, 1});
     for (Index i = 0; i < 4; ++i) CHECK(holds(memory.data() + 1000 * i, 0, far + i * (Index{1} << 33), 1000));
 }
 
@@ -352,11 +353,12 @@ TEST_CASE("reads are in flight together, each with its own scratch") {
     options.in_flight = 4;
     Files files;
     std::barrier all_here(4);
-    ReadTotals const totals = read_boxes(boxes, options, [&](int file, Index offset, std::span<std::byte> bytes) {
-        all_here.arrive_and_wait();
-        files(file, offset, bytes);
-        all_here.arrive_and_wait();
-    });
+    ReadTotals const totals =
+        read_boxes(ReadPlan(boxes, options), [&](int file, Index offset, std::span<std::byte> bytes) {
+            all_here.arrive_and_wait();
+            files(file, offset, bytes);
+            all_here.arrive_and_wait();
+        });
     CHECK(totals == ReadTotals{4, 4000, 4000, 4000, 1});
     std::set<std::byte const*> scratch;
     std::set<std::thread::id> threads;
@@ -371,7 +373,7 @@ TEST_CASE("reads are in flight together, each with its own scratch") {
 
     options.in_flight = 1;
     files.calls.clear();
-    CHECK(read_boxes(boxes, options, files).scratch_bytes == 1000);
+    CHECK(read_boxes(ReadPlan(boxes, options), files).scratch_bytes == 1000);
     for (std::size_t i = 0; i != files.calls.size(); ++i) {
         CHECK(files.calls[i].offset == static_cast<Index>(i) * 1000);  // in order, on this thread, in one chunk
         CHECK(files.calls[i].to == files.calls[0].to);
@@ -389,7 +391,7 @@ TEST_CASE("the first failure in the order of the file is the one that is reporte
         std::atomic<Index> count{0};
         std::string what;
         try {
-            read_boxes(boxes, options, [&](int, Index offset, std::span<std::byte>) {
+            read_boxes(ReadPlan(boxes, options), [&](int, Index offset, std::span<std::byte>) {
                 ++count;
                 if (offset == 37000) {
                     std::this_thread::yield();
@@ -429,6 +431,6 @@ TEST_CASE("after a failure no more reads are started") {
         mark.set = true;
         throw std::runtime_error("the disk is gone");
     };
-    CHECK_THROWS_AS(read_boxes(boxes, options, read_at), std::runtime_error);
+    CHECK_THROWS_AS(read_boxes(ReadPlan(boxes, options), read_at), std::runtime_error);
     CHECK(calls <= 2);
 }

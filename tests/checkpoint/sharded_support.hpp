@@ -62,9 +62,9 @@ struct Saved {
 /// Which words say what is where.
 enum class Described { by_manifest, by_shards };
 
-/// Writes the files and what describes them. Files without a part are not written.
+/// Writes the files and what describes them. Files without a part are not written. Blocks of `block_bytes` have sums.
 inline Manifest write_sharded(std::string const& folder, std::vector<Saved> const& list, int files, Described how,
-                              bool checksums = true) {
+                              bool checksums = true, Index block_bytes = default_block_bytes) {
     struct Entry {
         std::size_t tensor;
         Saved::Part part;
@@ -86,6 +86,7 @@ inline Manifest write_sharded(std::string const& folder, std::vector<Saved> cons
     Manifest manifest;
     manifest.save = "0123456789abcdef";
     manifest.world_size = files;
+    manifest.block_bytes = block_bytes;
     for (Saved const& saved : list) {
         manifest.tensors.push_back({saved.spec.name, saved.spec.dtype, saved.spec.shape, saved.replicas, ""});
     }
@@ -126,7 +127,13 @@ inline Manifest write_sharded(std::string const& folder, std::vector<Saved> cons
                           entry.part.box};
             if (tensor.name != list[entry.tensor].spec.name) extent.key = tensor.name;
             extent.has_checksum = checksums;
-            if (checksums) extent.crc32c = crc32c(entry.bytes);
+            if (checksums) {
+                std::span const bytes(entry.bytes);
+                extent.crc32c = crc32c(bytes);
+                auto const block = static_cast<std::size_t>(block_bytes);
+                for (std::size_t begin = 0; bytes.size() > block && begin < bytes.size(); begin += block)
+                    extent.block_sums.push_back(crc32c(bytes.subspan(begin, smaller(block, bytes.size() - begin))));
+            }
             manifest.extents.push_back(extent);
         }
         manifest.files.push_back({leaf, file.file_bytes(), file.header_digest(), f});

@@ -77,7 +77,8 @@ RESHARD_INLINE std::uint64_t Catalogue::digest() const {
 
 RESHARD_INLINE void Catalogue::check() const {
     auto const refuse = [](auto const&... parts) {
-        raise(ErrorCode::buffer, concat("reshard::Catalogue: ", parts..., ". Fix: sort the manifest's lists."));
+        raise(ErrorCode::buffer,
+              concat("reshard::Catalogue: ", parts..., ". Fix: sort and complete the manifest's lists."));
     };
     for (std::size_t i = 1; i < tensors().size(); ++i) {
         if (!(tensors()[i - 1].name < tensors()[i].name)) {
@@ -85,6 +86,7 @@ RESHARD_INLINE void Catalogue::check() const {
                    detail::quote_name(tensors()[i - 1].name), " by name");
         }
     }
+    if (manifest_.block_bytes < 1) refuse("block_bytes is ", manifest_.block_bytes);
     for (std::size_t i = 0; i < extents().size(); ++i) {
         Extent const& extent = extents()[i];
         bool const listed = extent.tensor < tensors().size() && extent.file >= 0 &&
@@ -94,6 +96,9 @@ RESHARD_INLINE void Catalogue::check() const {
             refuse("extent ", i, " of tensor ", detail::quote_name(tensors()[extent.tensor].name), " has ",
                    extent.box.rank(), " dimensions, not ", tensors()[extent.tensor].shape.rank());
         }
+        Index const blocks = detail::block_count(extent_bytes(extent), manifest_.block_bytes);
+        if (auto const sums = static_cast<Index>(extent.block_sums.size()); sums != 0 && sums != blocks)
+            refuse("extent ", i, " has ", sums, " block sums, not ", blocks);
         bool const behind =
             i == 0 || std::tie(extents()[i - 1].file, extents()[i - 1].begin) <= std::tie(extent.file, extent.begin);
         if (!behind) refuse("extent ", i, " lies before extent ", i - 1);

@@ -66,24 +66,21 @@ public:
     Index read(Extent const& extent, Index begin, Index end, std::byte* to) {
         SafetensorsFile const& file = file_of(extent);
         Index const bytes = extent_bytes(manifest(), extent);
-        Index const block = manifest().block_bytes;
-        bool const one_sum = extent.has_checksum && extent.block_sums.empty();
-        bool const checked = one_sum && ((begin == 0 && end == bytes) || bytes <= block);
+        bool const checked = extent.has_checksum && ((begin == 0 && end == bytes) || bytes <= manifest().block_bytes);
         if (extent.block_sums.empty() && !checked) {
             file.read_data(extent.begin + begin, {to, static_cast<std::size_t>(end - begin)});
             return end - begin;
         }
         Index count = 0;
         for (Index at = begin; at < end;) {
-            Index const first = one_sum ? 0 : at / block * block;
-            Index last = one_sum ? bytes : smaller(first + block, bytes);
-            if (at == first && last <= end) {
-                read_block(file, extent, first, {to, static_cast<std::size_t>(last - first)});
-                count += last - first;
+            SummedBytes const block = summed_bytes(manifest(), extent, at);
+            Index const last = smaller(block.end, end);
+            if (at == block.begin && last == block.end) {
+                read_block(file, extent, block, to);
+                count += last - at;
             } else {
-                std::byte const* const kept = kept_block(file, extent, first, last - first, count);
-                last = smaller(last, end);
-                std::memcpy(to, kept + (at - first), static_cast<std::size_t>(last - at));
+                std::byte const* const kept = kept_block(file, extent, block, count);
+                std::memcpy(to, kept + (at - block.begin), static_cast<std::size_t>(last - at));
             }
             to += last - at;
             at = last;
@@ -99,32 +96,30 @@ private:
         std::vector<std::byte> bytes{};
     };
 
-    void read_block(SafetensorsFile const& file, Extent const& extent, Index begin, std::span<std::byte> to) const {
-        file.read_data(extent.begin + begin, to);
-        std::uint32_t const was = extent.block_sums.empty()
-                                      ? extent.crc32c
-                                      : extent.block_sums[static_cast<std::size_t>(begin / manifest().block_bytes)];
-        std::uint32_t const is = crc32c(to);
-        if (is == was) return;
+    void read_block(SafetensorsFile const& file, Extent const& extent, SummedBytes const& block, std::byte* to) const {
+        std::span const bytes(to, static_cast<std::size_t>(block.end - block.begin));
+        file.read_data(extent.begin + block.begin, bytes);
+        std::uint32_t const is = crc32c(bytes);
+        if (is == block.crc32c) return;
         raise(ErrorCode::format,
-              concat("reshard::load: ", file.path(), ": bytes ", begin, " to ", begin + static_cast<Index>(to.size()),
-                     " of ", describe(manifest(), extent), " have CRC-32C ", hex_text(is, 8), ", but had ",
-                     hex_text(was, 8),
+              concat("reshard::load: ", file.path(), ": bytes ", block.begin, " to ", block.end, " of ",
+                     describe(manifest(), extent), " have CRC-32C ", hex_text(is, 8), ", but had ",
+                     hex_text(block.crc32c, 8),
                      " when they were saved. Fix: restore the file of this save, or load another save."));
     }
     /// A block of which only part is wanted: one of the last that were, or read now, and then counted.
-    [[nodiscard]] std::byte const* kept_block(SafetensorsFile const& file, Extent const& extent, Index begin,
-                                              Index bytes, Index& count) {
+    [[nodiscard]] std::byte const* kept_block(SafetensorsFile const& file, Extent const& extent,
+                                              SummedBytes const& block, Index& count) {
         for (Block const& one : blocks_)
-            if (one.extent == &extent && one.begin == begin) return one.bytes.data();
+            if (one.extent == &extent && one.begin == block.begin) return one.bytes.data();
         if (blocks_.size() < most_blocks) blocks_.emplace_back();
         Block& one = blocks_[next_block_++ % blocks_.size()];
         one.extent = nullptr;
-        one.bytes.resize(static_cast<std::size_t>(bytes));
-        read_block(file, extent, begin, one.bytes);
+        one.bytes.resize(static_cast<std::size_t>(block.end - block.begin));
+        read_block(file, extent, block, one.bytes.data());
         one.extent = &extent;
-        one.begin = begin;
-        count += bytes;
+        one.begin = block.begin;
+        count += block.end - block.begin;
         return one.bytes.data();
     }
 

@@ -57,7 +57,7 @@ public:
         boxes_.clear();
         append_reads(boxes_, catalogue_, place, tensor, 0, Box(tensor.shape), begin, end, to);
         for (ReadBox const& box : boxes_) files_->open(box.file);
-        files_->read(boxes_, options);
+        files_->read(ReadPlan(boxes_, options));
     }
 
 private:

@@ -20,23 +20,34 @@ using LoadClock = std::chrono::steady_clock;
     return std::chrono::duration<double>(LoadClock::now() - start).count();
 }
 
-/// Reads what this rank needs, and nothing else.
-inline void read_needs(std::span<ReadBox const> boxes, LoadFiles& files, ReadOptions const& options,
-                       LoadReport& report) {
-    ReadTotals const totals = files.read(boxes, options);
-    report.reads += totals.reads;
-    report.bytes_read += totals.bytes_read;
-    report.bytes_loaded += payload_of(boxes);
-    report.extra_bytes = larger(report.extra_bytes, totals.scratch_bytes);
-    report.read_directly = true;
-}
+/// What one rank reads for itself, and nothing else.
+class DirectRead {
+public:
+    /// Opens the files. \pre all that is given outlives this
+    DirectRead(Catalogue const& catalogue, std::span<WantedExtent const> wanted, std::span<ReadBox const> boxes,
+               LoadFiles& files, ReadOptions const& reads, LoadOptions const& options)
+        : catalogue_(catalogue), files_(files), plan_(boxes, reads) {
+        for (PlannedRead const& read : plan_.reads()) files.open(read.file);
+        files.sum_up(catalogue, summed_runs(catalogue, wanted, plan_.reads(), options));
+    }
+    void run(LoadReport& report) {
+        ReadTotals const totals = files_.read(plan_);
+        report.reads += totals.reads;
+        report.bytes_read += totals.bytes_read;
+        report.bytes_loaded += totals.bytes_wanted;
+        report.extra_bytes = larger(report.extra_bytes, totals.scratch_bytes);
+        report.read_directly = true;
+        files_.check_unchanged();
+        SumVerdict const verdict = sum_up(catalogue_, files_.sums());
+        report.bytes_verified += verdict.bytes;
+        refuse_wrong(catalogue_, verdict.wrong);
+    }
 
-/// Compares what was read with the checksums that it was saved with. Throws FormatError.
-inline void verify_read(Catalogue const& catalogue, LoadFiles const& files, LoadReport& report) {
-    SumVerdict const verdict = sum_up(catalogue, files.sums());
-    report.bytes_verified += verdict.bytes;
-    refuse_wrong(catalogue, verdict.wrong);
-}
+private:
+    Catalogue const& catalogue_;
+    LoadFiles& files_;
+    ReadPlan plan_;
+};
 
 /// What all ranks must say alike of a load, and what each may say for itself.
 struct LoadTerms {
@@ -118,18 +129,12 @@ public:
 
     /// Each rank reads what it needs.
     void read_directly(ReadOptions const& reads) {
-        std::vector<ReadBox> boxes;
-        attempt([&] {
-            boxes = needs();
-            for (ReadBox const& box : boxes) files_->open(box.file);
-            files_->sum_up(catalogue_, read_whole(wanted_, tensors_, comm_.rank(), options_));
-        });
+        std::optional<DirectRead> read;
+        attempt([&, this] { read.emplace(catalogue_, wanted_, needs(), *files_, reads, options_); });
         agree();
         attempt([&] {
             fill_identities(tensors_, comm_.rank(), comm_.memory());
-            read_needs(boxes, *files_, reads, report_);
-            files_->check_unchanged();
-            verify_read(catalogue_, *files_, report_);
+            read->run(report_);
         });
         agree_partly();
     }
@@ -142,7 +147,7 @@ public:
             for (Piece const& piece : schedule.pieces) {
                 if (piece.reader == comm_.rank()) files_->open(wanted_[piece.wanted].file);
             }
-            files_->sum_up(catalogue_, read_whole(wanted_, options_));
+            files_->sum_up(catalogue_, summed_runs(catalogue_, wanted_, options_));
             cut = spread == Spread::exchange && may_be_cut(catalogue_, wanted_, options_);
             if (cut) all_parts.resize(static_cast<std::size_t>(comm_.size()));
         });
@@ -247,16 +252,12 @@ RESHARD_INLINE LoadReport load(Checkpoint const& checkpoint, std::span<LocalTens
     }
     detail::check_apart(tensors, rank, "load");
     auto const wanted = detail::match(catalogue, tensors, strategy.options);
-    auto const boxes = detail::needed_boxes(wanted, tensors, rank);
     detail::LoadFiles files(checkpoint);
-    files.sum_up(catalogue, detail::read_whole(wanted, tensors, rank, strategy.options));
-    for (detail::ReadBox const& box : boxes) files.open(box.file);
-    static_cast<void>(detail::count_reads(boxes, strategy.reads));  // refuses options before the first byte
+    detail::DirectRead read(catalogue, wanted, detail::needed_boxes(wanted, tensors, rank), files, strategy.reads,
+                            strategy.options);
     try {
         detail::fill_identities(tensors, rank);
-        detail::read_needs(boxes, files, strategy.reads, report);
-        files.check_unchanged();
-        detail::verify_read(catalogue, files, report);
+        read.run(report);
     } catch (Error const& error) {
         detail::raise_partly_filled(error);
     }

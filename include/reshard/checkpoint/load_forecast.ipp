@@ -62,9 +62,13 @@ public:
         result_.bytes_of_lists += Index{result_.ranks} * (result_.ranks - 1) * static_cast<Index>(sizeof(LoadShare));
     }
 
-    /// What each rank would read by itself.
-    [[nodiscard]] std::vector<ReadTotals> direct_reads() {
-        std::vector<ReadTotals> totals;
+    /// What a rank would read by itself, and compare of it.
+    struct DirectReads {
+        ReadTotals totals;
+        Index bytes_verified = 0;
+    };
+    [[nodiscard]] std::vector<DirectReads> direct_reads() {
+        std::vector<DirectReads> result;
         for (int rank = 0; rank < result_.ranks; ++rank) {
             std::byte* next = some_address();  // no two tensors touch
             for (LocalTensor& target : targets_) {
@@ -72,20 +76,19 @@ public:
                 target.view = DynamicView(next, target.view.dtype(), target.distribution.local_shape(rank));
                 next += target.view.size() * bytes(target.view.dtype()) + 64;
             }
-            totals.push_back(count_reads(needed_boxes(wanted_, targets_, rank), reads_));
+            ReadPlan const plan(needed_boxes(wanted_, targets_, rank), reads_);
+            result.push_back({plan.totals(), sum_of(summed_runs(catalogue_, wanted_, plan.reads(), options_))});
         }
-        return totals;
+        return result;
     }
 
     /// Each rank reads what it needs.
-    void read_directly(std::span<ReadTotals const> totals, LoadModel const& model) {
-        for (ReadTotals const& rank : totals) {
-            add_reads(rank.bytes_read, rank.reads);
-            result_.files_opened += rank.files;
-            result_.extra_bytes = larger(result_.extra_bytes, rank.scratch_bytes);
-        }
-        for (int rank = 0; rank < result_.ranks; ++rank) {
-            result_.bytes_verified += verified(read_whole(wanted_, targets_, rank, options_));
+    void read_directly(std::span<DirectReads const> ranks, LoadModel const& model) {
+        for (auto const& [totals, bytes_verified] : ranks) {
+            add_reads(totals.bytes_read, totals.reads);
+            result_.files_opened += totals.files;
+            result_.extra_bytes = larger(result_.extra_bytes, totals.scratch_bytes);
+            result_.bytes_verified += bytes_verified;
         }
         result_.read_directly = true;
         result_.seconds =
@@ -145,7 +148,7 @@ public:
         for (std::size_t rank = 0; rank < ranks; ++rank) add_reads(bytes_read[rank], reads[rank]);
         result_.files_opened = opens(schedule, wanted_);
         add_windows(schedule.windows, spread);
-        result_.bytes_verified = verified(read_whole(wanted_, options_));
+        result_.bytes_verified = sum_of(summed_runs(catalogue_, wanted_, options_));
         if (spread == Spread::exchange && may_be_cut(catalogue_, wanted_, options_)) {
             ++result_.collectives.exchanges;
             result_.bytes_of_lists +=
@@ -180,14 +183,9 @@ private:
         }
         return sum;
     }
-    /// Bytes of those that have a checksum. \pre sorted
-    [[nodiscard]] Index verified(std::vector<std::size_t> const& extents) const {
+    [[nodiscard]] static Index sum_of(std::span<ExtentRun const> runs) noexcept {
         Index sum = 0;
-        for (std::size_t i = 0; i < extents.size(); ++i) {
-            Extent const& extent = catalogue_.extents()[extents[i]];
-            bool const again = i != 0 && extents[i - 1] == extents[i];
-            if (extent.has_checksum && !again) sum += catalogue_.extent_bytes(extent);
-        }
+        for (ExtentRun const& run : runs) sum += run.end - run.begin;
         return sum;
     }
     void add_reads(Index bytes_read, Index reads) noexcept {
@@ -254,15 +252,15 @@ RESHARD_INLINE LoadForecast forecast_load(Catalogue const& catalogue, std::span<
     forecaster.add_session();
     auto const schedule =
         detail::cooperative_reads(catalogue, forecaster.wanted(), forecaster.targets(), ranks, strategy.window_bytes);
-    std::vector<detail::ReadTotals> direct;
+    std::vector<detail::LoadForecaster::DirectReads> direct;
     if (strategy.cooperation != Cooperation::always) direct = forecaster.direct_reads();
     bool together = strategy.cooperation == Cooperation::always;
     if (strategy.cooperation == Cooperation::by_model) {
         std::vector<detail::LoadShare> shares;
         shares.reserve(direct.size());
         for (int rank = 0; rank < ranks; ++rank) {
-            shares.push_back(detail::share_of(direct[static_cast<std::size_t>(rank)], schedule, forecaster.wanted(),
-                                              forecaster.targets(), rank));
+            shares.push_back(detail::share_of(direct[static_cast<std::size_t>(rank)].totals, schedule,
+                                              forecaster.wanted(), forecaster.targets(), rank));
         }
         forecaster.add_shares();
         together = detail::exchange_pays(shares, schedule.windows, strategy.reads.in_flight, strategy.model);

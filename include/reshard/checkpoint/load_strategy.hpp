@@ -170,7 +170,7 @@ struct LoadReport {
     Index reads = 0;
     Index files_opened = 0;    ///< for their data
     Index lists_opened = 0;    ///< manifest, index, and files whose headers were read for the list of tensors
-    Index bytes_verified = 0;  ///< read by this rank, of extents whose checksum was compared
+    Index bytes_verified = 0;  ///< read by this rank and compared with a checksum
     Collectives collectives;
     Traffic traffic;             ///< catalogue included
     Index extra_bytes = 0;       ///< largest memory beyond the local tensors: staging, scratch
@@ -199,7 +199,7 @@ struct LoadForecast {
     Index most_reads = 0;        ///< of one rank
     Index files_opened = 0;      ///< for their data: once for each rank that does
     Index lists_opened = 0;      ///< manifest, index, and files whose headers are read for the list of tensors
-    Index bytes_verified = 0;    ///< of extents whose checksums are compared, by each rank that does
+    Index bytes_verified = 0;    ///< compared with a checksum, by each rank that does
     Index extra_bytes = 0;       ///< largest memory of one rank beyond its local tensors: staging, scratch
     bool read_directly = false;  ///< no tensor crosses ranks
     double seconds = 0;          ///< by the LoadModel

@@ -108,6 +108,21 @@ namespace detail {
     return stored_bytes_of(manifest.tensors[extent.tensor].dtype, extent.box);
 }
 
+/// Bytes [begin, end) of an extent that have a sum of their own: a block, or all of them.
+struct SummedBytes {
+    Index begin = 0;
+    Index end = 0;
+    std::uint32_t crc32c = 0;
+};
+/// Those that byte `position` is one of. \pre it has one; the extent has a checksum
+[[nodiscard]] inline SummedBytes summed_bytes(Manifest const& manifest, Extent const& extent, Index position) noexcept {
+    Index const bytes = extent_bytes(manifest, extent);
+    if (extent.block_sums.empty()) return {0, bytes, extent.crc32c};
+    Index const block = position / manifest.block_bytes;
+    Index const begin = block * manifest.block_bytes;
+    return {begin, smaller(begin + manifest.block_bytes, bytes), extent.block_sums[static_cast<std::size_t>(block)]};
+}
+
 /// Those with tensors that the index does not name.
 [[nodiscard]] inline std::vector<CheckpointFile> with_unlisted(std::vector<CheckpointFile> files) {
     std::erase_if(files, [](CheckpointFile const& file) { return file.unlisted == 0; });

@@ -62,11 +62,13 @@ inline void check(ReadOptions const& options) {
 /// The boxes in the order of the files, and the reads that cover them.
 class ReadPlan {
 public:
+    /// Throws BufferError for options that mean nothing.
     ReadPlan(std::span<ReadBox const> boxes, ReadOptions const& options) : options_(options) {
         check(options);
         boxes_.reserve(boxes.size());
         for (ReadBox const& box : boxes) {
             if (box.in_file.payload_bytes() <= 0) continue;
+            if (box.onto != nullptr) onto_ = box.onto;
             totals_.bytes_wanted += box.in_file.payload_bytes();
             boxes_.push_back({FileBox(box, options.direct_bytes), 0});
         }
@@ -84,10 +86,13 @@ public:
         totals_.scratch_bytes = in_flight * longest_scratch_;
     }
 
-    /// In (file, offset) order.
+    /// In (file, offset) order, apart.
     [[nodiscard]] std::vector<PlannedRead> const& reads() const noexcept { return reads_; }
     [[nodiscard]] ReadTotals const& totals() const noexcept { return totals_; }
     [[nodiscard]] Index longest_scratch() const noexcept { return longest_scratch_; }
+    [[nodiscard]] int in_flight() const noexcept { return options_.in_flight; }
+    /// What brings it to devices, where something goes there.
+    [[nodiscard]] MemoryPolicy const* onto() const noexcept { return onto_; }
 
     /// Copies what a read has brought to all who want it.
     void deliver(PlannedRead const& read, std::byte const* bytes, CopyHint hint) const {
@@ -215,6 +220,7 @@ private:
     }
 
     ReadOptions options_;
+    MemoryPolicy const* onto_ = nullptr;
     std::vector<Entry> boxes_;
     std::vector<PlannedRead> reads_;
     ReadTotals totals_;
@@ -234,18 +240,13 @@ private:
 ///
 /// After a failure no read is started but those of threads that have chosen theirs. The exception of the failed read
 /// that is first in (file, offset) order is thrown once all reads have ended; the boxes are partly filled then. Throws
-/// BufferError for options that mean nothing and std::bad_alloc when there is no memory for scratch: who has some, as
-/// much as in_flight reads of chunk_bytes need, may bring it.
-/// \pre Boxes do not overlap in memory. In files they may.
+/// std::bad_alloc when there is no memory for scratch: who has some, as much as in_flight reads of chunk_bytes need,
+/// may bring it. \pre Boxes do not overlap in memory. In files they may.
 template <class ReadAt>
-ReadTotals read_boxes(std::span<ReadBox const> boxes, ReadOptions const& options, ReadAt&& read_at,
-                      std::byte* scratch = nullptr) {
-    ReadPlan const plan(boxes, options);
+ReadTotals read_boxes(ReadPlan const& plan, ReadAt&& read_at, std::byte* scratch = nullptr) {
     std::vector<PlannedRead> const& reads = plan.reads();
     ReadTotals const& totals = plan.totals();
-    MemoryPolicy const* onto = nullptr;
-    for (ReadBox const& box : boxes)
-        if (box.onto != nullptr) onto = box.onto;
+    MemoryPolicy const* const onto = plan.onto();
     // Pinned memory takes its time to be made: only for what is read through it several times.
     Workspace quick;
     if (onto != nullptr && scratch == nullptr && totals.scratch_bytes != 0 &&
@@ -258,10 +259,10 @@ ReadTotals read_boxes(std::span<ReadBox const> boxes, ReadOptions const& options
     CopyHint const hint = totals.bytes_wanted >= streaming_payload_bytes ? CopyHint::streaming : CopyHint::cached;
 
     std::vector<std::byte*> own(
-        smaller(static_cast<std::size_t>(options.in_flight), reads.size()));  // scratch, of each worker that needs some
+        smaller(static_cast<std::size_t>(plan.in_flight()), reads.size()));  // scratch, of each worker that needs some
     std::atomic<Index> scratch_used{0};
     std::mutex placing;  // on devices, whose policy is one thread's at a time
-    run_on_workers(reads.size(), options.in_flight, [&](std::size_t i, int worker) {
+    run_on_workers(reads.size(), plan.in_flight(), [&](std::size_t i, int worker) {
         PlannedRead const& read = reads[i];
         std::byte* to = read.to;
         if (to == nullptr) {

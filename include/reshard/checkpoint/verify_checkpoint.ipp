@@ -49,7 +49,7 @@ struct CheckpointCheck {
         }
         attempt([&, this] {
             auto const boxes = staging_boxes(mine, wanted, rank, staging.data());
-            bytes_read += files.read(boxes, options).bytes_read;
+            bytes_read += files.read(ReadPlan(boxes, options)).bytes_read;
         });
     }
 
@@ -133,7 +133,7 @@ inline void raise_faults(CommunicatorRef comm, std::string const& path, std::spa
         files.emplace(catalogue, path, std::move(list.open));
         check.emplace(CheckpointCheck{catalogue, *files});
         schedule = spans_read(check->wanted, comm.size(), window_bytes);
-        files->sum_up(catalogue, read_whole(check->wanted, LoadOptions{}));
+        files->sum_up(catalogue, summed_runs(catalogue, check->wanted, LoadOptions{}));
         cut = may_be_cut(catalogue, check->wanted, LoadOptions{});
         if (cut) all_parts.resize(static_cast<std::size_t>(comm.size()));
         staging.resize(static_cast<std::size_t>(staging_bytes(schedule, Spread::scatter, comm.rank())));

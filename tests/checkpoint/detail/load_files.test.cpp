@@ -17,10 +17,11 @@ using detail::ExtentRun;
 using detail::ExtentSums;
 using detail::SumVerdict;
 
-/// Extents one after the other in two files of bytes; every third has no checksum.
+/// Extents one after the other in two files of bytes; every third has no checksum, some have one for each block.
 struct Files {
     explicit Files(reshard::test::Random& random) {
         Manifest manifest;
+        manifest.block_bytes = random.between(1, 30);
         for (int f = 0; f < 2; ++f) {
             manifest.files.push_back({concat("f", f), 0, 0, -1});
             Index begin = 0;
@@ -31,18 +32,22 @@ struct Files {
                 Extent extent{t, 0, f, begin, Box(Shape{size})};
                 for (Index k = 0; k < size; ++k) data[f].push_back(static_cast<std::byte>(random.between(0, 255)));
                 extent.has_checksum = t % 3 != 2;
-                extent.crc32c = crc32c(std::span(data[f]).last(static_cast<std::size_t>(size)));
-                if (!extent.has_checksum) extent.crc32c = 0;
+                auto const bytes = std::span(data[f]).last(static_cast<std::size_t>(size));
+                if (extent.has_checksum) extent.crc32c = crc32c(bytes);
+                auto const block = static_cast<std::size_t>(manifest.block_bytes);
+                bool const blocks = extent.has_checksum && bytes.size() > block && random.chance(50);
+                for (std::size_t at = 0; blocks && at < bytes.size(); at += block)
+                    extent.block_sums.push_back(crc32c(bytes.subspan(at, smaller(block, bytes.size() - at))));
                 manifest.extents.push_back(extent);
                 begin += size;
             }
         }
         catalogue = Catalogue(manifest);
     }
-    [[nodiscard]] std::vector<std::size_t> all() const {
+    [[nodiscard]] std::vector<ExtentRun> all() const {
         std::vector<std::size_t> places(catalogue.extents().size());
         for (std::size_t i = 0; i < places.size(); ++i) places[i] = i;
-        return places;
+        return detail::whole_runs(catalogue, places);
     }
     [[nodiscard]] Index summed() const {
         Index sum = 0;
@@ -122,7 +127,7 @@ TEST_SUITE("checkpoint/detail/load_files") {
         manifest.extents = {{0, 0, 0, 4, Box(Shape{10}), "", true, 0xdeadbeefU}};
         Catalogue const catalogue(manifest);
         std::vector<std::byte> const bytes(20);
-        ExtentSums sums(catalogue, {0});
+        ExtentSums sums(catalogue, detail::whole_runs(catalogue, {0, 0}));
         sums.add(0, 0, std::span(bytes).first(8));
         sums.add(0, 8, std::span(bytes).first(3));
         SumVerdict verdict = detail::sum_up(catalogue, sums.runs());

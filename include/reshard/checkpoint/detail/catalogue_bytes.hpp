@@ -133,12 +133,12 @@ private:
     std::string last_;
 };
 
-/// Without the sums of blocks, which nobody asks for who did not read the manifest. Texts of one kind come one after
-/// the other, so that they share what they begin with.
+/// Texts of one kind come one after the other, so that they share what they begin with.
 template <class Io>
 void pass(Io& io, typename Io::template Ref<Manifest> manifest) {
     io.text(manifest.save);
     io.number(manifest.world_size);
+    io.number(manifest.block_bytes);
     io.size(manifest.metadata);
     for (auto& [key, value] : manifest.metadata) {
         io.text(key);
@@ -170,6 +170,8 @@ void pass(Io& io, typename Io::template Ref<Manifest> manifest) {
         io.box(extent.box);
         io.number(extent.has_checksum);
         if (extent.has_checksum) io.number(extent.crc32c);
+        io.size(extent.block_sums);
+        for (auto& sum : extent.block_sums) io.word(sum);
     }
 }
 

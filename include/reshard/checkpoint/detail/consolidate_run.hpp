@@ -166,7 +166,7 @@ public:
         std::vector<std::size_t> summed;
         if (options.verify_checksums)
             for (std::size_t i = 0; i < from.extents().size(); ++i) summed.push_back(i);
-        in.sum_up(from, std::move(summed));
+        in.sum_up(from, whole_runs(from, std::move(summed)));
         std::vector<Index> written;
         for (Extent const& extent : to.extents()) written.push_back(to.extent_bytes(extent));
         written_ = BlockSums(std::move(written), to.manifest().block_bytes);
@@ -207,7 +207,7 @@ private:
         ReadOptions options;
         options.in_flight = 1;
         options.chunk_bytes = piece_bytes_;
-        return in_->read(work.reads, options, scratch);
+        return in_->read(ReadPlan(work.reads, options), scratch);
     }
 
     /// Returns how many writes it took.

@@ -26,28 +26,42 @@ struct ExtentRun {
     friend bool operator==(ExtentRun const&, ExtentRun const&) = default;
 };
 
+/// What has a sum where a run begins: a block of its extent, or all of it.
+[[nodiscard]] inline SummedBytes summed_bytes(Catalogue const& catalogue, ExtentRun const& run) noexcept {
+    return summed_bytes(catalogue.manifest(), catalogue.extents()[static_cast<std::size_t>(run.extent)], run.begin);
+}
+/// All of the extents at these places that have a checksum, each once.
+[[nodiscard]] inline std::vector<ExtentRun> whole_runs(Catalogue const& catalogue, std::vector<std::size_t> places) {
+    sort_list(places);
+    places.erase(std::unique(places.begin(), places.end()), places.end());
+    std::vector<ExtentRun> runs;
+    for (std::size_t const i : places) {
+        Extent const& extent = catalogue.extents()[i];
+        if (extent.has_checksum) runs.push_back({static_cast<Index>(i), 0, catalogue.extent_bytes(extent), 0});
+    }
+    return runs;
+}
+
 /// What the runs come to.
 struct SumVerdict {
-    Index extents = 0;             ///< summed up from end to end
-    Index bytes = 0;               ///< of those
-    std::vector<ExtentRun> wrong;  ///< extents whose sum is not the one that was saved, with the sum that they have
-    std::vector<ExtentRun> parts;  ///< runs of extents that were not summed up from end to end, joined where they touch
+    Index bytes = 0;               ///< compared with a sum that was saved
+    std::vector<ExtentRun> wrong;  ///< the first of each extent with another sum than was saved, with the one it has
+    std::vector<ExtentRun> parts;  ///< runs of what was not summed up from end to end, joined where they touch
 };
 
-/// Sums up. `runs` in any order, also several times the same bytes.
+/// Sums up. `runs` in any order, also several times the same bytes; none is of two blocks.
 [[nodiscard]] inline SumVerdict sum_up(Catalogue const& catalogue, std::vector<ExtentRun> runs) {
     sort_list(runs, [](ExtentRun const& a, ExtentRun const& b) {
         return std::tie(a.extent, a.begin, a.end) < std::tie(b.extent, b.begin, b.end);
     });
     runs.erase(std::unique(runs.begin(), runs.end()), runs.end());
     SumVerdict verdict;
-    std::vector<ExtentRun> joined;  // each reaches from a place where some run begins; all of one extent
+    std::vector<ExtentRun> joined;  // each reaches from a place where some run begins; all of one block
     for (std::size_t i = 0; i < runs.size();) {
-        Extent const& extent = catalogue.extents()[static_cast<std::size_t>(runs[i].extent)];
-        Index const whole = catalogue.extent_bytes(extent);
+        SummedBytes const saved = summed_bytes(catalogue, runs[i]);
         Index const number = runs[i].extent;
         joined.clear();
-        for (; i < runs.size() && runs[i].extent == number; ++i) {
+        for (; i < runs.size() && runs[i].extent == number && runs[i].begin < saved.end; ++i) {
             ExtentRun const& run = runs[i];
             bool goes_on = false;
             for (ExtentRun& before : joined) {
@@ -60,15 +74,16 @@ struct SumVerdict {
             }
             if (!goes_on) joined.push_back(run);
         }
-        auto const all = std::find_if(joined.begin(), joined.end(),
-                                      [&](ExtentRun const& run) { return run.begin == 0 && run.end == whole; });
+        auto const all = std::find_if(joined.begin(), joined.end(), [&](ExtentRun const& run) {
+            return run.begin == saved.begin && run.end == saved.end;
+        });
         if (all == joined.end()) {
             verdict.parts.insert(verdict.parts.end(), joined.begin(), joined.end());
             continue;
         }
-        ++verdict.extents;
-        verdict.bytes += whole;
-        if (all->crc32c != Index{extent.crc32c}) verdict.wrong.push_back(*all);
+        verdict.bytes += saved.end - saved.begin;
+        bool const listed = !verdict.wrong.empty() && verdict.wrong.back().extent == number;
+        if (all->crc32c != Index{saved.crc32c} && !listed) verdict.wrong.push_back(*all);
     }
     return verdict;
 }
@@ -76,32 +91,34 @@ struct SumVerdict {
 /// Collects the sums of what one rank reads. \pre the catalogue outlives it
 class ExtentSums {
 public:
-    /// `extents` are the places of those that count, sorted; those without a checksum do not.
-    ExtentSums(Catalogue const& catalogue, std::vector<std::size_t> extents)
-        : catalogue_(&catalogue), extents_(std::move(extents)) {
-        auto const unknown = [&](std::size_t i) { return !catalogue.extents()[i].has_checksum; };
-        extents_.erase(std::remove_if(extents_.begin(), extents_.end(), unknown), extents_.end());
-        extents_.erase(std::unique(extents_.begin(), extents_.end()), extents_.end());
-    }
+    /// `counted`: of what it does, sorted and apart.
+    ExtentSums(Catalogue const& catalogue, std::vector<ExtentRun> counted)
+        : catalogue_(&catalogue), counted_(std::move(counted)) {}
 
     /// Bytes of the data section of a file, just read. From several threads at once.
     void add(int file, Index begin, std::span<std::byte const> bytes) {
         Index const end = begin + static_cast<Index>(bytes.size());
         auto const all = catalogue_->extents();
-        auto at = std::lower_bound(extents_.begin(), extents_.end(), begin, [&](std::size_t i, Index position) {
-            if (all[i].file != file) return all[i].file < file;
-            return all[i].begin + catalogue_->extent_bytes(all[i]) <= position;
+        auto const extent_of = [&](ExtentRun const& run) -> Extent const& {
+            return all[static_cast<std::size_t>(run.extent)];
+        };
+        auto at = std::lower_bound(counted_.begin(), counted_.end(), begin, [&](ExtentRun const& run, Index position) {
+            Extent const& extent = extent_of(run);
+            return extent.file != file ? extent.file < file : extent.begin + run.end <= position;
         });
-        for (; at != extents_.end() && all[*at].file == file && all[*at].begin < end; ++at) {
-            Extent const& extent = all[*at];
-            Index const from = larger(begin, extent.begin);
-            Index const to = smaller(end, extent.begin + catalogue_->extent_bytes(extent));
-            if (from >= to) continue;
-            auto const part =
-                bytes.subspan(static_cast<std::size_t>(from - begin), static_cast<std::size_t>(to - from));
-            ExtentRun const run{static_cast<Index>(*at), from - extent.begin, to - extent.begin, Index{crc32c(part)}};
-            std::lock_guard<std::mutex> const lock(guard_);
-            runs_.push_back(run);
+        for (; at != counted_.end() && extent_of(*at).file == file; ++at) {
+            Index const offset = extent_of(*at).begin;
+            if (offset + at->begin >= end) break;
+            ExtentRun run = *at;
+            run.begin = larger(begin - offset, at->begin);
+            Index const to = smaller(end - offset, at->end);
+            for (; run.begin < to; run.begin = run.end) {
+                run.end = smaller(to, summed_bytes(*catalogue_, run).end);
+                run.crc32c = crc32c(bytes.subspan(static_cast<std::size_t>(offset + run.begin - begin),
+                                                  static_cast<std::size_t>(run.end - run.begin)));
+                std::lock_guard<std::mutex> const lock(guard_);
+                runs_.push_back(run);
+            }
         }
     }
     /// \pre no reads are under way
@@ -109,7 +126,7 @@ public:
 
 private:
     Catalogue const* catalogue_;
-    std::vector<std::size_t> extents_;
+    std::vector<ExtentRun> counted_;
     std::mutex guard_;
     std::vector<ExtentRun> runs_;
 };
@@ -117,11 +134,14 @@ private:
 /// Which extent it is and what is wrong with it.
 [[nodiscard]] inline std::string describe_wrong(Catalogue const& catalogue, ExtentRun const& wrong) {
     Extent const& extent = catalogue.extents()[static_cast<std::size_t>(wrong.extent)];
+    Index const whole = catalogue.extent_bytes(extent);
+    std::string const bytes =
+        wrong.end - wrong.begin == whole ? concat(whole, " bytes") : concat("bytes ", wrong.begin, " to ", wrong.end);
     return concat(describe(catalogue.manifest(), extent), ", in ",
                   quote_name(catalogue.files()[static_cast<std::size_t>(extent.file)].leaf), " at byte ", extent.begin,
-                  " of its data: the CRC-32C of its ", wrong.end, " bytes is 0x",
-                  hex_text(static_cast<std::uint64_t>(wrong.crc32c), 8), ", but was 0x", hex_text(extent.crc32c, 8),
-                  " when it was saved");
+                  " of its data: the CRC-32C of its ", bytes, " is 0x",
+                  hex_text(static_cast<std::uint64_t>(wrong.crc32c), 8), ", but was 0x",
+                  hex_text(summed_bytes(catalogue, wrong).crc32c, 8), " when it was saved");
 }
 /// Throws FormatError for the first of them, if any.
 inline void refuse_wrong(Catalogue const& catalogue, std::span<ExtentRun const> wrong) {
@@ -172,13 +192,13 @@ public:
         if (sums_) sums_->add(file, begin, out);
     }
     /// Boxes of them: see read_boxes().
-    ReadTotals read(std::span<ReadBox const> boxes, ReadOptions const& options, std::byte* scratch = nullptr) {
-        auto const read_at = [&](int file, Index begin, std::span<std::byte> out) { read(file, begin, out); };
-        return read_boxes(boxes, options, read_at, scratch);
+    ReadTotals read(ReadPlan const& plan, std::byte* scratch = nullptr) {
+        auto const read_at = [&, this](int file, Index begin, std::span<std::byte> out) { read(file, begin, out); };
+        return read_boxes(plan, read_at, scratch);
     }
-    /// What is read from now on of `extents`, sorted, is summed up. \pre the catalogue outlives this
-    void sum_up(Catalogue const& catalogue, std::vector<std::size_t> extents) {
-        sums_.emplace(catalogue, std::move(extents));
+    /// What is read from now on of `counted`, sorted and apart, is summed up. \pre the catalogue outlives this
+    void sum_up(Catalogue const& catalogue, std::vector<ExtentRun> counted) {
+        sums_.emplace(catalogue, std::move(counted));
     }
     /// \pre sum_up(), and no reads are under way
     [[nodiscard]] std::vector<ExtentRun> const& sums() const noexcept { return sums_->runs(); }

@@ -37,11 +37,6 @@ namespace reshard::inline v0::detail {
     }
     return boxes;
 }
-[[nodiscard]] inline Index payload_of(std::span<ReadBox const> boxes) noexcept {
-    Index sum = 0;
-    for (ReadBox const& box : boxes) sum += box.in_file.payload_bytes();
-    return sum;
-}
 
 /// How a window reaches who needs it.
 enum class Spread : int { scatter, broadcast, exchange };
@@ -90,29 +85,46 @@ void for_each_window(ReadSchedule const& schedule, Visit&& visit) {
     }
 }
 
-/// Places of the extents that somebody reads whole: all that are wanted, by way of staging memory ...
-[[nodiscard]] inline std::vector<std::size_t> read_whole(std::span<WantedExtent const> wanted,
-                                                         LoadOptions const& options) {
+/// What is compared with its sums: by way of staging memory all that is wanted ...
+[[nodiscard]] inline std::vector<ExtentRun> summed_runs(Catalogue const& catalogue,
+                                                        std::span<WantedExtent const> wanted,
+                                                        LoadOptions const& options) {
     std::vector<std::size_t> places;
-    if (!options.verify_checksums) return places;
+    if (!options.verify_checksums) return {};
     places.reserve(wanted.size());
     for (WantedExtent const& extent : wanted) places.push_back(extent.extent);
-    sort_list(places, [](std::size_t a, std::size_t b) { return a < b; });
-    return places;
+    return whole_runs(catalogue, std::move(places));
 }
-/// ... and those of which a rank that reads directly needs all.
-[[nodiscard]] inline std::vector<std::size_t> read_whole(std::span<WantedExtent const> wanted,
-                                                         std::span<LocalTensor const> targets, Index rank,
-                                                         LoadOptions const& options) {
-    std::vector<std::size_t> places;
-    if (!options.verify_checksums) return places;
-    Needs scratch;
-    for (WantedExtent const& extent : wanted) {
-        Index const needed = needed_bytes(extent.box, extent, targets[extent.target].distribution, rank, scratch);
-        if (needed == extent.bytes()) places.push_back(extent.extent);
+/// ... and of what a rank reads directly the blocks, and extents without blocks, that it has read whole.
+[[nodiscard]] inline std::vector<ExtentRun> summed_runs(Catalogue const& catalogue,
+                                                        std::span<WantedExtent const> wanted,
+                                                        std::span<PlannedRead const> reads,
+                                                        LoadOptions const& options) {
+    std::vector<ExtentRun> runs;
+    for (ExtentRun const& all : summed_runs(catalogue, wanted, options)) {
+        Extent const& extent = catalogue.extents()[static_cast<std::size_t>(all.extent)];
+        ExtentRun row{all.extent, 0, 0, 0};  // what is read without a gap
+        auto const close = [&] {
+            ExtentRun const behind{row.extent, row.end, 0, 0};
+            SummedBytes const first = summed_bytes(catalogue, row);
+            if (row.begin != first.begin) row.begin = first.end;
+            if (row.end != all.end) row.end = summed_bytes(catalogue, behind).begin;
+            if (row.begin < row.end) runs.push_back(row);
+        };
+        auto read = std::partition_point(reads.begin(), reads.end(), [&](PlannedRead const& one) {
+            return one.file != extent.file ? one.file < extent.file : one.offset + one.bytes <= extent.begin;
+        });
+        for (; read != reads.end() && read->file == extent.file && read->offset < extent.begin + all.end; ++read) {
+            Index const begin = larger<Index>(read->offset - extent.begin, 0);
+            if (begin > row.end) {
+                close();
+                row.begin = begin;
+            }
+            row.end = smaller(read->offset + read->bytes - extent.begin, all.end);
+        }
+        close();
     }
-    sort_list(places);
-    return places;
+    return runs;
 }
 
 /// Whether ranks that read spans may have parts of extents with checksums, which have to meet.
@@ -142,9 +154,12 @@ inline void join_parts(Catalogue const& catalogue, int rank, std::span<ExtentPar
             if (run.extent >= 0) runs.push_back(run);
     SumVerdict const together = sum_up(catalogue, std::move(runs));
     for (ExtentRun const& part : all[static_cast<std::size_t>(rank)]) {
-        auto const left = std::find_if(together.parts.begin(), together.parts.end(),
-                                       [&](ExtentRun const& run) { return run.extent == part.extent; });
-        if (part.extent >= 0 && left == together.parts.end()) mine.bytes += part.end - part.begin;
+        if (part.extent < 0) continue;
+        SummedBytes const saved = summed_bytes(catalogue, part);
+        bool const left = std::any_of(together.parts.begin(), together.parts.end(), [&](ExtentRun const& run) {
+            return run.extent == part.extent && run.begin >= saved.begin && run.begin < saved.end;
+        });
+        if (!left) mine.bytes += part.end - part.begin;
     }
     mine.wrong.insert(mine.wrong.end(), together.wrong.begin(), together.wrong.end());
 }
@@ -212,7 +227,7 @@ private:
 
     void read(std::span<Piece const> pieces, LoadFiles& files, ReadOptions const& options) {
         auto const boxes = staging_boxes(pieces, wanted_, comm_.rank(), at(0));
-        ReadTotals const totals = files.read(boxes, options);
+        ReadTotals const totals = files.read(ReadPlan(boxes, options));
         report_.reads += totals.reads;
         report_.bytes_read += totals.bytes_read;
         report_.extra_bytes = larger(report_.extra_bytes, staging_bytes() + totals.scratch_bytes);

@@ -77,6 +77,9 @@ TEST_CASE("what a view cannot be is refused by name") {
     }
     sample.strides[0] = -(Index{1} << 60);
     CHECK(dlpack::view(sample.tensor).size() == 6);
+    sample.tensor.byte_offset = 1;
+    CHECK(dlpack::view(sample.tensor).size() == 6);  // bytes may lie anywhere
+    refused<BufferError>([&] { static_cast<void>(dlpack::view<float>(sample.tensor)); }, "not aligned");
     sample.tensor.data = nullptr;
     refused<BufferError>([&] { static_cast<void>(dlpack::view(sample.tensor)); }, "[2,3] has no memory");
 }

@@ -158,6 +158,7 @@ def test_inspect(here):
     one = asked("inspect", here / "saved", "--tensor", "model.norm.weight")["tensors"]
     expect(len(one) == 1 and len(one[0]["shards"]) == 2 and one[0]["shards"][0]["crc32c"], "inspect lists shards")
     ask("inspect", here / "saved", "--tensor", "no.tensor", status=1, says="no tensor is called 'no.tensor'")
+    ask("inspect", here / "saved", "--tensor", "", status=1, says="no tensor is called ''")
     expect("error" in asked("inspect", here / "nothing", status=1), "an error is a document, too")
     for folder, byte in (("evil", 1), ("evil2", 2)):
         (here / folder).mkdir()

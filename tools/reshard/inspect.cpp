@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <cstdio>
 #include <memory>
+#include <optional>
+#include <string>
 
 namespace command {
 namespace {
@@ -16,14 +18,14 @@ using namespace reshard;
 
 struct Inspect {
     std::string path;
-    std::string tensor;
+    std::optional<std::string> tensor;  // one may be called ''
 
     void run(Session& session) const {
         if (!Session::speaks()) return;
         Catalogue const catalogue(Checkpoint::open(path));
-        if (!tensor.empty() && catalogue.find(tensor) == nullptr) {
+        if (tensor && catalogue.find(*tensor) == nullptr) {
             raise(ErrorCode::user,
-                  concat(path, ": no tensor is called '", tensor, "'. Fix: run reshard inspect without --tensor."));
+                  concat(path, ": no tensor is called '", *tensor, "'. Fix: run reshard inspect without --tensor."));
         }
         session.say(session.json ? "" : text(catalogue), session.json ? record(catalogue) : Json());
     }
@@ -34,7 +36,7 @@ private:
                                          "shards with a manifest"};
         return words[static_cast<int>(kind)];
     }
-    [[nodiscard]] bool shows(StoredTensor const& one) const { return tensor.empty() || one.name == tensor; }
+    [[nodiscard]] bool shows(StoredTensor const& one) const { return !tensor || one.name == *tensor; }
     static std::string sum_text(Extent const& extent) {
         char text[16];
         std::snprintf(text, sizeof text, "%08x", extent.crc32c);
@@ -76,7 +78,7 @@ private:
         for (std::size_t const i : catalogue.extents_of(place)) {
             Extent const& extent = catalogue.extents()[i];
             summed += extent.has_checksum ? 1 : 0;
-            if (tensor.empty()) continue;
+            if (!tensor) continue;
             list += concat("    ", to_string(extent.box),
                            stored.replicas > 1 ? concat(" of copy ", extent.replica) : std::string(), " in ",
                            detail::list_name(catalogue.files()[static_cast<std::size_t>(extent.file)].leaf), " at ",

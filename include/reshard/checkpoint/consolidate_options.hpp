@@ -90,7 +90,7 @@ struct RewriteReport {
     Index writes = 0;         ///< by this rank
     Index reads = 0;          ///< by this rank
     Index bytes_read = 0;     ///< by this rank
-    Index bytes_verified = 0;  ///< by all ranks: of extents whose checksum is the one they were saved with
+    Index bytes_verified = 0;  ///< by all ranks: as they were saved. What two of them read counts twice
     Index files_opened = 0;    ///< by this rank: to read from and to write to
     /// Files that made room (the same on all ranks): of a run that was killed while it gave files their names.
     std::vector<std::string> left_over{};

@@ -244,7 +244,7 @@ template <Managed M>
     return view(managed.dl_tensor, where);
 }
 /// With the element type in the view's type: `view<float>(tensor)`, `view<float const>(managed)`. DTypeError names both
-/// when the tensor is of another one.
+/// when the tensor is of another one; BufferError where its memory is not aligned to elements (a DynamicView may be).
 template <Element E, class T>
     requires(Tensor<T> || Managed<T>)
 [[nodiscard]] TensorView<E> view(T const& tensor, Device where = host) {
@@ -256,6 +256,10 @@ template <Element E, class T>
         }
     }();
     if (bytes.dtype() != reshard::dtype_of<E>) detail::raise_dtype(bytes.dtype(), reshard::dtype_of<E>);
+    if (reinterpret_cast<std::uintptr_t>(bytes.data()) % alignof(E) != 0) {
+        raise(ErrorCode::buffer, concat("reshard::dlpack::view: memory that is not aligned to its elements, ",
+                                        name(bytes.dtype()), ". Fix: view it without a type, or copy it first."));
+    }
     // What may be written to was checked above; the cast takes back the const of the one type both are held in.
     auto* const data = reinterpret_cast<E*>(const_cast<std::byte*>(bytes.data()));
     return {data, bytes.shape(), bytes.strides()};

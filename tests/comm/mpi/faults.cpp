@@ -362,40 +362,52 @@ void stopped(MpiCommunicator& comm, Place const& place) {
     });
 }
 /// Stops in the middle of a message, and goes on when its receiver has given up: MPI may write to memory then that it
-/// was told of before. Whoever owns that memory must know.
-void stopped_in_message(MpiCommunicator& comm, Place const& /*place*/) {
+/// was told of before, or read it. Whoever owns that memory must know; `then` is what rank 0 does with it.
+template <class Then>
+void stop_in_message(MpiCommunicator& comm, int from, int to, Then&& then) {
     constexpr Index bytes = 1 << 20;
     int pid = getpid();
     MPI_Bcast(&pid, 1, MPI_INT, culprit, MPI_COMM_WORLD);
     StridedBox box;
     box.dims.push_back({bytes, 1});
     std::vector<std::byte> memory(bytes, std::byte{1});
-    Send const send{0, memory.data(), box};
-    Receive const receive{culprit, memory.data(), box};
+    Send const send{to, memory.data(), box};
+    Receive const receive{from, memory.data(), box};
     try {
-        auto request = comm.exchange({&send, comm.rank() == culprit ? 1U : 0U}, {&receive, comm.rank() == 0 ? 1U : 0U});
+        auto request = comm.exchange({&send, comm.rank() == from ? 1U : 0U}, {&receive, comm.rank() == to ? 1U : 0U});
         if (comm.rank() == culprit) std::raise(SIGSTOP);
         request.wait();
         barrier(comm);
     } catch (Error const& error) {
         if (comm.rank() == 0) {
-            memory.assign(bytes, std::byte{2});
+            memory.assign(memory.size(), std::byte{2});
             kill(pid, SIGCONT);
-            auto const end = std::chrono::steady_clock::now() + 500ms;
-            while (std::chrono::steady_clock::now() < end) {
-                int waiting = 0;
-                MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, &waiting, MPI_STATUS_IGNORE);
-            }
-            bool const written = memory != std::vector<std::byte>(bytes, std::byte{2});
-            bool const said = error.message().find("may still write") != std::string::npos;
-            report(written && !said ? "note WRITTEN BEHIND ITS BACK" : "note memory was as it was said to be");
-            report(concat("note written ", written ? 1 : 0, ", said ", said ? 1 : 0));
+            then(memory, error.message());
         } else {
             std::this_thread::sleep_for(1s);
             report("note memory was as it was said to be");
         }
         throw;
     }
+}
+void stopped_in_message(MpiCommunicator& comm, Place const& /*place*/) {
+    stop_in_message(comm, culprit, 0, [](std::vector<std::byte> const& memory, std::string_view message) {
+        auto const end = std::chrono::steady_clock::now() + 500ms;
+        while (std::chrono::steady_clock::now() < end) {
+            int waiting = 0;
+            MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, &waiting, MPI_STATUS_IGNORE);
+        }
+        bool const written = memory != std::vector<std::byte>(memory.size(), std::byte{2});
+        bool const said = message.find("may still write") != std::string_view::npos;
+        report(written && !said ? "note WRITTEN BEHIND ITS BACK" : "note memory was as it was said to be");
+        report(concat("note written ", written ? 1 : 0, ", said ", said ? 1 : 0));
+    });
+}
+/// The other way round, where the program ends and frees that memory on the way.
+void stopped_and_freed(MpiCommunicator& comm, Place const& /*place*/) {
+    stop_in_message(comm, 0, culprit, [](std::vector<std::byte> const&, std::string_view) {
+        report("note memory was as it was said to be");
+    });
 }
 /// Comes so long after the others.
 void comes_after(MpiCommunicator& comm, Place const& place, std::chrono::milliseconds time) {
@@ -489,6 +501,7 @@ constexpr Scenario scenarios[] = {
     {"stop", stopped, soon},
     {"stop_in_agree", stopped_in_agree, soon},
     {"stop_in_message", stopped_in_message, soon},
+    {"stop_and_free", stopped_and_freed, soon},
     {"late", late, soon},
     {"absent", absent, soon},
     {"absent_from_prepare", absent_from_prepare, soon},

@@ -113,7 +113,9 @@ private:
         };
         add_held(incoming_, " MPI may still write to the destination of what comes from rank ");
         add_held(outgoing_, " MPI may still read the source of what goes to rank ");
-        return text.empty() ? text : concat(text, " Keep that memory until the process ends.");
+        if (text.empty()) return text;
+        team_->family()->hold_still();
+        return concat(text, " Keep that memory until the process ends.");
     }
 
     /// Lays the sends to ranks of this node open.

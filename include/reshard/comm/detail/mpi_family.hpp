@@ -288,16 +288,22 @@ public:
     /// Whether this rank is the one who tells the user what failed. Ranks of several nodes may each have thought they
     /// were the first: then their letters are on the way, and the lowest of them speaks. \pre poisoned.
     [[nodiscard]] bool is_teller() noexcept {
-        if (failure.teller != rank) return false;
-        if (node_ && node_->ranks() == size_) return true;
+        bool const alone = holds_still_ || (node_ && node_->ranks() == size_);
         auto const limit = std::chrono::steady_clock::now() + std::chrono::milliseconds(100);
-        while (mpi_is_usable() && std::chrono::steady_clock::now() < limit) {
+        while (!alone && failure.teller == rank && mpi_is_usable() && std::chrono::steady_clock::now() < limit) {
             FailureRecord other;
-            if (receive(other) && other.teller < rank) return false;
+            if (receive(other) && other.teller < rank) failure.teller = other.teller;
             sched_yield();
         }
-        return true;
+        return failure.teller == rank;
     }
+
+    /// MPI still has memory that its owner may free from now on: no call may let it go on. \pre poisoned.
+    void hold_still() noexcept {
+        static_cast<void>(is_teller());
+        holds_still_ = true;
+    }
+    [[nodiscard]] bool holds_still() const noexcept { return holds_still_; }
 
     /// As TeamFamily, and tells other nodes.
     bool poison(FailureRecord mine) noexcept {
@@ -374,6 +380,7 @@ private:
     std::shared_ptr<MpiNode> node_;
     int size_;
     unsigned hearings_ = 0;
+    bool holds_still_ = false;
     std::vector<MpiSegment> reopened_;
 };
 

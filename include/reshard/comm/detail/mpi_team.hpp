@@ -323,6 +323,10 @@ inline void report_end(MpiTeam& team, ErrorCode code, std::string_view text) noe
 /// The last thing all ranks do together: learn whether all of them are well. Somebody who failed waits only a moment.
 [[nodiscard]] inline bool all_ended_well(MpiTeam& team, bool well) noexcept {
     MpiFamily& family = *team.family();
+    if (family.holds_still()) {
+        std::this_thread::sleep_for(team.patience(std::chrono::seconds(2)));
+        return false;
+    }
     auto* const words = new (std::nothrow) int[2]{well ? 0 : 1, 0};  // kept for ever if somebody never comes
     if (words == nullptr) return false;
     MPI_Request request = MPI_REQUEST_NULL;

@@ -78,6 +78,13 @@ TEST_SUITE("algebra/draw") {
               "      | 0:2\n"
               "  0:1 | 0\n"
               "  1:2 | 1\n");
+        CHECK(drawn("(2,2):(S2,S0)", Shape{4, 2, 5}) ==
+              "(2,2):(S2,S0)  shape [4,2,5]\n"
+              "      | 0:2\n"
+              "  0:2 | 0,2\n"
+              "  2:4 | 1,3\n");
+        CHECK(drawn("(3):(S2)", Shape{1, 1, 2}) == "(3):(S2)  shape [1,1,2]\n      | 0:1\n  0:1 | 0,1\n");
+        CHECK(drawn("(2):(S2)", Shape{1, 1, 0}) == "(2):(S2)  shape [1,1,0]\n      | 0:1\n  0:1 | 0,1\n");
     }
 
     TEST_CASE("columns are as wide as their widest cell") {

@@ -4,14 +4,18 @@
 
 #include <doctest/doctest.h>
 
+#include <reshard/comm/collectives.hpp>
 #include <reshard/comm/self.hpp>
 #include <reshard/comm/threads.hpp>
+#include <reshard/core/complex.hpp>
 
 #include "support/fake_cuda.hpp"
 #include "support/oracle.hpp"
 
 #include <bit>
 #include <cmath>
+#include <complex>
+#include <cstdint>
 #include <cstring>
 #include <numeric>
 #include <random>
@@ -184,6 +188,23 @@ TEST_SUITE("exec/redistribute") {
                                  doctest::Contains("the source lies in memory of a CUDA device"), BufferError);
             CHECK(destination == std::vector<int>(4, -1));
         }
+        // Types are checked as values are: what they can be multiplied with, and where elements lie.
+        auto const typed =
+            plan(distribution<Replicate>(Mesh<2>{}, Shape<2>{}), distribution<Shard<0>>(Mesh<2>{}, Shape<2>{}));
+        CHECK_THROWS_AS(
+            redistribute(typed, view(source, Shape{2}), view(destination, Shape{1}), 0, PrepareOptions{.factor = 0.5}),
+            DTypeError);
+        std::vector<std::complex<float>> complex(3);
+        CHECK_THROWS_AS(redistribute(typed, TensorView<std::complex<float>>(complex.data(), Shape{2}),
+                                     TensorView<std::complex<float>>(complex.data() + 2, Shape{1}), 0,
+                                     host_memory().policy, PrepareOptions{.factor = 0.5}),
+                        DTypeError);
+        for (Index const stride : {Index{1} << 62, -(Index{1} << 62), INT64_MIN, INT64_MAX / 2}) {
+            TensorView<int> const far(source.data(), Shape{2}, {stride});
+            CHECK_THROWS_WITH_AS(redistribute(p, far, view(destination, Shape{4}), 0),
+                                 doctest::Contains("reach beyond 64 bits"), BufferError);
+        }
+        CHECK(destination == std::vector<int>(4, -1));
         // A rank outside the mesh has nothing to do.
         redistribute(p, view(source, Shape{2}), view(destination, Shape{4}), 7);
         CHECK(destination == std::vector<int>(4, -1));
@@ -291,6 +312,26 @@ TEST_SUITE("exec/redistribute") {
                     doctest::Contains("is not one of the communicator's 2 ranks. Fix: roots count from 0."), MeshError);
                 CHECK_THROWS_AS(gather(parts, comm, root, view(memory, Shape{2}), view(memory, Shape{4})), MeshError);
             }
+            std::vector<int> mine(2);
+            int const root = comm.rank() == 0 ? 0 : 7;  // what one rank gets wrong, all are told
+            CHECK_THROWS_WITH_AS(distribute(parts, comm, root, view(memory, Shape{4}), view(mine, Shape{2})),
+                                 doctest::Contains("rank 1 of 2: reshard: root 7"), MeshError);
+            CHECK_THROWS_AS(gather(parts, comm, root, view(mine, Shape{2}), view(memory, Shape{4})), MeshError);
+            gather(parts, comm, 1, view(mine, Shape{2}), view(memory, Shape{4}));
+        });
+    }
+
+    TEST_CASE("a result that there is no memory for is OutOfMemory on all ranks") {
+        Shape const huge{Index{1} << 50};
+        run_on_threads(2, [&](ThreadCommunicator& comm) {
+            auto const move = plan(
+                distribution<Shard<0, Boundaries>>(Mesh{2}, huge, Shard<0, Boundaries>{{0, 0, huge.size()}}),
+                distribution<Shard<0, Boundaries>>(Mesh{2}, huge, Shard<0, Boundaries>{{0, huge.size(), huge.size()}}));
+            float none = 0;
+            TensorView<float const> const source(&none, Shape{comm.rank() == 0 ? 0 : huge.size()});
+            CHECK_THROWS_WITH_AS(static_cast<void>(redistribute(move, comm, source)),
+                                 doctest::Contains("rank 0 of 2: "), OutOfMemory);
+            barrier(comm);
         });
     }
 

@@ -81,6 +81,24 @@ TEST_SUITE("plan/large_counts") {
             received += cost.received;
         }
         CHECK(sent == received);
+        // As long as 64 bits count: the last copy's share ends there.
+        DynamicShape const column(Indices{INT64_MAX, 1});
+        std::string const n = std::to_string(INT64_MAX);
+        auto const check = [&](Plan<> const& plan) {
+            Index balance = 0;
+            Index most = 0;
+            for (Index rank = 0; rank < 6; ++rank) {
+                Exchange const exchange = plan.exchange(rank);
+                for (Message const& message : exchange.sends) balance += message.elements();
+                for (Message const& message : exchange.receives) balance -= message.elements();
+                for (Message const& message : exchange.receives) most = larger(most, message.elements());
+            }
+            CHECK(balance == 0);
+            CHECK(most >= INT64_MAX / 2);
+        };
+        check(plan_across(parse("(2):(R)", column), parse("(1)+5:(R)", column)));
+        check(plan(parse("(2,2):(R,S0[0," + n + "," + n + "])", column),
+                   parse("(2,2):(S0[0,0," + n + "],S1[0,0,1])", column)));
     }
 
     TEST_CASE("one rank that folds all: its addends are counted, or refused") {

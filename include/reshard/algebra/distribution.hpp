@@ -54,7 +54,9 @@ constexpr Placements placements_of(Signature const& types, DynamicMesh const& me
             int next = 0;
             ((next++ == axis ? static_cast<void>(result[axis] = placement_of(placements, extent, parts)) : void()),
              ...);
-            extent = part(result[axis].rule(), extent, parts, 0).size();
+            SplitRule const& rule = result[axis].rule();
+            if (rule.kind == SplitKind::boundaries && rule.boundaries.size() != parts + 1) break;  // refused later
+            extent = larger<Index>(part(rule, extent, parts, 0).size(), 0);
         }
     }
     return result;

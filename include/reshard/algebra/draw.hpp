@@ -63,11 +63,11 @@ inline void pad(std::string& text, std::string const& cell, std::size_t width) {
 
 }  // namespace detail
 
-/// The parts of a tensor along its first two dimensions, and who holds each.
+/// The parts of a tensor along its first two dimensions, and who holds each, or some of it along the others.
 struct DrawnParts {
     std::vector<Index> rows{0, 1};  ///< where parts begin and end; {0, 1} for a dimension that is not there
     std::vector<Index> columns{0, 1};
-    std::vector<std::vector<Index>> holders;  ///< of each part, row-major: ranks, ascending
+    std::vector<std::vector<Index>> holders;  ///< of each part, row-major: ranks, in the order of the mesh
 };
 
 /// Throws ShapeError for what is too large to draw.
@@ -82,12 +82,19 @@ template <AnyDistribution D>
     detail::check_drawable(static_cast<Index>(parts.rows.size() * parts.columns.size()));
     for (std::size_t r = 0; r + 1 < parts.rows.size(); ++r) {
         for (std::size_t c = 0; c + 1 < parts.columns.size(); ++c) {
-            Box box(distribution.shape());
-            if (rank >= 1) box.set(0, {parts.rows[r], parts.rows[r] + 1});
-            if (rank >= 2) box.set(1, {parts.columns[c], parts.columns[c] + 1});
-            for (int dim = 2; dim < rank; ++dim) box.set(dim, {0, smaller<Index>(1, distribution.shape().extent(dim))});
-            auto const holders = distribution.holders(box);
-            parts.holders.emplace_back(holders.begin(), holders.end());
+            Index const first[] = {parts.rows[r], parts.columns[c]};
+            auto& holders = parts.holders.emplace_back();
+            for (Index i = 0; i < distribution.mesh().size(); ++i) {
+                Index const holder = distribution.mesh().rank_at(i);
+                Indices const at = distribution.mesh().coordinates(holder);
+                bool holds = true;
+                for (int dim = 0; dim < rank && holds; ++dim) {
+                    IndexSet const set = distribution.index_set(at, dim);
+                    holds =
+                        dim < 2 ? set.contains(first[dim]) : set.size() > 0 || distribution.shape().extent(dim) == 0;
+                }
+                if (holds) holders.push_back(holder);
+            }
         }
     }
     return parts;

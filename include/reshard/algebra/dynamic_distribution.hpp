@@ -216,7 +216,7 @@ private:
             bool ascends = at[0] == 0 && at[parts] == extent;
             for (Index i = 0; i < parts; ++i) {
                 ascends = ascends && at[i] <= at[i + 1];
-                if (at[i + 1] - at[i] != at[1]) extent = -1;
+                if (ascends && at[i + 1] - at[i] != at[1]) extent = -1;
             }
             if (!ascends) raise_boundaries(axis, whole);
             if (extent >= 0) extent = at[1];

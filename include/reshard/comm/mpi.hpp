@@ -152,10 +152,10 @@ int run_on_mpi(MpiOptions const& options, FunctionRef<void(MpiCommunicator&)> bo
 /// Runs body(MpiCommunicator&) on every process that mpirun started and returns this process's exit code; to be called
 /// once, where main() would do its work. Initialises MPI, and finalises it, unless the program has done so.
 ///
-/// A failure is printed once: an exception by the rank it belongs to, each that fails by itself; what a rank cannot tell
-/// itself, because it has died, has left or sleeps, by the rank that saw it first. The others get PeerFailed, which names rank and reason,
-/// from their current or next call. Then the program ends by MPI_Abort, after all ranks have had a moment (2 s, or the
-/// deadline) to report.
+/// A failure is printed once: an exception by the rank it belongs to, each that fails by itself; what a rank cannot
+/// tell itself, because it has died, has left or sleeps, by the rank that saw it first. The others get PeerFailed,
+/// which names rank and reason, from their current or next call. Then the program ends by MPI_Abort, after all ranks
+/// have had a moment (2 s, or the deadline) to report.
 template <class F>
 int run_on_mpi(MpiOptions const& options, F&& body) {
     return detail::run_on_mpi(options, [&](MpiCommunicator& comm) { body(comm); });

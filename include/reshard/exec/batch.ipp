@@ -138,7 +138,7 @@ RESHARD_INLINE Index workspace_bytes(Batch const& batch, CommunicatorRef comm, B
 
 RESHARD_INLINE detail::BatchJob* detail::bind_batch(Batch const& batch, CommunicatorRef comm,
                                                     BatchOptions const& options, std::size_t& current) {
-    Means const means = means_for();
+    Means const means = all_means(host_memory());
     MemoryPolicy const& memory = memory_of(comm, means.host);
     int const rank = comm.rank();
     check_options(options);

@@ -62,7 +62,10 @@ namespace detail {
                 bool const cuts = placements[axis].is_shard() && placements[axis].dim() == dim;
                 counts = counts && (cuts || at[axis] == 0);
             }
-            if (counts) extent += parts[static_cast<std::size_t>(i)][dim];
+            Index const part = parts[static_cast<std::size_t>(i)][dim];
+            if (counts && !add_fits(extent, part))
+                raise_part(i, "along dimension ", dim,
+                           " all parts are more than 64 bits count. Fix: check their extents.");
         }
         extents.push_back(extent);
     }

@@ -121,24 +121,6 @@ consteval bool check_types() {
     return true;
 }
 
-}  // namespace detail
-
-/// The same for typed views. Views of different element types compile with Casting only.
-template <class From, class To, class S, class T, std::derived_from<PrepareOptions> Options>
-[[nodiscard]] PreparedPlan prepare(Plan<From, To> const& plan, CommunicatorRef comm, TensorView<S> const& source,
-                                   TensorView<T> const& destination, Options const& options) {
-    static_assert(detail::check_types<From, To, S, T, Options>());
-    return detail::prepare_with(detail::means_for(), plan.value(), comm, source, destination, options);
-}
-template <class From, class To, class S, class T>
-[[nodiscard]] PreparedPlan prepare(Plan<From, To> const& plan, CommunicatorRef comm, TensorView<S> const& source,
-                                   TensorView<T> const& destination) {
-    static_assert(detail::check_types<From, To, S, T>());
-    return detail::prepare_with(detail::means_for<From, To>(), plan.value(), comm, source, destination);
-}
-
-namespace detail {
-
 /// What is meant where a view is: a tensor that owns its memory is seen through its view.
 template <class T>
 [[nodiscard]] TensorView<T> as_view(TensorView<T> const& view) noexcept {
@@ -162,13 +144,13 @@ template <class T>
 inline constexpr bool is_tensor<Tensor<T>> = true;
 template <class A>
 inline constexpr bool is_tensor<A const> = is_tensor<A>;
+/// A view or a tensor as A&&. Views may be temporaries, tensors may not.
 template <class A>
-inline constexpr bool is_tensor<A&> = is_tensor<A>;
-/// Tensors and views as S&& and T&&, at least one a tensor. Views may be temporaries, tensors may not.
-template <class S, class T>
-concept TensorsGiven = TensorArgument<S> && TensorArgument<T> &&
-    (is_tensor<S> || is_tensor<T>)&&(std::is_reference_v<S> || !is_tensor<S>)&&(std::is_reference_v<T> ||
-                                                                                !is_tensor<T>);
+concept Viewed = TensorArgument<A> &&(std::is_reference_v<A> || !is_tensor<A>);
+template <Viewed A>
+using ElementOf = typename decltype(as_view(std::declval<A&>()))::element_type;
+template <class... Options>
+concept OneOfOptions = sizeof...(Options) < 2 && (std::derived_from<Options, PrepareOptions> && ...);
 
 /// Neither a view nor a tensor, for one of the two: pointers, vectors and spans have no shape.
 template <class S, class T>
@@ -193,12 +175,15 @@ consteval bool check_communicator_given() {
 
 }  // namespace detail
 
-/// The same for tensors that own their memory.
-template <class From, class To, class S, class T, std::derived_from<PrepareOptions>... Options>
-    requires detail::TensorsGiven<S, T>
+/// The same of views, and of tensors that own their memory, whose element types the compiler knows. Different ones
+/// compile with Casting only.
+template <class From, class To, detail::Viewed S, detail::Viewed T, class... Options>
+    requires detail::OneOfOptions<Options...>
 [[nodiscard]] PreparedPlan prepare(Plan<From, To> const& plan, CommunicatorRef comm, S&& source, T&& destination,
                                    Options const&... options) {
-    return prepare(plan, comm, detail::as_view(source), detail::as_view(destination), options...);
+    static_assert(detail::check_types<From, To, detail::ElementOf<S>, detail::ElementOf<T>, Options...>());
+    return detail::prepare_with(detail::means_for<From, To, Options...>(), plan.value(), comm, detail::as_view(source),
+                                detail::as_view(destination), options...);
 }
 template <class From, class To, class S, class T, class... Options>
     requires detail::NoViews<S, T> PreparedPlan prepare(Plan<From, To> const& plan, CommunicatorRef comm, S&&, T&&,

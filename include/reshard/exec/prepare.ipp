@@ -120,8 +120,8 @@ RESHARD_INLINE PreparedPlan detail::prepare_with(Means const& means, PlanValue c
                              means.host.convert);
         change = mine.change;
         MemoryPolicy const& memory = memory_of(comm, means.host);
-        check_arguments(means, memory, plan, mine, rank, comm.size(), source, destination, options.cast);
         if (!found.ok()) raise(found.code, found.reason);
+        check_arguments(means, memory, plan, mine, rank, comm.size(), source, destination, options.cast);
         check_memory(comm, memory, plan, source, destination);
         Workspace own;
         Index const needed = scratch_bytes(mine, rank);
@@ -150,7 +150,7 @@ RESHARD_INLINE PreparedPlan detail::prepare_with(Means const& means, PlanValue c
 
 RESHARD_INLINE PreparedPlan prepare(Plan<> const& plan, CommunicatorRef comm, ConstDynamicView const& source,
                                     DynamicView const& destination, PrepareOptions const& options) {
-    return detail::prepare_with(detail::means_for(), plan.value(), comm, source, destination, options);
+    return detail::prepare_with(detail::all_means(host_memory()), plan.value(), comm, source, destination, options);
 }
 
 }  // namespace reshard::inline v0

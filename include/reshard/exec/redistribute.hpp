@@ -10,29 +10,25 @@
 #include <reshard/core/tensor.hpp>
 #include <reshard/exec/prepare.hpp>
 
+#include <optional>  // optional
+
 namespace reshard::inline v0 {
 
 /// prepare + run. Collective over `comm`. Throws what prepare and RunRequest::wait throw.
 void redistribute(Plan<> const& plan, CommunicatorRef comm, ConstDynamicView const& source,
                   DynamicView const& destination, PrepareOptions const& options = {});
-template <class From, class To, class S, class T, std::derived_from<PrepareOptions> Options>
-void redistribute(Plan<From, To> const& plan, CommunicatorRef comm, TensorView<S> const& source,
-                  TensorView<T> const& destination, Options const& options) {
-    prepare(plan, comm, source, destination, options).run();
-}
-template <class From, class To, class S, class T>
-void redistribute(Plan<From, To> const& plan, CommunicatorRef comm, TensorView<S> const& source,
-                  TensorView<T> const& destination) {
-    prepare(plan, comm, source, destination).run();
+template <class From, class To, detail::Viewed S, detail::Viewed T, class... Options>
+    requires detail::OneOfOptions<Options...>
+void redistribute(Plan<From, To> const& plan, CommunicatorRef comm, S&& source, T&& destination,
+                  Options const&... options) {
+    prepare(plan, comm, source, destination, options...).run();
 }
 
 /// The same into new memory of the destination's local shape (empty on ranks outside its mesh). A rank that has no
 /// memory for it is an OutOfMemory on all.
-template <class From, class To, class S>
-[[nodiscard]] Tensor<std::remove_const_t<S>> redistribute(Plan<From, To> const& plan, CommunicatorRef comm,
-                                                          TensorView<S> const& source) {
-    using T = std::remove_const_t<S>;
-    static_assert(detail::check_types<From, To, S, T>());
+template <class From, class To, detail::Viewed S, class T = std::remove_const_t<detail::ElementOf<S>>>
+[[nodiscard]] Tensor<T> redistribute(Plan<From, To> const& plan, CommunicatorRef comm, S&& source) {
+    static_assert(detail::check_types<From, To, T, T>());
     DynamicDistribution const& to = plan.to();
     Tensor<T> destination;
     Verdict const found = detail::verdict_of([&] {
@@ -40,24 +36,14 @@ template <class From, class To, class S>
     });
     DynamicView view = destination.view();
     if (!found.ok()) view = {nullptr, dtype_of<T>, {}};
-    auto job = detail::prepare_with(detail::means_for<From, To>(), plan.value(), comm, source, view, {}, found);
+    auto job = detail::prepare_with(detail::means_for<From, To>(), plan.value(), comm, detail::as_view(source), view,
+                                    {}, found);
     detail::watched([&] { job.run(); }, [&](ErrorCode, std::string_view) noexcept {  // it may still be written to
         detail::keep_for_good(std::move(destination));
     });
     return destination;
 }
 
-/// The same for tensors that own their memory.
-template <class From, class To, class S, class T, std::derived_from<PrepareOptions>... Options>
-    requires detail::TensorsGiven<S, T>
-void redistribute(Plan<From, To> const& plan, CommunicatorRef comm, S&& source, T&& destination,
-                  Options const&... options) {
-    prepare(plan, comm, detail::as_view(source), detail::as_view(destination), options...).run();
-}
-template <class From, class To, class S>
-[[nodiscard]] Tensor<S> redistribute(Plan<From, To> const& plan, CommunicatorRef comm, Tensor<S> const& source) {
-    return redistribute(plan, comm, source.view());
-}
 template <class From, class To, class S, class T, class... Options>
     requires detail::NoViews<S, T>
 void redistribute(Plan<From, To> const&, CommunicatorRef, S&&, T&&, Options const&...) {
@@ -75,6 +61,20 @@ namespace detail {
 /// \pre nothing crosses ranks.
 void run_locally(Means const& means, PlanValue const& plan, ConstDynamicView const& source,
                  DynamicView const& destination, int rank, PrepareOptions const& options = {});
+/// Throws TransitionError for plans that are collective.
+void check_local(Plan<> const& plan);
+template <class From, class To, class S, class T, class... Options>
+void run_locally(Means const& means, Plan<From, To> const& plan, TensorView<S> const& source,
+                 TensorView<T> const& destination, int rank, Options const&... options) {
+    static_assert(check_types<From, To, S, T, Options...>());
+    if constexpr (TypedDistribution<From> && TypedDistribution<To>) {
+        static_assert(transition_kind<From, To> != Kind::collective,
+                      "reshard::redistribute: this transition needs communication. Fix: pass a communicator.");
+    } else {
+        check_local(plan);
+    }
+    run_locally(means, plan.value(), source, destination, rank, options...);
+}
 }  // namespace detail
 
 /// A transition within one rank: a copy or cast, identities, a factor. There is no communicator to pass, so this call
@@ -85,41 +85,18 @@ void redistribute(Plan<> const& plan, ConstDynamicView const& source, DynamicVie
                   MemoryPolicy const& memory, PrepareOptions const& options = {});
 void redistribute(Plan<> const& plan, ConstDynamicView const& source, DynamicView const& destination, int rank,
                   PrepareOptions const& options = {});
-template <class From, class To, class S, class T, std::derived_from<PrepareOptions> Options = PrepareOptions>
-void redistribute(Plan<From, To> const& plan, TensorView<S> const& source, TensorView<T> const& destination, int rank,
-                  MemoryPolicy const& memory, Options const& options = {}) {
-    static_assert(detail::check_types<From, To, S, T, Options>());
-    if constexpr (TypedDistribution<From> && TypedDistribution<To>) {
-        static_assert(transition_kind<From, To> != Kind::collective,
-                      "reshard::redistribute: this transition needs communication. Fix: pass a communicator.");
-        detail::run_locally({{memory, host_memory().convert}, detail::bind_work}, plan.value(), source, destination,
-                            rank, options);
-    } else {
-        redistribute(static_cast<Plan<> const&>(plan), ConstDynamicView(source), DynamicView(destination), rank, memory,
-                     static_cast<PrepareOptions const&>(options));
-    }
+template <class From, class To, detail::Viewed S, detail::Viewed T, class... Options>
+    requires detail::OneOfOptions<Options...>
+void redistribute(Plan<From, To> const& plan, S&& source, T&& destination, int rank, MemoryPolicy const& memory,
+                  Options const&... options) {
+    detail::run_locally(detail::all_means({memory, host_memory().convert}), plan, detail::as_view(source),
+                        detail::as_view(destination), rank, options...);
 }
-template <class From, class To, class S, class T, std::derived_from<PrepareOptions> Options>
-void redistribute(Plan<From, To> const& plan, TensorView<S> const& source, TensorView<T> const& destination, int rank,
-                  Options const& options) {
-    redistribute(plan, source, destination, rank, host_memory().policy, options);
-}
-template <class From, class To, class S, class T>
-void redistribute(Plan<From, To> const& plan, TensorView<S> const& source, TensorView<T> const& destination, int rank) {
-    if constexpr (detail::moves_only<From, To>()) {
-        static_assert(detail::check_types<From, To, S, T>());
-        static_assert(transition_kind<From, To> != Kind::collective,
-                      "reshard::redistribute: this transition needs communication. Fix: pass a communicator.");
-        detail::run_locally(detail::means_for<From, To>(), plan.value(), source, destination, rank);
-    } else {
-        redistribute(plan, source, destination, rank, host_memory().policy);
-    }
-}
-/// The same for tensors that own their memory.
-template <class From, class To, class S, class T, class... Rest>
-    requires detail::TensorsGiven<S, T>
-void redistribute(Plan<From, To> const& plan, S&& source, T&& destination, int rank, Rest const&... rest) {
-    redistribute(plan, detail::as_view(source), detail::as_view(destination), rank, rest...);
+template <class From, class To, detail::Viewed S, detail::Viewed T, class... Options>
+    requires detail::OneOfOptions<Options...>
+void redistribute(Plan<From, To> const& plan, S&& source, T&& destination, int rank, Options const&... options) {
+    detail::run_locally(detail::means_for<From, To, Options...>(), plan, detail::as_view(source),
+                        detail::as_view(destination), rank, options...);
 }
 
 namespace detail {
@@ -149,17 +126,24 @@ namespace detail {
     return plan_across(from, detail::on_one_rank(root, comm.size(), from.shape()));
 }
 
-/// From rank `root` to everybody. `source` counts on the root only.
-template <class S, class T, std::derived_from<PrepareOptions> Options = PrepareOptions>
-void distribute(DynamicDistribution const& to, CommunicatorRef comm, int root, TensorView<S> const& source,
-                TensorView<T> const& destination, Options const& options = {}) {
-    redistribute(plan_distribute(to, comm, root), comm, source, destination, options);
+/// From rank `root` to everybody. `source` counts on the root only. Collective, also for what this rank alone gets
+/// wrong.
+template <detail::Viewed S, detail::Viewed T, class... Options>
+    requires detail::OneOfOptions<Options...>
+void distribute(DynamicDistribution const& to, CommunicatorRef comm, int root, S&& source, T&& destination,
+                Options const&... options) {
+    std::optional<Plan<>> plan;
+    detail::attempt_before_agreement(comm, [&] { plan.emplace(plan_distribute(to, comm, root)); });
+    redistribute(*plan, comm, source, destination, options...);
 }
 /// From everybody to rank `root`. `destination` counts on the root only.
-template <class S, class T, std::derived_from<PrepareOptions> Options = PrepareOptions>
-void gather(DynamicDistribution const& from, CommunicatorRef comm, int root, TensorView<S> const& source,
-            TensorView<T> const& destination, Options const& options = {}) {
-    redistribute(plan_gather(from, comm, root), comm, source, destination, options);
+template <detail::Viewed S, detail::Viewed T, class... Options>
+    requires detail::OneOfOptions<Options...>
+void gather(DynamicDistribution const& from, CommunicatorRef comm, int root, S&& source, T&& destination,
+            Options const&... options) {
+    std::optional<Plan<>> plan;
+    detail::attempt_before_agreement(comm, [&] { plan.emplace(plan_gather(from, comm, root)); });
+    redistribute(*plan, comm, source, destination, options...);
 }
 
 }  // namespace reshard::inline v0

@@ -23,14 +23,16 @@ RESHARD_INLINE void detail::run_locally(Means const& means, PlanValue const& pla
     Job(plan, mine, rank, source, destination, {}, means.host.policy, means.work).work(0);
 }
 
+RESHARD_INLINE void detail::check_local(Plan<> const& plan) {
+    if (plan.is_local()) return;
+    raise(ErrorCode::transition, concat("reshard::redistribute: ", to_string(plan.from()), " -> ", to_string(plan.to()),
+                                        " needs communication. Fix: pass a communicator."));
+}
 RESHARD_INLINE void redistribute(Plan<> const& plan, ConstDynamicView const& source, DynamicView const& destination,
                                  int rank, MemoryPolicy const& memory, PrepareOptions const& options) {
-    if (!plan.is_local()) {
-        raise(ErrorCode::transition, concat("reshard::redistribute: ", to_string(plan.from()), " -> ",
-                                            to_string(plan.to()), " needs communication. Fix: pass a communicator."));
-    }
-    detail::run_locally({{memory, host_memory().convert}, detail::bind_work, detail::check_work}, plan.value(), source,
-                        destination, rank, options);
+    detail::check_local(plan);
+    detail::run_locally(detail::all_means({memory, host_memory().convert}), plan.value(), source, destination, rank,
+                        options);
 }
 RESHARD_INLINE void redistribute(Plan<> const& plan, ConstDynamicView const& source, DynamicView const& destination,
                                  int rank, PrepareOptions const& options) {

@@ -193,7 +193,7 @@ void fill(LocalTensor const& tensor, int rank, std::uint64_t seed, Law const& in
 /// a tensor's mesh.
 ///
 /// Throws, naming the tensor: DTypeError for element types other than F64, F32, BF16 and F16 (Constant: for values the
-/// type does not have) and for bounds or deviations without a meaning; TransitionError for Partial<avg>; BufferError
+/// type does not have) and for bounds or deviations without a meaning; BufferError
 /// for a view that is not what the rank holds, or lies in memory of a device.
 template <Initializer Law>
 void initialize(std::span<LocalTensor const> tensors, int rank, std::uint64_t seed, Law const& initializer) {

@@ -129,6 +129,16 @@ inline void check_view(char const* what, ConstDynamicView const& view, DynamicSh
         raise(ErrorCode::buffer, concat("reshard::prepare: the ", what, " of rank ", rank,
                                         " is null. Fix: pass memory for ", to_string(wanted), " elements."));
     }
+    Index reach = bytes(view.dtype());
+    for (int dim = 0; dim < view.rank() && view.size() != 0; ++dim) {
+        Index const stride = view.stride(dim);
+        Index step = 0;
+        if (stride != INT64_MIN && multiply_fits(stride < 0 ? -stride : stride, bytes(view.dtype()), step) &&
+            add_fits(reach, step, view.extent(dim) - 1))
+            continue;
+        raise(ErrorCode::buffer, concat("reshard::prepare: the ", what, " of rank ", rank, " has strides ",
+                                        to_string(view.strides()), ", which reach beyond 64 bits. Fix: check them."));
+    }
 }
 
 inline void check_byte_sized(DType dtype) {

@@ -29,13 +29,14 @@ struct Means {
     BindWork work = nullptr;
     decltype(&check_work) check = nullptr;
 };
-/// All there are, or what plans between two types of distributions need where nothing is cast or scaled.
-template <class From = DynamicDistribution, class To = From>
+[[nodiscard]] inline Means all_means(HostMemory const& host) noexcept { return {host, bind_work, check_work}; }
+/// All there are, or what plans between two types of distributions need where nothing is cast or scaled (no options).
+template <class From, class To, class... Options>
 [[nodiscard]] Means means_for() noexcept {
-    if constexpr (moves_only<From, To>()) {
+    if constexpr (sizeof...(Options) == 0 && moves_only<From, To>()) {
         return {host_copies()};
     } else {
-        return {host_memory(), bind_work, check_work};
+        return all_means(host_memory());
     }
 }
 

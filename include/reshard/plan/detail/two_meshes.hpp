@@ -187,7 +187,7 @@ private:
         if (line.length == 0) return;
         Index const copies = copies_.size();
         Index const first = larger<Index>(multiply_divide(line.length, copy, copies) - 1, 0);
-        Index const last = smaller(multiply_divide(line.length, copy + 1, copies) + 1, line.length);
+        Index const last = smaller(multiply_divide(line.length, copy + 1, copies), line.length - 1) + 1;
         Index turn = 0;  // the first that reaches behind `first`
         for (Index high = receivers_.size(); turn < high;) {
             Index const middle = turn + (high - turn) / 2;

@@ -152,7 +152,7 @@ void run(Arguments const& arguments, CommunicatorRef comm) {
     demo::TemporaryFolder made;
     std::string const path =
         demo::given_or_made(comm, arguments.path, made, arguments.keep, arguments.layers, arguments.scale);
-    Checkpoint const checkpoint = Checkpoint::open(path, arguments.map ? Access::mmap : Access::pread);
+    Checkpoint const checkpoint = demo::open_whole(path, arguments.map ? Access::mmap : Access::pread);
     auto const tensors = checkpoint.tensors();
     auto const steps = static_cast<std::size_t>(demo::Chain::steps());
     std::vector<demo::StepRecord> mine(tensors.size() * steps);

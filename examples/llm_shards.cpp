@@ -120,7 +120,7 @@ void run(Arguments const& arguments, CommunicatorRef comm) {
     int const rank = comm.rank();
     demo::TemporaryFolder made;
     std::string const path = demo::given_or_made(comm, arguments.path, made, false, arguments.layers, arguments.scale);
-    Checkpoint const checkpoint = Checkpoint::open(path);
+    Checkpoint const checkpoint = demo::open_whole(path);
     Sides const sides(checkpoint, arguments);
     demo::ModelPart trained(sides.trained, rank);
     demo::ModelPart served(sides.served, rank);

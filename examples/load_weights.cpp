@@ -165,7 +165,7 @@ void run(Arguments const& arguments, CommunicatorRef comm) {
     demo::TemporaryFolder made;
     std::string const path =
         demo::given_or_made(comm, arguments.path, made, arguments.keep, arguments.layers, arguments.scale);
-    Checkpoint const checkpoint = Checkpoint::open(path);
+    Checkpoint const checkpoint = demo::open_whole(path);
     demo::ModelPart part(targets_of(Catalogue(checkpoint), to), comm.rank());
     if (speaks) {
         std::printf("%s: %zu tensors, %s, onto %s of %s; median of %d\n", path.c_str(),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   examples/support/made_checkpoint.hpp
 /// \brief  A checkpoint to try things on, for who brings none: the tensors of Qwen2.5-0.5B, the same bytes every time.
-/// \depends reshard/checkpoint/safetensors_writer.hpp.
+/// \depends reshard/checkpoint/{checkpoint,safetensors_writer}.hpp.
 #pragma once
 
 #include "model_lists.hpp"
@@ -9,6 +9,7 @@
 #include "ranks.hpp"
 #include "temporary_folder.hpp"
 
+#include <reshard/checkpoint/checkpoint.hpp>
 #include <reshard/checkpoint/safetensors_writer.hpp>
 
 #include <algorithm>
@@ -52,6 +53,17 @@ inline std::string given_or_made(reshard::CommunicatorRef comm, std::string cons
         make_checkpoint(made.path(), layers, scale);
     }
     return share_text(comm, made.path());
+}
+
+/// For programs that work with whole tensors: throws where none lies whole in a file, as after a save of many ranks.
+inline reshard::Checkpoint open_whole(std::string const& path, reshard::Access access = reshard::Access::pread) {
+    reshard::Checkpoint checkpoint = reshard::Checkpoint::open(path, access);
+    if (checkpoint.tensors().empty()) {
+        reshard::raise(reshard::ErrorCode::user,
+                       reshard::concat(path, ": no tensor lies whole in a file. Fix: reshard consolidate ", path,
+                                       " FULL, and name FULL."));
+    }
+    return checkpoint;
 }
 
 }  // namespace demo

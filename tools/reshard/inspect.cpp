@@ -53,7 +53,8 @@ private:
         Index bytes = 0;
         for (Extent const& extent : catalogue.extents()) bytes += catalogue.extent_bytes(extent);
         std::string out = concat(path, ": ", kind_text(catalogue.kind()), ", ", detail::bytes_text(bytes), "\n");
-        if (!manifest.save.empty()) out += concat("save ", manifest.save, " by ", manifest.world_size, " ranks\n");
+        if (!manifest.save.empty())
+            out += concat("save ", manifest.save, " by ", detail::count_text(manifest.world_size, "rank"), "\n");
         for (auto const& [key, value] : manifest.metadata)
             out += concat("  ", detail::list_name(key), ": ", detail::list_name(value), "\n");
         out += concat(detail::count_text(static_cast<Index>(manifest.files.size()), "file"), "\n");

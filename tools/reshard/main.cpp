@@ -10,6 +10,7 @@
 
 #include <csignal>
 #include <cstdio>
+#include <iostream>
 
 int main(int argc, char** argv) {
     std::signal(SIGXFSZ, SIG_IGN);  // a file that grows beyond ulimit -f is an error of a write, with words
@@ -44,7 +45,8 @@ int main(int argc, char** argv) {
         bool const asked = error.get_exit_code() == 0;  // for help
         // Mistakes are printed by all processes: a launcher may end the one that speaks when another one exits first.
         if (!asked || demo::is_first_process()) app.exit(error);
-        return asked ? 0 : 2;
+        std::cout.flush();
+        return asked ? (std::cout ? 0 : 1) : 2;
     } catch (std::exception const& error) {
         std::fprintf(stderr, "reshard: %s\n", error.what());
         if (session.json && command::Session::speaks()) session.say("", {{"error", error.what()}});

@@ -27,6 +27,7 @@ struct Mch {
 
     void run(Session& session) const {
         if (ranks == 0 && sizes.empty()) wrong("nothing to do. Fix: --to RANKS, --size [TABLE=]SLOTS, or both");
+        if (!dry_run && out.empty()) wrong("OUT is empty. Fix: name the folder that files go to, or add --dry-run");
         mch::Job job;
         job.in = in;
         job.out = dry_run ? "" : out;
@@ -152,8 +153,8 @@ void add_mch(CLI::App& app, Session& session) {
         ->required();
     command->add_option("--to", verb->ranks, "ranks that will load it (default: as many as saved it)")
         ->check(CLI::Range(1, 4096));
-    command->add_option("--size", verb->sizes,
-                        "[TABLE=]SLOTS: another size; what no longer fits is evicted and listed");
+    command->add_option("--size", verb->sizes, "[TABLE=]SLOTS: another size; what no longer fits is evicted and listed")
+        ->allow_extra_args(false);
     command->add_option("--mode", verb->mode, "route: ids go where they are looked up; slot_owner: with their slots")
         ->check(CLI::IsMember({"route", "slot_owner"}))
         ->capture_default_str();

@@ -91,11 +91,11 @@ struct Rewrite {
     template <class MakePlan, class Write>
     void run(Session& session, MakePlan&& plan, Write&& write) const {
         bool const from_list = dry_run && !model.empty();
+        if (!dry_run && !model.empty()) wrong("--model is for --dry-run. Fix: add it, or name IN OUT instead.");
         if (!from_list && in.empty()) wrong("IN is missing. Fix: name two folders, IN OUT.");
         if (!dry_run && out.empty()) wrong("OUT is missing. Fix: name two folders, IN OUT, or add --dry-run.");
         if (!dry_run && out.ends_with(".safetensors"))
             wrong("OUT is a folder, and '" + out + "' is named like a file. Fix: name the folder that files go to.");
-        if (!dry_run && !model.empty()) wrong("--model is for --dry-run.");
         if (from_list && !in.empty()) wrong("--model " + model + " takes the place of IN. Fix: leave one of them out.");
         if (dry_run) {
             if (!Session::speaks()) return;
@@ -112,7 +112,7 @@ struct Rewrite {
 private:
     [[nodiscard]] std::vector<std::pair<std::string, std::string>> renames() const {
         std::ifstream file(rename);
-        if (!file) wrong("--rename: cannot open '" + rename + "'.");
+        if (!file) wrong("--rename: cannot open '" + rename + "'. Fix: name a file with a line OLD NEW for each name.");
         std::vector<std::pair<std::string, std::string>> list;
         std::string line;
         for (int number = 1; std::getline(file, line); ++number) {

@@ -42,7 +42,10 @@ void add_shard(CLI::App& app, Session& session) {
     command->add_option("--dedup", verb->dedup, "which of the ranks that hold the same bytes has them in its file")
         ->check(CLI::IsMember({"lowest_rank", "balanced", "shared"}))
         ->capture_default_str();
-    command->add_option("--apart", verb->apart, "mesh axes along which every copy is written");
+    command
+        ->add_option("--apart", verb->apart,
+                     "a mesh axis along which every copy is written; given several times, several")
+        ->allow_extra_args(false);
     command->callback([verb, &session] { verb->run_verb(session); });
 }
 

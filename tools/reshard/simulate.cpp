@@ -157,9 +157,11 @@ void add_simulate(CLI::App& app, Session& session) {
         ->required();
     command->add_option("--shape", verb->shape, "of the whole tensor: 8192x1024 or [8192,1024]")->required();
     command->add_option("--dtype", verb->dtype, "element type")->capture_default_str();
-    command->add_option("--tier", verb->tiers,
-                        "one kind of link, inner to outer: NAME:RANKS:MICROSECONDS:GB/S[:GB/S OUT OF ALL RANKS]; "
-                        "without, a cluster as an example: measure yours with calibrate()");
+    command
+        ->add_option("--tier", verb->tiers,
+                     "one kind of link, inner to outer: NAME:RANKS:MICROSECONDS:GB/S[:GB/S OUT OF ALL RANKS]; "
+                     "without, a cluster as an example: measure yours with calibrate()")
+        ->allow_extra_args(false);  // one each time, else it would take what stands behind it
     command->add_option("--relayed", verb->ranks_per_node, "ranks per node: a byte enters a node once")
         ->check(CLI::Range(Index{1}, most_ranks));
     command->callback([verb, &session] { verb->run(session); });

@@ -556,6 +556,22 @@ TEST_SUITE("mch/redistribute") {
         });
     }
 
+    TEST_CASE("rows of a table on ranks that the communicator does not have are refused on all ranks") {
+        std::vector<float> rows(5, 1.0F);
+        TensorView<float> const view(rows.data(), Shape{5});
+        std::vector<MchRowMove> const moves{{7, 1}};
+        SelfCommunicator self;
+        CHECK_THROWS_WITH_AS(apply_row_moves(moves, mch_table("user", Mesh{2}, 10, MchEviction::lfu), view, self),
+                             doctest::Contains("has rank 1, the communicator only 1 ranks. Fix: "), MeshError);
+        run_on_threads(2, [&](ThreadCommunicator& comm) {
+            std::vector<float> mine(5, 1.0F);
+            CHECK_THROWS_WITH_AS(apply_row_moves({}, mch_table("user", Mesh{3}, 15, MchEviction::lfu),
+                                                 TensorView<float>(mine.data(), Shape{5}), comm),
+                                 doctest::Contains("has rank 2, the communicator only 2 ranks. Fix: "), MeshError);
+        });
+        CHECK(rows == std::vector<float>(5, 1.0F));
+    }
+
     TEST_CASE("slot_owner: a shard that would be full does not hide that two ids hold a slot") {
         World saved = trained(91, 64, 1, Policy::lfu, torchrec::Kind::hash63, 1.5);  // full: an id has to go
         saved.ranks[0].mapping[0] = saved.ranks[0].mapping[1];

@@ -23,6 +23,7 @@ RESHARD_INLINE void apply_row_moves(std::span<MchRowMove const> moves, MchTable 
     digest.add(rows.size());
     detail::agree_after(comm, digest.value(), [&] {
         check_table(table);
+        detail::check_ranks(table, comm.size());
         first = table.range(rank).begin;
         views.take(rows, table, rank, moves.size(), [&](std::string_view, std::byte const* memory, Index) {
             detail::refuse_device_buffer(table, rank, memory);

@@ -103,6 +103,7 @@ void apply_row_moves_with(Work& work, std::span<MchRowMove const> moves, MchTabl
     digest.add(rows.size());
     agree_after(comm, digest.value(), [&] {
         check_table(table);
+        check_ranks(table, comm.size());
         range = table.range(rank);
         std::string const who = concat("reshard::mch: table '", table.name, "': on rank ", rank);
         views.take(rows, table, rank, moves.size(), [&](std::string const& what, std::byte* memory, Index size) {

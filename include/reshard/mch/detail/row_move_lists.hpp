@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/mch/detail/row_move_lists.hpp
 /// \brief  Moves of rows by the rank that holds them, what ranks ask of each other, and what is refused of either.
-/// \depends comm/collectives, mch/routing, mch/detail/{buffers,taken_slots}.
+/// \depends comm/collectives, mch/routing, mch/detail/{buffers,refusals,taken_slots}.
 #pragma once
 
 #include <reshard/comm/collectives.hpp>
 #include <reshard/mch/detail/buffers.hpp>
+#include <reshard/mch/detail/refusals.hpp>
 #include <reshard/mch/detail/taken_slots.hpp>
 #include <reshard/mch/routing.hpp>
 

@@ -704,6 +704,14 @@ TEST_SUITE("mch/redistribute") {
             CHECK_THROWS_WITH_AS(apply_row_moves({}, table, lists, comm), doctest::Contains("disagrees with rank 0"),
                                  MismatchError);
             CHECK(memory == std::vector<float>(10, 1.0F));
+            lists.assign({TensorView<float>(state.data(), Shape{5}), TensorView<float>(memory.data(), Shape{5, 2})});
+            if (comm.rank() == 1) std::swap(lists[0], lists[1]);
+            CHECK_THROWS_WITH_AS(
+                apply_row_moves(moves, table, lists, comm),
+                doctest::Contains("rows have 12 bytes on rank 0, 12 on rank 1, in views of other widths. Fix: "),
+                MismatchError);
+            CHECK(memory == std::vector<float>(10, 1.0F));
+            CHECK(state == std::vector<float>(5));
         });
     }
 }

@@ -28,7 +28,7 @@ RESHARD_INLINE void apply_row_moves(std::span<MchRowMove const> moves, MchTable 
         views.take(rows, table, rank, moves.size(), [&](std::string_view, std::byte const* memory, Index) {
             detail::refuse_device_buffer(table, rank, memory);
         });
-        exchange.resize(static_cast<std::size_t>(comm.size()), views.record_bytes);
+        exchange.resize(static_cast<std::size_t>(comm.size()), views);
         mine.sort(moves, table, rank, exchange);
         exchange.theirs = exchange.counts;
         exchange.list_counts(exchange.counts.data(), exchange.theirs.data());

@@ -140,7 +140,7 @@ void apply_row_moves_with(Work& work, std::span<MchRowMove const> moves, MchTabl
             auto const row = fetch(work, twice.data());
             if (row != none) refuse_target_twice(table, rank, static_cast<Index>(row));
         }
-        exchange.resize(static_cast<std::size_t>(comm.size()), views.record_bytes);
+        exchange.resize(static_cast<std::size_t>(comm.size()), views);
         for (Index part = 0; part < table.parts(); ++part) {
             auto const r = static_cast<std::size_t>(table.slots.mesh().rank_at(part));
             exchange.counts[r].rows = report.counts()[static_cast<std::size_t>(part)];

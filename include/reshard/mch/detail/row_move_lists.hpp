@@ -15,7 +15,8 @@ namespace reshard::inline v0::detail {
 /// How many rows a rank wants of another, and how wide they are there.
 struct MchRowCount {
     Index rows = 0;
-    Index row_bytes = 0;
+    Index row_bytes = 0;       ///< in all views
+    std::uint64_t widths = 0;  ///< digest of those of the views, in their order
 };
 
 [[noreturn]] inline void refuse_move(MchTable const& table, Index rank, MchRowMove const& move, Interval range) {
@@ -53,6 +54,11 @@ struct MchRowViews {
             record_bytes += width;
         }
     }
+    [[nodiscard]] std::uint64_t widths_digest() const {
+        Digest digest;
+        for (Index width : widths) digest.add_signed(width);
+        return digest.value();
+    }
 };
 
 /// Rows that ranks want of each other: how many, then which, then their records. By rank, in memory of the caller's.
@@ -63,8 +69,8 @@ struct MchRowExchange {
     std::vector<Index> asked_begins;  ///< and among those that it is asked for; the end
     TransferLists lists;
 
-    void resize(std::size_t ranks, Index record_bytes) {
-        counts.assign(ranks, {0, record_bytes});
+    void resize(std::size_t ranks, MchRowViews const& views) {
+        counts.assign(ranks, {0, views.record_bytes, views.widths_digest()});
         begins.assign(ranks, 0);
         asked_begins.reserve(ranks + 1);
         lists.make_room(static_cast<int>(ranks));
@@ -74,15 +80,16 @@ struct MchRowExchange {
         list_all_to_all(std::as_bytes(std::span(to, ranks)), std::as_writable_bytes(std::span(from, ranks)),
                         static_cast<int>(ranks), lists.sends, lists.receives);
     }
-    /// Returns how many rows the rank is asked for. Throws MismatchError for records of another size.
+    /// Returns how many rows the rank is asked for. Throws MismatchError for records of another form.
     [[nodiscard]] Index count_asked(MchTable const& table, int rank) {
         Index asked = 0;
         asked_begins.clear();
         for (std::size_t r = 0; r < counts.size(); ++r) {
             bool const meet = counts[r].rows != 0 || theirs[r].rows != 0;
-            if (meet && theirs[r].row_bytes != counts[r].row_bytes) {
+            if (meet && theirs[r].widths != counts[r].widths) {
+                bool const same_bytes = theirs[r].row_bytes == counts[r].row_bytes;
                 refuse_table(ErrorCode::mismatch, table, "rows have ", counts[r].row_bytes, " bytes on rank ", rank,
-                             ", ", theirs[r].row_bytes, " on rank ", r,
+                             ", ", theirs[r].row_bytes, " on rank ", r, same_bytes ? ", in views of other widths" : "",
                              ". Fix: pass the same weights and states on every rank.");
             }
             asked_begins.push_back(asked);

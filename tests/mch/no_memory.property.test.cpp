@@ -120,6 +120,26 @@ TEST_SUITE("mch/no_memory") {
         }
     }
 
+    TEST_CASE("redistribute: entries of two tables are put in order of ranks in memory that was agreed on") {
+        sim::World const saved = saved_world(sim::Kind::any);  // to several ranks
+        sim::World const loaded = sim::loaded_by_position(saved, ranks);
+        check({0, 1}, [&](auto& comm) {
+            std::vector<std::unique_ptr<Mine>> mine;
+            std::vector<MchTransition> tables;
+            for (char const* name : {"user", "item"}) {
+                mine.push_back(mine_of(loaded, comm.rank()));
+                tables.push_back({sim::table_of(saved, name), sim::table_of(loaded, name), mine.back()->state});
+            }
+            return [&, mine = std::move(mine), tables = std::move(tables)] {
+                static_cast<void>(redistribute(tables, comm));
+                test::Plenty const plenty;
+                for (std::size_t t = 0; t < 2; ++t) {
+                    CHECK(validate(tables[t].current, mine[t]->state, comm.rank()).sound());
+                }
+            };
+        });
+    }
+
     TEST_CASE("apply_row_moves: rows follow, or are as they were") {
         sim::World const saved = saved_world();
         sim::World loaded = sim::loaded_by_position(saved, ranks);

@@ -123,6 +123,7 @@ auto carry(Passages& passages, CommunicatorRef comm, MchTerms const& terms) {
         lists.clear();
         passages.pack(passages.headers_heard(), rank, ranks);
         list_entries(passages.list(), rank, lists);
+        lists.make_room(lists.sends.size(), lists.receives.size());  // to sort in: those of a table follow another's
     });
     if (ranks != 1) lists.deliver(comm);
 

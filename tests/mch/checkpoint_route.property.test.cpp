@@ -181,6 +181,65 @@ TEST_SUITE("mch/checkpoint_route") {
         check_equal(apart(folder.path(), saved, 3, {}), together(folder.path(), saved, 3, {}));
     }
 
+    TEST_CASE("ids that descend where pieces meet are refused, also where only the bounds of a shard are looked at") {
+        Id const piece = detail::MchPicker::piece_entries;
+        World saved(2 * (piece + 100), 2, Policy::lfu);
+        for (Id r : {0, 1}) {
+            Ids& raw = saved.ranks[static_cast<std::size_t>(r)].raw;
+            for (Id i = 0; i < piece + 10; ++i) raw[static_cast<std::size_t>(i)] = (r << 62) + 7 + i;
+        }
+        TempFolder const folder;
+        save_world(folder.path(), saved);
+        TempFolder const whole;
+        run_on_threads(1, [&](ThreadCommunicator& comm) { consolidate(folder.path(), whole / "out", comm); });
+        auto const swap_at = [&](std::vector<std::byte>& ids, Id at) {
+            std::swap_ranges(ids.begin() + 8 * at, ids.begin() + 8 * (at + 1), ids.begin() + 8 * (at - 1));
+        };
+        auto const load = [&](std::string const& path, Index rank) {
+            World loaded = fresh_like(saved, 2);
+            return checkpoint_test::caught([&] {
+                static_cast<void>(MchCheckpoint::open(path).load_redistributed(
+                    "user", table_of(loaded), rank, state_of(loaded.ranks[static_cast<std::size_t>(rank)]), {}, {},
+                    no_rows));
+            });
+        };
+        CHECK(load(whole / "out", 0).message == "");
+        rewrite(folder.path(), leaf_in(folder.path(), 0), [&](TensorSpec& spec, auto& bytes, Metadata&) {
+            if (spec.name == "user.ids") swap_at(bytes, piece);
+        });
+        rewrite(whole / "out/model.safetensors", [&](TensorSpec& spec, auto& bytes, Metadata&) {
+            if (spec.name == "user.ids") swap_at(bytes, saved.ranks[1].o + piece);
+        });
+        for (auto const& error : {load(folder.path(), 0), load(whole / "out", 0), load(whole / "out", 1)}) {
+            CAPTURE(error.message);
+            CHECK(error.code == ErrorCode::format);
+            CHECK(contains(error.message, "the ids of table 'user' do not ascend: entry 65536 is"));
+        }
+    }
+
+    TEST_CASE("rows of bucketed tables are given, or said to be left") {
+        BucketWorld item(48, 6, {0, 48});
+        std::vector<float> weights(48, 3.0F);
+        std::vector<MchRows> const rows{{"weights", TensorView<float>(weights.data(), Shape{48})}};
+        TempFolder const folder;
+        run_on_threads(1, [&](ThreadCommunicator& comm) {
+            save(folder.path(), MchSaving{table_of(item), state_of(item, 0), rows}, comm);
+        });
+        auto const load = [&](std::span<MchRows const> given, MchLoadOptions const& options) {
+            return checkpoint_test::caught([&] {
+                static_cast<void>(
+                    MchCheckpoint::open(folder.path())
+                        .load_redistributed("item", table_of(item), 0, state_of(item, 0), given, {}, options));
+            });
+        };
+        CHECK(load({}, {}).code == ErrorCode::mismatch);
+        CHECK(contains(load({}, {}).message, "rows 'weights' were saved with 'item' and are not given"));
+        CHECK(load({}, {.leave_rows = {"weights"}}).message == "");
+        weights.assign(48, 0);
+        CHECK(load(rows, {}).message == "");
+        CHECK(weights == std::vector<float>(48, 3.0F));
+    }
+
     TEST_CASE("bucketed tables are loaded by position") {
         BucketWorld item(48, 6, {0, 16, 48});
         for (Id id : {7, 19, -5, 4000, 123'456'789}) item.admit(id, 3);

@@ -101,6 +101,14 @@ RESHARD_INLINE MchLoadedChange MchCheckpoint::load_redistributed(std::string_vie
                                                                  MchLoadOptions const& options) {
     MchLoadedChange result;
     MchChange& change = result.change;
+    detail::MchSavedTable const& saved = find(name);
+    bool const resize = options.resize && current.layout == MchLayout::sorted;
+    if (resize && mode.mode != MchMode::route && saved.table.size() != current.size()) {
+        detail::refuse_table(ErrorCode::mismatch, current,
+                             "slots of another number have no saved owner. Fix: MchMode::route, or the saved size.");
+    }
+    detail::MchReader reader(*files_, saved, current, rank, state, rows, options, resize);
+    reader.check_rows_given(rows);
     if (current.layout == MchLayout::buckets) {
         result.loaded = load(name, current, rank, state, rows, options);
         Reach const here = reach(current, state, rank);
@@ -108,14 +116,6 @@ RESHARD_INLINE MchLoadedChange MchCheckpoint::load_redistributed(std::string_vie
         change.unreachable = here.unreachable;
         return result;
     }
-    detail::MchSavedTable const& saved = find(name);
-    bool const resize = options.resize;
-    if (resize && mode.mode != MchMode::route && saved.table.size() != current.size()) {
-        detail::refuse_table(ErrorCode::mismatch, current,
-                             "slots of another number have no saved owner. Fix: MchMode::route, or the saved size.");
-    }
-    detail::MchReader reader(*files_, saved, current, rank, state, rows, options, resize);
-    reader.check_rows_given(rows);
     MchShard const& shard = reader.shard();
     result.loaded = {reader.adapted(), saved.iteration};
     auto const reads = plan_reads(reader.adapted(), current, rank, mode.mode, saved.ids);

@@ -596,6 +596,25 @@ TEST_SUITE("mch/checkpoint") {
                     ErrorCode::buffer, {"the list of segments has 4 places for the 5 offsets that were saved"});
     }
 
+    TEST_CASE("rows that lie over other rows, or over ids, are refused") {
+        Folder const saved;
+        World loaded = fresh_like(saved.world, 2);
+        Module& module = loaded.ranks[0];
+        Rows rows(module);
+        auto const before = buffers(loaded);
+        auto const error = [&](void* memory) {
+            std::vector<MchRows> views = rows.views();
+            views[1].view = DynamicView(memory, DType::f64, Shape{module.z});
+            return checkpoint_test::caught(
+                [&] { MchCheckpoint::open(saved.path()).load("user", table_of(loaded), 0, state_of(module), views); });
+        };
+        check_error(error(rows.weights.data()), ErrorCode::buffer,
+                    {"on rank 0: rows 'momentum' overlaps rows 'weights'. Fix: "});
+        check_error(error(module.raw.data()), ErrorCode::buffer, {"rows 'momentum' overlaps the column of ids. Fix: "});
+        CHECK(buffers(loaded) == before);
+        CHECK(error(rows.momenta.data()).message == "");
+    }
+
     TEST_CASE("an exported copy of a table, and tables inside wrappers, find their source by a map") {
         Folder const saved;
         MchCheckpoint files = MchCheckpoint::open(saved.path());

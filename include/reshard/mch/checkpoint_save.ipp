@@ -131,7 +131,10 @@ private:
         check_names(t);
         shards_.push_back(host_shard_of(one.table, one.state, rank));
         MchShard const& shard = shards_.back();
-        for (MchRows const& rows : one.rows) check_rows(one.table, rank, rows);
+        for (MchRows const& rows : one.rows) {  // two may lie over each other: they are read
+            MchBuffers buffers(one.table, rank);
+            check_rows(one.table, rank, rows, buffers);
+        }
         check_ranks(one.table, comm_.size());
         if (never_loaded(shard.ids, shard.slots, shard.entries)) {
             refuse_table(ErrorCode::mismatch, one.table, "on rank ", rank, ": the state was ",

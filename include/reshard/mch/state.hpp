@@ -70,8 +70,12 @@ namespace detail {
 /// Throws BufferError for memory that the host cannot read.
 void refuse_device_buffer(MchTable const& table, Index rank, void const* buffer);
 
-/// shard_of(), and BufferError for columns that the host cannot read.
+class MchBuffers;  // mch/detail/buffers.hpp
+
+/// shard_of(), and BufferError for columns that the host cannot read, or that overlap one of `buffers`: they are among
+/// these then.
 [[nodiscard]] MchShard host_shard_of(MchTable const& table, MchState const& state, Index rank);
+[[nodiscard]] MchShard host_shard_of(MchTable const& table, MchState const& state, Index rank, MchBuffers& buffers);
 
 }  // namespace detail
 

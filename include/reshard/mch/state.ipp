@@ -8,9 +8,11 @@
 
 namespace reshard::inline v0 {
 
-RESHARD_INLINE MchShard shard_of(MchTable const& table, MchState const& state, Index rank) {
+namespace detail {
+/// shard_of(), whose buffers are among `buffers` then.
+[[nodiscard]] inline MchShard shard_among(MchTable const& table, MchState const& state, Index rank,
+                                          MchBuffers& buffers) {
     check_table(table);
-    detail::MchBuffers buffers(table, rank);
     Interval const range = table.range(rank);
     MchShard shard;
     shard.entries = range.size();
@@ -58,6 +60,12 @@ RESHARD_INLINE MchShard shard_of(MchTable const& table, MchState const& state, I
     }
     return shard;
 }
+}  // namespace detail
+
+RESHARD_INLINE MchShard shard_of(MchTable const& table, MchState const& state, Index rank) {
+    detail::MchBuffers buffers(table, rank);
+    return detail::shard_among(table, state, rank, buffers);
+}
 
 RESHARD_INLINE std::vector<Index> detail::widths_of(MchTable const& table) {
     std::vector<Index> widths{8, 8};
@@ -72,7 +80,12 @@ RESHARD_INLINE void detail::refuse_device_buffer(MchTable const& table, Index ra
 }
 
 RESHARD_INLINE MchShard detail::host_shard_of(MchTable const& table, MchState const& state, Index rank) {
-    MchShard shard = shard_of(table, state, rank);
+    MchBuffers buffers(table, rank);
+    return host_shard_of(table, state, rank, buffers);
+}
+RESHARD_INLINE MchShard detail::host_shard_of(MchTable const& table, MchState const& state, Index rank,
+                                              MchBuffers& buffers) {
+    MchShard shard = shard_among(table, state, rank, buffers);
     for (std::byte const* column : shard.metadata) refuse_device_buffer(table, rank, column);
     for (Index const* column : {shard.ids, shard.slots, shard.segments, shard.iteration}) {
         refuse_device_buffer(table, rank, column);

@@ -56,7 +56,8 @@ public:
         check_table(current);
         adapted_ = with_columns_of(saved.table, current, options);
         resize ? check_same_ids(adapted_, current) : check_same_content(adapted_, current);
-        shard_ = host_shard_of(current, state, rank);
+        MchBuffers buffers(current, rank);
+        shard_ = host_shard_of(current, state, rank, buffers);
         if (shard_.segments != nullptr && shard_.segment_count < saved.table.parts() + 1) {
             refuse(ErrorCode::buffer, "the list of segments has ", shard_.segment_count, " places for the ",
                    saved.table.parts() + 1,
@@ -66,7 +67,7 @@ public:
             MchColumnView const* const view = detail::find_column(state, column.name);
             if (view != nullptr && is_filled(column.name) == nullptr) check_type(column.name, view->view.dtype());
         }
-        for (MchRows const& one : rows) check_rows_saved(one);
+        for (MchRows const& one : rows) check_rows_saved(one, buffers);
     }
 
     /// Throws MismatchError for rows that were saved, are not among `rows`, and were not said to be left.
@@ -189,8 +190,8 @@ private:
             std::memset(to, byte, static_cast<std::size_t>(column.bytes));
         }
     }
-    void check_rows_saved(MchRows const& rows) const {
-        check_rows(current_, rank_, rows);
+    void check_rows_saved(MchRows const& rows, MchBuffers& buffers) const {
+        check_rows(current_, rank_, rows, buffers);
         MchRowsInfo const wanted = info_of(rows);
         std::vector<std::string> there;
         for (MchRowsInfo const& info : saved_.rows) {

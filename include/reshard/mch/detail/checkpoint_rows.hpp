@@ -17,9 +17,9 @@ namespace reshard::inline v0::detail {
     return nullptr;
 }
 
-/// Throws BufferError and DTypeError for rows that are not [z, ...], dense, in memory of the host.
-inline void check_rows(MchTable const& table, Index rank, MchRows const& rows) {
-    MchBuffers buffers(table, rank);
+/// Throws BufferError and DTypeError for rows that are not [z, ...], dense, in memory of the host and none of
+/// `buffers`'.
+inline void check_rows(MchTable const& table, Index rank, MchRows const& rows, MchBuffers& buffers) {
     std::string const what = concat("rows '", rows.name, "'");
     if (rows.view.rank() == 0) {
         buffers.refuse(ErrorCode::buffer, what,

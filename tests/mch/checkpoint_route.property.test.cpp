@@ -5,6 +5,7 @@
 
 #include <doctest/doctest.h>
 
+#include <reshard/checkpoint/consolidate.hpp>
 #include <reshard/mch/detail/checkpoint_route.hpp>
 #include <reshard/mch/row_moves.hpp>
 #include <reshard/mch/validate.hpp>

@@ -100,9 +100,10 @@ public:
 
     /// Entries [begin, end) of a part, counted from its first, into columns in the order of the current table; slots
     /// are null for bucketed tables. Returns the bounds of the ids among them. Throws MismatchError for zeros all over,
-    /// FormatError for bytes that are not those that were saved and for ids that do not ascend in a sorted table.
+    /// FormatError for bytes that are not those that were saved and for ids that do not ascend in a sorted table, the
+    /// one before `begin` included, which is `last`.
     MchIdBounds read_entries(Index part, Index begin, Index end, Index* ids, Index* slots,
-                             std::vector<std::byte*> const& metadata) {
+                             std::vector<std::byte*> const& metadata, Index last = INT64_MIN) {
         std::string const& table = saved_.table.name;
         Index const count = end - begin;
         Index const first = saved_.table.part_range(part).begin + begin;
@@ -116,10 +117,10 @@ public:
                    name(MchFault::never_loaded), ". Fix: load a save of a state that had been filled in.");
         }
         Index const empty = empty_id(current_.layout);
-        for (Index i = 0; i < count; ++i) {
-            if (current_.layout != MchLayout::sorted || i == 0 || ids[i] >= ids[i - 1]) continue;
+        for (Index i = 0; i < count; last = ids[i++]) {
+            if (current_.layout != MchLayout::sorted || ids[i] >= last) continue;
             refuse_mch_file(path_of(part), "the ids of table '", table, "' do not ascend: entry ", begin + i, " is ",
-                            ids[i], ", behind ", ids[i - 1], ids[i - 1] == empty ? ", which marks an empty place" : "",
+                            ids[i], ", behind ", last, last == empty ? ", which marks an empty place" : "",
                             ". Fix: restore the file, or sort the state before it is saved.");
         }
         for (std::size_t c = 0; c < metadata.size(); ++c) {
@@ -156,7 +157,8 @@ public:
         MchIdBounds found;
         check_part(part);
         for (Index begin = 0; begin < entries; begin += room) {
-            found = found + read_entries(part, begin, smaller(begin + room, entries), ids, nullptr, {});
+            Index const last = begin == 0 ? INT64_MIN : ids[room - 1];
+            found = found + read_entries(part, begin, smaller(begin + room, entries), ids, nullptr, {}, last);
         }
         check_bounds(part, found, true);
     }

@@ -39,8 +39,9 @@ public:
         MchIdBounds found;
         for (Index begin = read.begin; begin < read.end; begin += piece_entries) {
             Index const count = smaller(piece_entries, read.end - begin);
-            found =
-                found + reader.read_entries(read.part, begin, begin + count, shard.ids, shard.slots, shard.metadata);
+            Index const last = begin == read.begin ? INT64_MIN : shard.ids[piece_entries - 1];
+            found = found +
+                    reader.read_entries(read.part, begin, begin + count, shard.ids, shard.slots, shard.metadata, last);
             rule_.offset = first + begin;
             for (Index i = 0; i < count; ++i) {
                 Index const to = rule_(i);

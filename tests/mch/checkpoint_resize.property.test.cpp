@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <map>
 #include <set>
 #include <string>
@@ -195,6 +196,31 @@ TEST_SUITE("mch/checkpoint_resize") {
                        "the decay exponent differs, so that other ids would be evicted: saved 1, current 2.5"));
         CHECK(contains(refused(saved_table(loaded, -1), {}, {.resize = true}), "decay exponent -1. Fix: a number"));
         CHECK(contains(refused(saved_table(loaded, std::nan("")), {}, {.resize = true}), "decay exponent nan"));
+    }
+
+    TEST_CASE("the shard with the row of misses is opened before rows are written, though nothing else of it is read") {
+        World saved(90, 3, Policy::lfu);
+        for (Id i = 0; i < 10; ++i) saved.ranks[0].raw[static_cast<std::size_t>(i)] = i + 1;
+        TempFolder const folder;
+        save_world(folder.path(), saved);
+        World loaded(30, 3, Policy::lfu);
+        Rows rows(loaded.ranks[2]);
+        rows.clear();
+        MchCheckpoint whole = MchCheckpoint::open(folder.path());
+        MchCheckpoint broken = MchCheckpoint::open(folder.path());
+        auto const load = [&](MchCheckpoint& files) {
+            return files.load_redistributed("user", table_of(loaded), 2, state_of(loaded.ranks[2]), rows.views(), {},
+                                            {.resize = true});
+        };
+        MchLoaded const done = load(whole).loaded;
+        CHECK(done.shards_read == 2);
+        CHECK(rows.momenta.front() == momentum(20));
+        CHECK(rows.momenta.back() == momentum(89));
+        rows.clear();
+        Rows const before = rows;
+        std::filesystem::remove(folder / leaf_in(folder.path(), 2));
+        CHECK(checkpoint_test::caught([&] { static_cast<void>(load(broken)); }).code == ErrorCode::io);
+        CHECK(rows == before);
     }
 
     TEST_CASE("the decay exponent is saved with the table") {

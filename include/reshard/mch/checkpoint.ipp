@@ -124,6 +124,10 @@ RESHARD_INLINE MchLoadedChange MchCheckpoint::load_redistributed(std::string_vie
     for (MchRead const& one : detail::overlaps_of(saved.table, shard.range())) {
         if (!rows.empty()) touched[static_cast<std::size_t>(one.part)] = 1;
     }
+    std::vector<MchRowMove> misses;
+    if (resize && shard.entries != 0 && !rows.empty()) detail::add_miss_row(misses, saved.table, current, rank);
+    SlotRouter const owner(saved.table.slots);
+    for (MchRowMove const& one : misses) touched[static_cast<std::size_t>(owner(one.from))] = 1;
     for (std::size_t part = 0; part < touched.size(); ++part) {
         if (touched[part] == 0) continue;
         reader.check_part(static_cast<Index>(part));
@@ -153,7 +157,7 @@ RESHARD_INLINE MchLoadedChange MchCheckpoint::load_redistributed(std::string_vie
     }
     detail::read_rows_in_place(reader, saved.table, rows);
     std::vector<MchRowMove> moves = change.moves;
-    if (resize && shard.entries != 0) detail::add_miss_row(moves, saved.table, current, rank);
+    moves.insert(moves.end(), misses.begin(), misses.end());
     for (MchRows const& one : rows) detail::read_moved_rows(reader, saved.table, one, shard.offset, moves);
     Router const router(current);
     incoming.commit(InOrder{});  // from here on nothing throws

@@ -96,6 +96,17 @@ TEST_CASE("a table prints what it is") {
     CHECK(to_string(table).find("columns") == std::string::npos);
 }
 
+TEST_CASE("tables whose decay exponents are 0 and -0 are equal, and so are their digests and texts") {
+    MchTable plus = sample();
+    MchTable minus = sample();
+    plus.decay_exponent = 0.0;
+    minus.decay_exponent = -0.0;
+    check_table(minus);
+    CHECK(plus == minus);
+    CHECK(digest(plus) == digest(minus));
+    CHECK(to_string(plus) == to_string(minus));
+}
+
 TEST_CASE("two tables that differ in anything differ in their digest") {
     std::vector<MchTable> tables(1, sample());
     auto const add = [&](auto const& change) {

@@ -126,7 +126,7 @@ template <class... Parts>
 [[noreturn]] void refuse_table(ErrorCode code, MchTable const& table, Parts... parts) {
     refuse_table(code, table, {parts...});
 }
-/// The shortest text that is read back as the same number.
+/// The shortest text that is read back as an equal number: -0 is 0.
 [[nodiscard]] std::string number_text(double number);
 /// check_same_content() of tables that may have different numbers of slots.
 void check_same_ids(MchTable const& saved, MchTable const& current);

@@ -130,7 +130,7 @@ RESHARD_INLINE void digest(Digest& digest, MchTable const& table) {
     detail::digest(digest, table.slots);
     digest.add_signed(table.hash_size).add_signed(table.buckets).add_text(table.hash_function);
     digest.add(static_cast<std::uint64_t>(table.eviction)).add(static_cast<std::uint64_t>(table.layout));
-    digest.add(std::bit_cast<std::uint64_t>(table.decay_exponent));
+    digest.add(std::bit_cast<std::uint64_t>(table.decay_exponent + 0.0));  // -0 equals 0
     digest.add(table.metadata.size());
     for (MchColumn const& column : table.metadata) {
         digest.add_text(column.name).add_signed(column.bytes).add(column.empty);
@@ -157,7 +157,7 @@ RESHARD_INLINE void detail::refuse_table(ErrorCode code, MchTable const& table, 
 
 RESHARD_INLINE std::string detail::number_text(double number) {
     char text[32];
-    return {text, std::to_chars(text, text + sizeof text, number).ptr};
+    return {text, std::to_chars(text, text + sizeof text, number + 0.0).ptr};
 }
 
 RESHARD_INLINE void check_table(MchTable const& table) {

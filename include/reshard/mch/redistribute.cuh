@@ -30,10 +30,11 @@ concept DeviceCommunicator = Communicator<C> && requires(C const& comm) {
 using MchDeviceChange = BasicMchDeviceChange<DeviceWork>;
 
 /// redistribute() (mch/redistribute.hpp) where all columns, the segments and the iteration are memory of the current
-/// device, aligned to 8 bytes (metadata but counts and accesses: to 1). Same result, bit for bit, same agreements, same
-/// errors; and beside them: BufferError for memory of the host or of another device, ShapeError for more than 14
-/// columns of metadata or 2^32 - 1 entries for one rank, TransportError for a call that CUDA refuses. All or nothing,
-/// as there, but for a device that fails once all ranks have agreed; that error is this rank's own.
+/// device, aligned to 8 bytes (metadata but counts and accesses: to 1). Same result, bit for bit (but for evictions by
+/// a decay exponent other than 1, where powers differ in their last bits), same agreements, same errors; and beside
+/// them: BufferError for memory of the host or of another device, ShapeError for more than 14 columns of metadata or
+/// 2^32 - 1 entries for one rank, TransportError for a call that CUDA refuses. All or nothing, as there, but for a
+/// device that fails once all ranks have agreed; that error is this rank's own.
 ///
 /// All is put on the communicator's stream; when this returns, the columns are written in its order. Memory of the
 /// device, from the allocator: the entries that leave or stay, and 2 bytes for each until they are packed; those that

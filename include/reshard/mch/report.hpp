@@ -52,25 +52,34 @@ enum class MchFault : std::uint8_t {
 };
 inline constexpr int mch_fault_count = 15;
 
+namespace detail {
+/// Its name, and what stands before `value` and `other` where a place is told.
+struct MchFaultWords {
+    std::string_view name;
+    std::string_view value;
+    std::string_view other;
+};
+inline constexpr std::array<MchFaultWords, mch_fault_count> mch_fault_words{{
+    {"never loaded: all zeros", "", ""},
+    {"I1 ids do not ascend", "id ", " after "},
+    {"I1 id repeated", "id ", ", as at position "},
+    {"I2 slot of another shard", "slot ", ", the shard begins at "},
+    {"I2 slot repeated", "slot ", ", as at position "},
+    {"I3 the miss row's position holds an id", "id ", " with slot "},
+    {"I3 the miss row's position holds another slot", "slot ", ", the last slot is at position "},
+    {"I4 negative count", "count ", " of id "},
+    {"I4 live id pinned by its count", "count ", " keeps id "},
+    {"I4 accessed before iteration 0 or after the current one", "iteration ", ", the current one is "},
+    {"metadata of an empty place is not empty", "column ", " begins with byte "},
+    {"segments are not the table's offsets", "", " instead of "},
+    {"I5 id is looked up on another rank", "id ", ", looked up on rank "},
+    {"I6 current iteration differs between ranks", "", " instead of "},
+    {"I7 id is on two ranks", "id ", ", also on rank "},
+}};
+}  // namespace detail
+
 [[nodiscard]] constexpr std::string_view name(MchFault fault) noexcept {
-    constexpr std::array<std::string_view, mch_fault_count> names{
-        "never loaded: all zeros",
-        "I1 ids do not ascend",
-        "I1 id repeated",
-        "I2 slot of another shard",
-        "I2 slot repeated",
-        "I3 the miss row's position holds an id",
-        "I3 the miss row's position holds another slot",
-        "I4 negative count",
-        "I4 live id pinned by its count",
-        "I4 accessed before iteration 0 or after the current one",
-        "metadata of an empty place is not empty",
-        "segments are not the table's offsets",
-        "I5 id is looked up on another rank",
-        "I6 current iteration differs between ranks",
-        "I7 id is on two ranks",
-    };
-    return names[static_cast<std::size_t>(fault)];
+    return detail::mch_fault_words[static_cast<std::size_t>(fault)].name;
 }
 
 /// One place of one fault.

@@ -22,29 +22,14 @@ RESHARD_INLINE void MchReport::add(MchViolation const& violation) {
 RESHARD_INLINE void MchReport::sort() noexcept { std::sort(violations_.begin(), violations_.end()); }
 
 RESHARD_INLINE std::string to_string(MchViolation const& violation) {
-    std::string place = concat("rank ", violation.rank, ", position ", violation.position, ": ");
-    Index const value = violation.value;
-    Index const other = violation.other;
-    switch (violation.fault) {
-        case MchFault::never_loaded: return concat("rank ", violation.rank);
-        case MchFault::id_order: return concat(place, "id ", value, " after ", other);
-        case MchFault::id_repeated: return concat(place, "id ", value, ", as at position ", other);
-        case MchFault::slot_range: return concat(place, "slot ", value, ", the shard begins at ", other);
-        case MchFault::slot_repeated: return concat(place, "slot ", value, ", as at position ", other);
-        case MchFault::reserved_live: return concat(place, "id ", value, " with slot ", other);
-        case MchFault::reserved_slot:
-            if (other < 0) return concat(place, "slot ", value, ", the last slot is nowhere");
-            return concat(place, "slot ", value, ", the last slot is at position ", other);
-        case MchFault::count_negative: return concat(place, "count ", value, " of id ", other);
-        case MchFault::count_pinned: return concat(place, "id ", other);
-        case MchFault::access_late: return concat(place, "iteration ", value, ", the current one is ", other);
-        case MchFault::stale_metadata: return concat(place, "column ", value, " begins with byte ", other);
-        case MchFault::stale_segments: return concat(place, value, " instead of ", other);
-        case MchFault::unreachable: return concat(place, "id ", value, ", looked up on rank ", other);
-        case MchFault::iteration: return concat("rank ", violation.rank, ": ", value, " instead of ", other);
-        case MchFault::id_on_two_ranks: return concat(place, "id ", value, ", also on rank ", other);
-    }
-    return place;
+    auto const& [fault, rank, position, value, other] = violation;
+    detail::MchFaultWords const& words = detail::mch_fault_words[static_cast<std::size_t>(fault)];
+    std::string place = concat("rank ", rank);
+    if (fault == MchFault::never_loaded) return place;
+    if (fault != MchFault::iteration) place += concat(", position ", position);
+    place += concat(": ", words.value, value);
+    if (fault == MchFault::reserved_slot && other < 0) return place + ", the last slot is nowhere";
+    return concat(place, words.other, other);
 }
 
 RESHARD_INLINE std::string to_string(MchReport const& report) {

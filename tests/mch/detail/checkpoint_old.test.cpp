@@ -316,15 +316,15 @@ TEST_SUITE("mch/checkpoint_old") {
         parsed();
         MchIdBounds wrong = bounds[0];
         wrong.live -= 1;
-        refused(concat("[", text_of_bounds(wrong), ",", one, "]"), concat(" ids, its text says ", wrong.live));
+        refused(concat("[", text_of_bounds(wrong), ",", one, "]"), concat("; its text says ", wrong.live, ", "));
         make_version_1(folder);
         parsed();
         wrong = bounds[1];
         wrong.highest /= 10;  // a digit less
         wrong.lowest /= 10;
         refused(concat("[", zero, ",", text_of_bounds(wrong), "]"),
-                concat(", its text says 0 and from ", wrong.lowest));
-        refused("[[0,0],[0,0]]", " ids, its text says 0");
-        refused(concat("[", zero, ",[0,0]]"), concat("has ", bounds[1].live, " ids, its text says 0"));
+                concat("; its text says ", wrong.live, ", 0 and from ", wrong.lowest));
+        refused("[[0,0],[0,0]]", "; its text says 0, 0 and ");
+        refused(concat("[", zero, ",[0,0]]"), concat("has ", bounds[1].live, " ids, "));
     }
 }

@@ -77,6 +77,6 @@ TEST_SUITE("mch/checkpoint_text") {
         refused(concat("[", one, "]"), "has 1 entries for 2 shards");
         MchIdBounds wrong = bounds[0];
         wrong.live -= 1;
-        refused(concat("[", text_of_bounds(wrong), ",", one, "]"), concat(" ids, its text says ", wrong.live));
+        refused(concat("[", text_of_bounds(wrong), ",", one, "]"), concat("; its text says ", wrong.live, ", "));
     }
 }

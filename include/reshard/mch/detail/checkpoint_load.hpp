@@ -141,15 +141,10 @@ public:
         bool const within = found.live <= said.live && found.negative <= said.negative &&
                             (found.highest < 0 || (said.lowest <= found.lowest && found.highest <= said.highest));
         if (all ? found == said : within) return;
-        auto const refuse_bounds = [&, this](auto const&... parts) {
-            refuse_mch_file(path_of(part), all ? "" : "a part of ", "table '", saved_.table.name, "' has ", parts...,
-                            ". Fix: restore the file, or save anew.");
-        };
-        if (found.live > said.live || (all && found.live != said.live)) {
-            refuse_bounds(found.live, " ids, its text says ", said.live);
-        }
-        refuse_bounds(found.negative, " ids below 0 and others from ", found.lowest, " to ", found.highest,
-                      ", its text says ", said.negative, " and from ", said.lowest, " to ", said.highest);
+        refuse_mch_file(path_of(part), all ? "" : "a part of ", "table '", saved_.table.name, "' has ", found.live,
+                        " ids, ", found.negative, " of them below 0 and others from ", found.lowest, " to ",
+                        found.highest, "; its text says ", said.live, ", ", said.negative, " and from ", said.lowest,
+                        " to ", said.highest, ". Fix: restore the file, or save anew.");
     }
     /// The same for a part of which nothing else is read: its ids are.
     void check_bounds(Index part, Index* ids, Index room) {

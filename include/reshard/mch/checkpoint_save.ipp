@@ -201,20 +201,18 @@ private:
         at_ += sizeof(MchSaveHeader) + columns * sizeof(MchColumnForm);
 
         MchShard const& shard = shards_[t];
-        add_tensor(t, ids_tensor(table.name), DType::i64, {}, reinterpret_cast<std::byte*>(shard.ids));
-        if (saved.has_iteration)
-            add_tensor(t, slots_tensor(table.name), DType::i64, {}, reinterpret_cast<std::byte*>(shard.slots));
-        for (std::size_t c = 0; c < columns; ++c) {
-            MchColumn const& column = table.metadata[c];
+        std::size_t integers = 0;
+        for_each_tensor(saved, [&, this](std::string const& name, MchColumn const* column, MchRowsInfo const* rows) {
+            if (rows != nullptr) {
+                auto const& given = tables_[t].rows[static_cast<std::size_t>(rows - saved.rows.data())];
+                return add_tensor(t, name, rows->dtype, rows->row_shape, given.view.data());
+            }
+            if (column == nullptr) return add_tensor(t, name, DType::i64, {}, shard.column(integers++));
+            auto const c = static_cast<std::size_t>(column - table.metadata.data());
             bool const known = forms[c].dtype >= 0;  // else no rank has entries
-            add_tensor(t, column_tensor(table.name, column.name),
-                       known ? static_cast<DType>(forms[c].dtype) : DType::u8,
-                       known ? forms[c].entry : Indices{column.bytes}, shard.metadata[c]);
-        }
-        for (std::size_t i = 0; i < saved.rows.size(); ++i) {
-            add_tensor(t, rows_tensor(table.name, saved.rows[i].name), saved.rows[i].dtype, saved.rows[i].row_shape,
-                       tables_[t].rows[i].view.data());
-        }
+            add_tensor(t, name, known ? static_cast<DType>(forms[c].dtype) : DType::u8,
+                       known ? forms[c].entry : Indices{column->bytes}, shard.metadata[c]);
+        });
         options_.metadata.emplace_back(concat(mch_table_key, table.name), table_text(saved));
     }
     void add_tensor(std::size_t t, std::string name, DType dtype, Indices const& entry, std::byte* data) {

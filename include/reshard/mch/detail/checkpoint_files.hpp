@@ -6,10 +6,7 @@
 #pragma once
 
 #include <reshard/checkpoint/checkpoint_reader.hpp>
-#include <reshard/core/sorting.hpp>
 #include <reshard/mch/detail/checkpoint_old.hpp>
-
-#include <map>  // map
 
 namespace reshard::inline v0 {
 
@@ -63,7 +60,7 @@ private:
         MchTable const& table = saved.table;
         Index const slots = table.size();
         if (slots == 0) return;
-        auto const check = [&](std::string const& name, auto const& fits, auto const&... wanted) {
+        for_each_tensor(saved, [&, this](std::string const& name, MchColumn const* column, MchRowsInfo const* rows) {
             StoredTensor const* const tensor = catalogue().find(name);
             if (tensor == nullptr) refuse(concat("it has no tensor ", quote_name(name)));
             auto const is = concat("tensor ", quote_name(name), " is ", reshard::name(tensor->dtype), " ",
@@ -79,31 +76,19 @@ private:
                                     "; tables are cut by slots. Fix: consolidate() first, which makes it whole.");
                 }
             }
+            if (rows != nullptr) {
+                Indices shape{slots};
+                for (Index extent : rows->row_shape) shape.push_back(extent);
+                if (tensor->dtype == rows->dtype && tensor->shape.extents() == shape) return;
+                refuse(concat(is, ", not ", reshard::name(rows->dtype), " ", to_string(shape)));
+            }
             Index const width = tensor->shape.size() / slots * bytes(tensor->dtype);
-            if (!fits(*tensor, width)) refuse(concat(is, ", not ", wanted...));
-        };
-        auto const integers = [&](std::string const& name) {
-            check(
-                name, [](StoredTensor const& is, Index width) { return is.dtype == DType::i64 && width == 8; },
-                "I64 of one number a slot");
-        };
-        integers(ids_tensor(table.name));
-        if (table.layout == MchLayout::sorted) integers(slots_tensor(table.name));
-        for (MchColumn const& column : table.metadata) {
-            std::string const name = column_tensor(table.name, column.name);
-            if (column.name == mch_counts || column.name == mch_last_access) integers(name);
-            check(
-                name, [&](StoredTensor const&, Index width) { return width == column.bytes; }, "of ", column.bytes,
-                " bytes a slot");
-        }
-        for (MchRowsInfo const& rows : saved.rows) {
-            Indices shape{slots};
-            for (Index extent : rows.row_shape) shape.push_back(extent);
-            auto const fits = [&](StoredTensor const& is, Index) {
-                return is.dtype == rows.dtype && is.shape.extents() == shape;
-            };
-            check(rows_tensor(table.name, rows.name), fits, name(rows.dtype), " ", to_string(shape));
-        }
+            bool const integers = column == nullptr || column->name == mch_counts || column->name == mch_last_access;
+            if (integers && (tensor->dtype != DType::i64 || width != 8))
+                refuse(concat(is, ", not I64 of one number a slot"));
+            if (column != nullptr && width != column->bytes)
+                refuse(concat(is, ", not of ", column->bytes, " bytes a slot"));
+        });
     }
     [[nodiscard]] std::size_t place_of(StoredTensor const& tensor) const noexcept {
         return static_cast<std::size_t>(&tensor - catalogue().tensors().data());
@@ -112,17 +97,12 @@ private:
     template <class F>
     void for_each_run(std::string const& tensor, Interval slots, F&& f) {
         if (slots.empty()) return;  // of a table without slots nobody has looked for the tensors
-        std::vector<Extent const*>& runs = runs_[tensor];
-        if (runs.empty()) {
-            for (std::size_t const e : catalogue().extents_of(place_of(*catalogue().find(tensor)))) {
-                Extent const& extent = catalogue().extents()[e];
-                if (extent.replica == 0 && !extent.box.empty()) runs.push_back(&extent);
-            }
-            sort_list(runs, [](Extent const* a, Extent const* b) { return a->box.begin(0) < b->box.begin(0); });
+        for (std::size_t const e : catalogue().extents_near(place_of(*catalogue().find(tensor)), slots)) {
+            Extent const& extent = catalogue().extents()[e];
+            if (extent.replica != 0 || extent.box.empty()) continue;
+            Interval const part = intersect(slots, extent.box[0]);
+            if (!part.empty()) f(extent, part);
         }
-        auto run = std::upper_bound(runs.begin(), runs.end(), slots.begin,
-                                    [](Index slot, Extent const* one) { return slot < one->box.end(0); });
-        for (; run != runs.end() && (*run)->box.begin(0) < slots.end; ++run) f(**run, intersect(slots, (*run)->box[0]));
     }
 
     [[nodiscard]] Catalogue const& catalogue() const noexcept { return reader_.catalogue(); }
@@ -131,7 +111,6 @@ private:
     std::vector<MchSavedTable> tables_;
     CheckpointReader reader_;
     bool sealed_;
-    std::map<std::string, std::vector<Extent const*>, std::less<>> runs_;  ///< of tensors, by their first slots
 };
 
 /// The tables of a folder. Throws IoError where there is no save, FormatError, MismatchError.

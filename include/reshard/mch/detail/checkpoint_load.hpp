@@ -95,7 +95,7 @@ public:
     /// Opens what a part lies in.
     void check_part(Index part) {
         Interval const slots = saved_.table.part_range(part);
-        for_each_tensor(saved_, [&](std::string const& tensor) { files_.open(tensor, slots); });
+        for_each_tensor(saved_, [&, this](std::string const& tensor, auto...) { files_.open(tensor, slots); });
     }
 
     /// Entries [begin, end) of a part, counted from its first, into columns in the order of the current table; slots

@@ -146,14 +146,15 @@ template <class... Parts>
         }
         Index const entries = table.range(rank).size();
         if (entries == 0) continue;
-        for_each_tensor(saved, [&](std::string const& name) {  // what they are: MchFiles looks at all parts together
-            TensorInfo const* const tensor = file.find(name);
-            if (tensor == nullptr) refuse_old_file(file, "it has no tensor ", quote_name(name));
-            if (tensor->shape.rank() == 0 || tensor->shape.extent(0) != entries) {
-                refuse_old_file(file, "tensor ", quote_name(name), " has shape ", to_string(tensor->shape),
-                                ", but the shard has ", entries, " slots");
-            }
-        });
+        for_each_tensor(saved,
+                        [&](std::string const& name, auto...) {  // what they are: MchFiles looks at all parts together
+                            TensorInfo const* const tensor = file.find(name);
+                            if (tensor == nullptr) refuse_old_file(file, "it has no tensor ", quote_name(name));
+                            if (tensor->shape.rank() == 0 || tensor->shape.extent(0) != entries) {
+                                refuse_old_file(file, "tensor ", quote_name(name), " has shape ",
+                                                to_string(tensor->shape), ", but the shard has ", entries, " slots");
+                            }
+                        });
     }
     return file;
 }
@@ -211,7 +212,7 @@ inline void add_old_tensor(Manifest& manifest, CheckpointReader::Files const& fi
         manifest.files.push_back({leaf, files.back()->file_bytes(), files.back()->header_digest(), rank});
     }
     for (MchSavedTable const& saved : index.tables) {
-        for_each_tensor(saved, [&](std::string const& tensor) {
+        for_each_tensor(saved, [&](std::string const& tensor, auto...) {
             add_old_tensor(manifest, files, tensor, saved.table, index.version > 1);
         });
     }

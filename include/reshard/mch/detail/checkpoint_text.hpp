@@ -54,14 +54,15 @@ struct MchSavedTable {
     return concat(table, ".rows.", rows);
 }
 
-/// Calls f(name) for the tensors of a table: ids, slots where there are any, columns, rows.
+/// Calls f(name, column, rows) for the tensors of a table: ids, slots where there are any, columns, rows; null but for
+/// the one it is of.
 template <class F>
 void for_each_tensor(MchSavedTable const& saved, F&& f) {
     std::string const& table = saved.table.name;
-    f(ids_tensor(table));
-    if (saved.table.layout == MchLayout::sorted) f(slots_tensor(table));
-    for (MchColumn const& column : saved.table.metadata) f(column_tensor(table, column.name));
-    for (MchRowsInfo const& rows : saved.rows) f(rows_tensor(table, rows.name));
+    f(ids_tensor(table), nullptr, nullptr);
+    if (saved.table.layout == MchLayout::sorted) f(slots_tensor(table), nullptr, nullptr);
+    for (MchColumn const& column : saved.table.metadata) f(column_tensor(table, column.name), &column, nullptr);
+    for (MchRowsInfo const& rows : saved.rows) f(rows_tensor(table, rows.name), nullptr, &rows);
 }
 
 /// Policies as files call them.

@@ -1,4 +1,3 @@
 // SPDX-License-Identifier: Apache-2.0
-// The compiled library: ranks that are threads, and teams of them.
+// The compiled library: ranks that are threads.
 #include <reshard/comm/threads.ipp>
-#include <reshard/mch/workers.ipp>

@@ -6,7 +6,6 @@
 #include "paired.hpp"
 
 #include <reshard/mch/partition.hpp>
-#include <reshard/mch/workers.hpp>
 
 #include <algorithm>  // stable_sort, sort
 #include <cstring>    // memcpy
@@ -48,7 +47,7 @@ class MchRows {
 public:
     static constexpr std::size_t columns = 4;
 
-    MchRows(Index entries, int threads) : entries_(entries), threads_(threads), workers_(threads) {
+    MchRows(Index entries, int threads) : entries_(entries), threads_(threads) {
         std::mt19937_64 random(1);
         for (auto& column : columns_) column.resize(size());
         std::iota(columns_[1].begin(), columns_[1].end(), Index{0});
@@ -67,7 +66,7 @@ public:
 
     /// Every thread copies its share of every column.
     void copy() {
-        workers_(threads_, [&](int thread) {
+        detail::run_parts(threads_, threads_, [&, this](int thread) {
             Index const begin = entries_ / threads_ * thread;
             Index const end = thread + 1 == threads_ ? entries_ : begin + entries_ / threads_;
             for (std::size_t c = 0; c != columns; ++c) {
@@ -79,12 +78,11 @@ public:
 
     void partition(Index world) {
         Partition partition(entries_, world, threads_);
-        workspace_.resize(static_cast<std::size_t>(partition.workspace_bytes()));
         auto const rule = owner(world);
-        partition.count(rule, workspace_, workers_);
+        partition.count(rule);
         PartitionColumn list[columns];
         for (std::size_t c = 0; c != columns; ++c) list[c] = {bytes(columns_[c]), 8};
-        partition.scatter(rule, list, std::as_writable_bytes(std::span(packed_)), workers_);
+        partition.scatter(rule, list, std::as_writable_bytes(std::span(packed_)));
     }
 
     /// What the partition replaces: an argsort by destination, and a gather a column. Each thread sorts its share;
@@ -92,7 +90,7 @@ public:
     void sort_and_gather(Index world) {
         auto const rule = owner(world);
         destinations_.resize(size());
-        workers_(threads_, [&](int thread) {
+        detail::run_parts(threads_, threads_, [&, this](int thread) {
             auto const [begin, end] = share(thread);
             for (std::size_t i = begin; i != end; ++i) {
                 Index const to = rule(static_cast<Index>(i));
@@ -110,7 +108,7 @@ public:
             static_cast<std::size_t>(std::lower_bound(order_.begin(), order_.end(), world,
                                                       [&](Index entry, Index to) { return destination(entry) < to; }) -
                                      order_.begin());
-        workers_(threads_, [&](int thread) {
+        detail::run_parts(threads_, threads_, [&, this](int thread) {
             auto const [begin, end] = share(thread);
             for (std::size_t c = 0; c != columns; ++c) {
                 for (std::size_t i = begin; i < std::min(end, live); ++i) {
@@ -162,13 +160,11 @@ private:
 
     Index entries_;
     int threads_;
-    Workers workers_;
     std::vector<Index> columns_[columns];
     std::vector<Index> packed_;
     std::vector<Index> copied_;
     std::vector<Index> order_;
     std::vector<Index> destinations_;
-    std::vector<std::byte> workspace_;
 };
 
 }  // namespace reshard::bench

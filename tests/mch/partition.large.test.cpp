@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <reshard/mch/partition.hpp>
-#include <reshard/mch/workers.hpp>
 
 #include <doctest/doctest.h>
 
@@ -17,13 +16,11 @@ TEST_CASE("partition: more entries than 31 bits count, for one rank more than 31
     };
     std::vector<std::byte> column(static_cast<std::size_t>(entries));
     for (Index i = 0; i < entries; ++i) column[static_cast<std::size_t>(i)] = value(i);
-    Workers workers(2);
     Partition partition(entries, 3, 2);
-    std::vector<std::byte> workspace(static_cast<std::size_t>(partition.workspace_bytes()));
-    partition.count(rule, workspace, workers);
+    partition.count(rule);
     PartitionColumn const columns[] = {{column.data(), 1}};
     std::vector<std::byte> packed(static_cast<std::size_t>(partition.lay_out(columns)));
-    partition.scatter(rule, columns, packed, workers);
+    partition.scatter(rule, columns, packed);
     CHECK(partition.counts()[1] > INT32_MAX);
     Index next[3] = {partition.blocks()[0], partition.blocks()[1], partition.blocks()[2]};
     Index wrong = 0;

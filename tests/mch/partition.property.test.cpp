@@ -10,10 +10,7 @@
 using namespace reshard;
 using namespace reshard::test;
 
-#define IMPLEMENTATIONS HostInOrder, HostWorkers
-
-TEST_CASE_TEMPLATE("partition: equals the oracle for random worlds, widths, skews and parts", Implementation,
-                   IMPLEMENTATIONS) {
+TEST_CASE("partition: equals the oracle for random worlds, widths, skews and parts") {
     std::vector<Index> const worlds{1, 2, 3, 4, 7, 8, 24, 25, 64, 255, 256, 1024};
     std::vector<Index> const widths{1, 2, 3, 4, 7, 8, 8, 8, 12, 16, 24};
     std::vector<Skew> const skews{Skew::even, Skew::to_one, Skew::few, Skew::blocks, Skew::none_kept};
@@ -34,12 +31,12 @@ TEST_CASE_TEMPLATE("partition: equals the oracle for random worlds, widths, skew
             CAPTURE(world);
             CAPTURE(columns.size());
             CAPTURE(parts);
-            CHECK((Implementation::partition(given) == expected));
+            CHECK((HostKernels::partition(given) == expected));
         }
     }
 }
 
-TEST_CASE_TEMPLATE("partition: bit-equal for 1 to 8 parts, and across tiles", Implementation, IMPLEMENTATIONS) {
+TEST_CASE("partition: bit-equal for 1 to 8 parts, and across tiles") {
     for (std::uint64_t seed : seeds(4)) {
         Random random(seed);
         for (Index world : {2, 30}) {
@@ -52,7 +49,7 @@ TEST_CASE_TEMPLATE("partition: bit-equal for 1 to 8 parts, and across tiles", Im
                 CAPTURE(entries);
                 CAPTURE(parts);
                 given.parts = parts;
-                CHECK((Implementation::partition(given) == expected));
+                CHECK((HostKernels::partition(given) == expected));
             }
         }
     }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <reshard/mch/partition.hpp>
 
-#include "support/allocations.hpp"
 #include "support/mch_kernels.hpp"
 
 #include <doctest/doctest.h>
@@ -31,10 +30,7 @@ constexpr auto all_to_zero = [](Index) { return 0; };
 
 }  // namespace
 
-#define IMPLEMENTATIONS HostInOrder, HostWorkers
-
-TEST_CASE_TEMPLATE("partition: a block per destination, its columns one after the other, entries in their order",
-                   Implementation, IMPLEMENTATIONS) {
+TEST_CASE("partition: a block per destination, its columns one after the other, entries in their order") {
     PartitionCase given;
     given.entries = 6;
     given.world = 3;
@@ -44,7 +40,7 @@ TEST_CASE_TEMPLATE("partition: a block per destination, its columns one after th
     for (int parts = 1; parts <= 8; ++parts) {
         CAPTURE(parts);
         given.parts = parts;
-        auto const result = Implementation::partition(given);
+        auto const result = HostKernels::partition(given);
         CHECK(result.counts == std::vector<Index>{2, 0, 3});
         CHECK(result.begins == std::vector<Index>{0, 2, 2, 5});
         CHECK(result.blocks == std::vector<Index>{0, 32, 32, 80});
@@ -53,8 +49,7 @@ TEST_CASE_TEMPLATE("partition: a block per destination, its columns one after th
     }
 }
 
-TEST_CASE_TEMPLATE("partition: columns that are not words are padded with zeros to 16 bytes", Implementation,
-                   IMPLEMENTATIONS) {
+TEST_CASE("partition: columns that are not words are padded with zeros to 16 bytes") {
     PartitionCase given;
     given.entries = 3;
     given.world = 2;
@@ -62,7 +57,7 @@ TEST_CASE_TEMPLATE("partition: columns that are not words are padded with zeros 
     given.columns = {Bytes(12, std::byte{4}), Bytes(24, std::byte{8}), Bytes(3, std::byte{1})};
     given.destinations = {1, 1, 0};
     given.parts = 2;
-    auto const result = Implementation::partition(given);
+    auto const result = HostKernels::partition(given);
     CHECK(result.blocks == std::vector<Index>{0, 40, 88});
     Bytes expected;
     for (std::size_t rows : {1U, 2U}) {
@@ -75,8 +70,7 @@ TEST_CASE_TEMPLATE("partition: columns that are not words are padded with zeros 
     CHECK(result == partition_oracle(given));
 }
 
-TEST_CASE_TEMPLATE("partition: nothing to move is legal: no entries, all dropped, no columns", Implementation,
-                   IMPLEMENTATIONS) {
+TEST_CASE("partition: nothing to move is legal: no entries, all dropped, no columns") {
     for (Index entries : {0, 5}) {
         PartitionCase given;
         given.entries = entries;
@@ -85,17 +79,17 @@ TEST_CASE_TEMPLATE("partition: nothing to move is legal: no entries, all dropped
         given.widths = {8, 3};
         given.columns = {Bytes(static_cast<std::size_t>(8 * entries)), Bytes(static_cast<std::size_t>(3 * entries))};
         given.destinations.assign(static_cast<std::size_t>(entries), 4);
-        auto const result = Implementation::partition(given);
+        auto const result = HostKernels::partition(given);
         CHECK(result == partition_oracle(given));
         CHECK(result.packed.empty());
         given.widths.clear();
         given.columns.clear();
         given.destinations.assign(static_cast<std::size_t>(entries), 1);
-        CHECK(Implementation::partition(given) == partition_oracle(given));
+        CHECK(HostKernels::partition(given) == partition_oracle(given));
     }
 }
 
-TEST_CASE_TEMPLATE("partition: blocks large enough to be written past the caches", Implementation, IMPLEMENTATIONS) {
+TEST_CASE("partition: blocks large enough to be written past the caches") {
     Random random(11);
     // 4 columns of words for 40 ranks: tiles; 9 MiB: streamed. The odd address keeps whole lines from being aligned.
     for (int shift : {0, 8, 4}) {
@@ -104,23 +98,9 @@ TEST_CASE_TEMPLATE("partition: blocks large enough to be written past the caches
         given.parts = 3;
         given.shift = shift;
         REQUIRE(given.entries * 32 > detail::streaming_partition_bytes);
-        auto const result = Implementation::partition(given);
+        auto const result = HostKernels::partition(given);
         CHECK((result == partition_oracle(given)));
     }
-}
-
-TEST_CASE("partition: neither pass allocates") {
-    constexpr Index entries = 1000;
-    std::vector<std::int64_t> column(entries, 5);
-    PartitionColumn const columns[] = {{reinterpret_cast<std::byte const*>(column.data()), 8}, {nullptr, 8}};
-    Partition partition(entries, 7, 2);
-    Bytes workspace(static_cast<std::size_t>(partition.workspace_bytes()));
-    Bytes packed(8 * entries);
-    auto const rule = [](Index entry) { return entry % 7; };
-    CHECK(allocations_in([&] {
-              partition.count(rule, workspace);
-              partition.scatter(rule, {columns, 1}, packed);
-          }) == 0);
 }
 
 TEST_CASE("partition: what is kept and what is dropped adds up") {
@@ -128,8 +108,7 @@ TEST_CASE("partition: what is kept and what is dropped adds up") {
     CHECK(partition.counts().empty());
     CHECK(partition.kept() == 0);
     CHECK(partition.dropped() == 0);
-    Bytes workspace(static_cast<std::size_t>(partition.workspace_bytes()));
-    partition.count([](Index entry) { return entry < 4 ? -1 : 2; }, workspace);
+    partition.count([](Index entry) { return entry < 4 ? -1 : 2; });
     CHECK(partition.kept() == 6);
     CHECK(partition.dropped() == 4);
 }
@@ -140,9 +119,8 @@ TEST_CASE("partition: a scatter can be repeated, and a count") {
     auto const rule = [&](Index entry) { return given.destinations[static_cast<std::size_t>(entry)]; };
     std::vector<PartitionColumn> const columns{{given.columns[0].data(), 8}, {given.columns[1].data(), 4}};
     Partition partition(given.entries, given.world, 2);
-    Bytes workspace(static_cast<std::size_t>(partition.workspace_bytes()));
     for (int round = 0; round < 2; ++round) {
-        partition.count(rule, workspace);
+        partition.count(rule);
         Bytes once(static_cast<std::size_t>(partition.lay_out(columns)));
         Bytes twice(once.size());
         partition.scatter(rule, columns, once);
@@ -162,8 +140,6 @@ TEST_CASE("partition: bad input is named with its remedy") {
     CHECK_THROWS_WITH_AS(Partition(1, 1, 0),
                          "reshard::Partition: 0 parts. Fix: give 1 to 65536, such as one per thread.", ShapeError);
     Partition partition(10, 2);
-    Bytes too_short(static_cast<std::size_t>(partition.workspace_bytes() - 1));
-    CHECK_THROWS_AS(partition.count(all_to_zero, too_short), BufferError);
     std::vector<std::int64_t> column(10);
     auto const* const data = reinterpret_cast<std::byte const*>(column.data());
     std::vector<PartitionColumn> columns{{data, 8}};
@@ -171,8 +147,7 @@ TEST_CASE("partition: bad input is named with its remedy") {
     CHECK_THROWS_WITH_AS(partition.scatter(all_to_zero, columns, packed),
                          "reshard::Partition::lay_out: nothing is counted yet. Fix: call count() first.",
                          TransitionError);
-    Bytes workspace(static_cast<std::size_t>(partition.workspace_bytes()));
-    partition.count(all_to_zero, workspace);
+    partition.count(all_to_zero);
     CHECK_THROWS_WITH_AS(partition.scatter(all_to_zero, columns, std::span(packed).first(79)),
                          "reshard::Partition::scatter: the packed blocks have 80 bytes, the buffer 79. Fix: allocate "
                          "lay_out(columns) bytes.",
@@ -187,9 +162,6 @@ TEST_CASE("partition: bad input is named with its remedy") {
 }
 
 TEST_CASE("partition: sizes beyond 32 bits are counted, not wrapped") {
-    // Nothing is allocated: entries beyond 2^31 cost workspace for a tile, not for themselves.
-    Partition const large(Index{1} << 40, 1024, 8);
-    CHECK(large.workspace_bytes() < Index{4} << 20);
     Index const widths[] = {8, 8, 4};
     CHECK(packed_block_bytes(Index{1} << 40, widths) == (Index{20} << 40));
     CHECK_THROWS_AS(static_cast<void>(packed_block_bytes(Index{1} << 60, widths)), ShapeError);
@@ -219,8 +191,7 @@ TEST_CASE("partition: what a rule skips is dropped, and the rest comes as if it 
                                        {reinterpret_cast<std::byte const*>(others.data()), 2}};
     auto const packed = [&](auto const& rule, int parts, std::size_t used) {
         Partition partition(static_cast<Index>(destinations.size()), 7, parts);
-        Bytes workspace(static_cast<std::size_t>(partition.workspace_bytes()));
-        partition.count(rule, workspace);
+        partition.count(rule);
         std::span const list(columns, used);
         Bytes result(static_cast<std::size_t>(partition.lay_out(list)));
         partition.scatter(rule, list, result);

@@ -10,7 +10,6 @@
 #include "support/random.hpp"
 
 #include <reshard/mch/partition.hpp>
-#include <reshard/mch/workers.hpp>
 
 #include <algorithm>  // stable_sort
 #include <cstring>    // memcpy, memset
@@ -131,39 +130,26 @@ inline PartitionCase random_partition(Random& random, Index entries, Index world
 
 // ---- Implementations ---------------------------------------------------------------------------------------------
 
-/// The host kernels with the team that `Team::make(parts)` returns.
-template <class Team>
+/// The host's.
 struct HostKernels {
     static PartitionResult partition(PartitionCase const& given) {
-        auto&& team = Team::make(given.parts);
         Partition partition(given.entries, given.world, given.parts);
-        Guarded workspace(partition.workspace_bytes(), given.shift);
         auto const rule = [to = given.destinations.data()](Index entry) { return to[entry]; };
-        partition.count(rule, workspace.span(), team);
+        partition.count(rule);
         std::vector<PartitionColumn> columns;
         for (std::size_t c = 0; c != given.columns.size(); ++c) {
             columns.push_back({given.columns[c].data(), given.widths[c]});
         }
         Guarded packed(partition.lay_out(columns), given.shift);
-        partition.scatter(rule, columns, packed.span(), team);
+        partition.scatter(rule, columns, packed.span());
         PartitionResult result;
         result.counts.assign(partition.counts().begin(), partition.counts().end());
         result.begins.assign(partition.begins().begin(), partition.begins().end());
         result.blocks.assign(partition.blocks().begin(), partition.blocks().end());
         result.packed.assign(packed.span().begin(), packed.span().end());
-        result.guards_intact = workspace.is_intact() && packed.is_intact();
+        result.guards_intact = packed.is_intact();
         return result;
     }
 };
-
-struct OneThread {
-    static InOrder make(int /*parts*/) { return {}; }
-};
-struct ThreadPerPart {
-    static Workers make(int parts) { return Workers(parts); }
-};
-
-using HostInOrder = HostKernels<OneThread>;
-using HostWorkers = HostKernels<ThreadPerPart>;
 
 }  // namespace reshard::test

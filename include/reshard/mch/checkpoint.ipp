@@ -149,7 +149,7 @@ RESHARD_INLINE MchLoadedChange MchCheckpoint::load_redistributed(std::string_vie
     std::vector<std::byte> block = picker.packed();
     detail::MchIncoming incoming(current, shard, 1);
     incoming.expect(static_cast<int>(rank), change.received, saved.iteration, block.data());
-    incoming.arrange(mode.mode, change, InOrder{});
+    incoming.arrange(mode.mode, change);
     for (MchRows const& one : rows) {
         Index const bytes = one.view.shape().size() * reshard::bytes(one.view.dtype());
         bool const clears = saved.table.size() != current.size() && bytes != 0;
@@ -160,7 +160,7 @@ RESHARD_INLINE MchLoadedChange MchCheckpoint::load_redistributed(std::string_vie
     moves.insert(moves.end(), misses.begin(), misses.end());
     for (MchRows const& one : rows) detail::read_moved_rows(reader, saved.table, one, shard.offset, moves);
     Router const router(current);
-    incoming.commit(InOrder{});  // from here on nothing throws
+    incoming.commit();  // from here on nothing throws
     change.live_after = incoming.live();
     change.unreachable = incoming.strays(router, current.slots.mesh().ordinal(rank));
     result.loaded.bytes_read = reader.bytes_read();

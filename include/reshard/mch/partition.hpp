@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/mch/partition.hpp
-/// \brief  Entries sorted into one packed block per destination rank: stable, threaded, two passes, no allocation.
-/// \depends core, mch/packed.hpp, mch/detail, memory/stream_copy.hpp.
+/// \brief  Entries sorted into one packed block per destination rank: stable, threaded, two passes.
+/// \depends core, mch/packed.hpp, mch/detail, memory/{scratch,stream_copy}.hpp.
 ///
-///     Partition partition(entries, ranks, workers.threads());
-///     std::vector<std::byte> workspace(partition.workspace_bytes());
-///     partition.count(rule, workspace, workers);                    // rule(entry): a rank; anything else drops it
+///     Partition partition(entries, ranks, threads);
+///     partition.count(rule);                                        // rule(entry): a rank; anything else drops it
 ///     std::vector<std::byte> packed(partition.lay_out(columns));    // counts(), begins(), blocks() are known
-///     partition.scatter(rule, columns, packed, workers);
+///     partition.scatter(rule, columns, packed);
 ///
 /// Pass 1 counts per part and destination; a prefix over (destination, part) gives every part its first row in every
 /// block; pass 2 moves. Entries keep their order, so the result is the same, bit for bit, for any number of parts.
@@ -18,11 +17,13 @@
 #include <reshard/mch/detail/parts.hpp>
 #include <reshard/mch/detail/scatter.hpp>
 #include <reshard/mch/packed.hpp>
+#include <reshard/memory/scratch.hpp>
 #include <reshard/memory/stream_copy.hpp>
 
 namespace reshard::inline v0 {
 
-/// A partition of `entries` entries among `destinations` ranks, worked on in `parts` pieces.
+/// A partition of `entries` entries among `destinations` ranks, worked on in `parts` pieces by a thread each.
+/// Move-only.
 class Partition {
 public:
     static constexpr Index max_destinations = 65535;
@@ -32,18 +33,14 @@ public:
 
     [[nodiscard]] int parts() const noexcept { return parts_; }
 
-    /// Bytes that count() asks for. They grow with parts x destinations, not with the entries.
-    [[nodiscard]] Index workspace_bytes() const;
-
     /// Pass 1. `rule(entry)` is an integer, the same whenever it is asked: a destination, or anything outside
-    /// [0, destinations) to drop the entry. It must not throw and is called from all threads of the team. Where it has
-    /// a member skip(begin, end), entries from `begin` up to what that returns are dropped without being asked for. The
-    /// workspace must stay until scatter() is over. Throws BufferError when it is too small.
+    /// [0, destinations) to drop the entry. It must not throw and is called from all threads. Where it has a member
+    /// skip(begin, end), entries from `begin` up to what that returns are dropped without being asked for. Throws
+    /// std::bad_alloc: the first time it allocates what grows with parts x destinations, not with the entries.
     template <class Rule>
-    void count(Rule const& rule, std::span<std::byte> workspace, TeamRef team = InOrder{}) {
-        detail::check_workspace("reshard::Partition::count", workspace, workspace_bytes());
-        carve(workspace.data());
-        team(parts_, [&](int part) { count_part(rule, part); });
+    void count(Rule const& rule) {
+        make_room();
+        detail::run_parts(parts_, parts_, [&, this](int part) { count_part(rule, part); });
         add_up();
     }
 
@@ -65,27 +62,26 @@ public:
     /// padding included, and no other. Throws BufferError when a column is null or `packed` is too small,
     /// TransitionError before count(); then nothing is written.
     template <class Rule>
-    void scatter(Rule const& rule, std::span<PartitionColumn const> columns, std::span<std::byte> packed,
-                 TeamRef team = InOrder{}) {
+    void scatter(Rule const& rule, std::span<PartitionColumn const> columns, std::span<std::byte> packed) {
         bool const words = check_scatter(columns, packed);
         Index const needed = blocks_[destinations_];
         if (needed == 0) return;
         std::byte* const to = packed.data();
         Index const streams = destinations_ * static_cast<Index>(columns.size());
         if (words && streams <= detail::most_streams && columns.size() <= 8) {
-            team(parts_, [&](int part) { scatter_streams(rule, columns, to, part); });
+            detail::run_parts(parts_, parts_, [&, this](int part) { scatter_streams(rule, columns, to, part); });
             return;
         }
         bool const streaming = needed >= detail::streaming_partition_bytes;
-        team(parts_, [&](int part) {
+        detail::run_parts(parts_, parts_, [&, this](int part) {
             scatter_tiles(rule, columns, to, streaming, part);
             if (!words) zero_padding(columns, to, part);
         });
     }
 
 private:
-    /// One part's share of the workspace.
-    struct Scratch {
+    /// One part's share of the memory.
+    struct Share {
         Index* starts;         ///< per bin: the count of pass 1, then the part's first row in the block
         Index* lanes;          ///< 4 per bin: counters of pass 1, cursors of streams, counters of a tile
         Index* rows;           ///< per destination: next row of a tile
@@ -103,6 +99,7 @@ private:
 
     void check_counted(char const* who) const;
 
+    void make_room();
     /// Takes the memory, if there is any; returns how much of it.
     Index carve(std::byte* memory) noexcept;
     /// What the parts counted: first rows, counts and begins.
@@ -110,7 +107,7 @@ private:
     /// Lays the blocks out; whether all columns are words.
     [[nodiscard]] bool check_scatter(std::span<PartitionColumn const> columns, std::span<std::byte const> packed);
 
-    [[nodiscard]] Scratch scratch(int part, Index* bytes = nullptr) const noexcept;
+    [[nodiscard]] Share share(int part, Index* bytes = nullptr) const noexcept;
 
     /// The destination, or the bin behind the last one for what is dropped. Negative numbers wrap to large ones.
     template <class Rule>
@@ -123,7 +120,7 @@ private:
 
     template <class Rule>
     void count_part(Rule const& rule, int part) const {
-        Scratch const own = scratch(part);
+        Share const own = share(part);
         Index const bins = destinations_ + 1;
         Index* const lanes[4] = {own.lanes, own.lanes + bins, own.lanes + 2 * bins, own.lanes + 3 * bins};
         std::memset(own.lanes, 0, static_cast<std::size_t>(4 * bins) * sizeof(Index));
@@ -143,7 +140,7 @@ private:
     template <class Rule>
     void scatter_streams(Rule const& rule, std::span<PartitionColumn const> columns, std::byte* packed,
                          int part) const {
-        Scratch const own = scratch(part);
+        Share const own = share(part);
         auto* const cursors = reinterpret_cast<detail::StreamCursor*>(own.lanes);
         static_assert(sizeof(detail::StreamCursor) == 4 * sizeof(Index));
         for (Index d = 0; d < destinations_; ++d) {
@@ -189,7 +186,7 @@ private:
     template <class Rule>
     void scatter_tiles(Rule const& rule, std::span<PartitionColumn const> columns, std::byte* packed, bool streaming,
                        int part) const {
-        Scratch const own = scratch(part);
+        Share const own = share(part);
         auto* const lanes = reinterpret_cast<std::uint32_t*>(own.lanes);
         auto const bin = binned(rule);
         Index const end = detail::part_begin(entries_, parts_, part + 1);
@@ -218,6 +215,7 @@ private:
     Index entries_;
     Index destinations_;
     int parts_;
+    Scratch memory_;
     Index* counts_ = nullptr;
     Index* begins_ = nullptr;
     Index* blocks_ = nullptr;

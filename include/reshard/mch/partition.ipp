@@ -16,8 +16,10 @@ RESHARD_INLINE Partition::Partition(Index entries, Index destinations, int parts
     detail::check_parts("reshard::Partition", parts);
 }
 
-RESHARD_INLINE Index Partition::workspace_bytes() const {
-    return Partition(*this).carve(nullptr) + detail::part_alignment;
+RESHARD_INLINE void Partition::make_room() {
+    if (memory_.size() != 0) return;
+    memory_ = Scratch(carve(nullptr) + detail::part_alignment);
+    static_cast<void>(carve(memory_.data()));
 }
 
 RESHARD_INLINE Index Partition::lay_out(std::span<PartitionColumn const> columns) {
@@ -50,7 +52,7 @@ RESHARD_INLINE Index Partition::carve(std::byte* memory) noexcept {
     begins_ = carver.take<Index>(destinations_ + 1);
     blocks_ = carver.take<Index>(destinations_ + 1);
     parts_at_ = nullptr;
-    static_cast<void>(scratch(0, &part_bytes_));
+    static_cast<void>(share(0, &part_bytes_));
     parts_at_ = carver.take<std::byte>(parts_ * part_bytes_);
     return carver.bytes();
 }
@@ -60,7 +62,7 @@ RESHARD_INLINE void Partition::add_up() noexcept {
     for (Index d = 0; d < destinations_; ++d) {
         Index rows = 0;
         for (int part = 0; part < parts_; ++part) {
-            Index& start = scratch(part).starts[d];
+            Index& start = share(part).starts[d];
             Index const counted = start;
             start = rows;
             rows += counted;
@@ -90,10 +92,10 @@ RESHARD_INLINE bool Partition::check_scatter(std::span<PartitionColumn const> co
     return words;
 }
 
-RESHARD_INLINE Partition::Scratch Partition::scratch(int part, Index* bytes) const noexcept {
+RESHARD_INLINE Partition::Share Partition::share(int part, Index* bytes) const noexcept {
     Index const bins = destinations_ + 1;
     detail::PartCarver carver(parts_at_ != nullptr ? parts_at_ + part * part_bytes_ : nullptr);
-    Scratch result{};
+    Share result{};
     result.starts = carver.take<Index>(bins);
     result.lanes = carver.take<Index>(4 * bins);
     result.rows = carver.take<Index>(bins);

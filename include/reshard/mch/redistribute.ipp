@@ -7,7 +7,6 @@
 #include <reshard/mch/detail/outgoing.hpp>
 #include <reshard/mch/reach.hpp>
 #include <reshard/mch/redistribute.hpp>
-#include <reshard/mch/workers.hpp>
 
 namespace reshard::inline v0 {
 
@@ -49,12 +48,15 @@ public:
 
     /// Throws what redistribute() documents, before anything is allocated for entries.
     void begin(int rank, int ranks) {
-        workers_.emplace(options_.threads);
+        if (options_.threads < 1) {
+            raise(ErrorCode::mesh, concat("reshard::MchOptions: ", options_.threads,
+                                          " threads. Fix: give at least 1, the calling thread."));
+        }
         list_.reserve(tables_.size());
         for (std::size_t t = 0; t < tables_.size(); ++t) {
             check_transition(tables_, t, ranks);
             list_.emplace_back(tables_[t], options_, rank);
-            if (!list_.back().stays()) list_.back().outgoing->count(*workers_);
+            if (!list_.back().stays()) list_.back().outgoing->count();
         }
     }
     [[nodiscard]] std::vector<MchPassage>& list() noexcept { return list_; }
@@ -69,7 +71,7 @@ public:
         for (std::size_t t = 0; t < list_.size(); ++t) {
             MchPassage& one = list_[t];
             if (one.stays()) continue;
-            one.outgoing->pack(*workers_);
+            one.outgoing->pack();
             for (int r = 0; r < ranks; ++r) {
                 MchArrival const& from = heard[static_cast<std::size_t>(r) * list_.size() + t];
                 one.incoming.expect(r, r == rank ? 0 : from.entries, from.iteration, nullptr);
@@ -84,7 +86,7 @@ public:
         for (MchPassage& one : list_) {
             if (one.stays()) continue;
             one.outgoing->unpack();
-            one.incoming.arrange(options_.mode, one.numbers, *workers_);
+            one.incoming.arrange(options_.mode, one.numbers);
         }
         result_.reserve(list_.size());
     }
@@ -92,7 +94,7 @@ public:
     [[nodiscard]] std::vector<MchChange> commit() {
         for (MchPassage& one : list_) {
             if (!one.stays()) {
-                one.incoming.commit(*workers_);
+                one.incoming.commit();
                 one.numbers.live_after = one.incoming.live();
                 if (one.outgoing->rule().leaves_strays()) {
                     one.numbers.unreachable = one.incoming.strays(one.outgoing->rule().router, one.part);
@@ -106,7 +108,6 @@ public:
 private:
     std::span<MchTransition const> tables_;
     MchOptions const& options_;
-    std::optional<Workers> workers_;
     std::vector<MchPassage> list_;
     std::vector<MchArrival> to_;
     std::vector<MchArrival> from_;

@@ -63,7 +63,7 @@ TEST_CASE("succession: what stays is moved where it lies, what comes follows, an
         REQUIRE(shard.arrange());
         CHECK(shard.succession->kept() == 5);
         CHECK(shard.ids[1] == 31);  // nothing is written yet
-        shard.succession->commit(parts, InOrder{});
+        shard.succession->commit(parts);
         Index const none = INT64_MAX;
         CHECK(shard.ids == std::vector<Index>{30, 32, 34, 40, 41, none, none, none});
         CHECK(shard.slots == std::vector<Index>{9, 8, 11, 10, 12, 13, 14, 15});
@@ -78,7 +78,7 @@ TEST_CASE("succession: what comes first pushes what stays up") {
     shard.arrived = {-7, 3, 8, 14, 1, 1, 1, 1};
     shard.slots = {9, 1, 13, 2, 11, 10, 12, 15};
     REQUIRE(shard.arrange(false));
-    shard.succession->commit(1, InOrder{});
+    shard.succession->commit(1);
     CHECK(shard.ids == std::vector<Index>{-7, 3, 30, 32, 34, INT64_MAX, INT64_MAX, INT64_MAX});
     CHECK(shard.slots == std::vector<Index>{8, 14, 9, 13, 11, 10, 12, 15});
     CHECK(shard.moves.empty());

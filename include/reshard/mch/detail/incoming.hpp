@@ -22,7 +22,7 @@ namespace detail {
 /// succession of one.
 class MchIncoming : public MchExpected {
 public:
-    /// \pre `table` outlives this. `threads`: of the team.
+    /// \pre `table` outlives this. `threads` sort, merge and write.
     MchIncoming(MchTable const& table, MchShard const& shard, int threads)
         : MchExpected(table, shard), threads_(threads) {}
 
@@ -38,7 +38,7 @@ public:
     /// Works out the shard that the entries make, and lists in `change` what becomes of them. Throws MismatchError for
     /// counts below 0, accesses that are before iteration 0 or still to come, an id that arrives twice, a slot that two
     /// ids hold and, where slots stay, one that is not of the shard. Nothing of the caller's is written.
-    void arrange(MchMode mode, MchChange& change, TeamRef team) {
+    void arrange(MchMode mode, MchChange& change) {
         bool const may_move = mode == MchMode::route;
         succession_.emplace(*table_, shard_, own_);
         for (MchBlock const& block : blocks_) succession_->add(start_of(block), block.entries);
@@ -48,12 +48,12 @@ public:
         std::vector<Entry> entries = arrived();
         check_accesses(entries);
         check_counts(entries, change.unpinned);
-        put_in_order(entries, team);
+        put_in_order(entries);
         refuse_repeats(entries);
         bool const evicts = static_cast<Index>(entries.size()) >= shard_.entries;
         if (evicts && !may_move) check_slots();  // what is evicted would not be looked at
         evict(entries, change.evicted);
-        pack(entries, team);
+        pack(entries);
         auto const kept = static_cast<Index>(entries.size());
         succession_.emplace(*table_, shard_, nullptr);
         succession_->add(packed_.data(), kept);
@@ -65,8 +65,8 @@ public:
     }
 
     /// Writes the shard. \pre all ranks have agreed.
-    void commit(TeamRef team) {
-        succession_->commit(threads_, team);
+    void commit() {
+        succession_->commit(threads_);
         if (shard_.iteration != nullptr) *shard_.iteration = iteration_;
         for (Index i = 0; i < shard_.segment_count; ++i) shard_.segments[i] = table_->segment(i);
     }
@@ -168,7 +168,7 @@ private:
     [[nodiscard]] Index unpinned(Index count) const noexcept { return count == INT64_MAX ? largest_count_ : count; }
 
     /// By id. What lies in order already makes runs, and neighbouring runs become one until there is only one.
-    static void put_in_order(std::vector<Entry>& entries, TeamRef team) {
+    void put_in_order(std::vector<Entry>& entries) const {
         auto const by_id = [](Entry const& a, Entry const& b) { return a.id < b.id; };
         std::vector<std::ptrdiff_t> begins;
         for (std::size_t i = 0; i < entries.size(); ++i) {
@@ -176,7 +176,7 @@ private:
         }
         begins.push_back(static_cast<std::ptrdiff_t>(entries.size()));
         while (begins.size() > 2) {
-            team(static_cast<int>((begins.size() - 1) / 2), [&](int pair) {
+            run_parts(threads_, static_cast<int>((begins.size() - 1) / 2), [&](int pair) {
                 auto const* const at = begins.data() + std::ptrdiff_t{2} * pair;
                 std::inplace_merge(entries.begin() + at[0], entries.begin() + at[1], entries.begin() + at[2], by_id);
             });
@@ -233,10 +233,10 @@ private:
         std::erase_if(entries, [](Entry const& one) { return one.place == gone; });
     }
     /// Makes one block of them, which the shard can be written from.
-    void pack(std::span<Entry const> entries, TeamRef team) {
+    void pack(std::span<Entry const> entries) {
         auto const count = static_cast<Index>(entries.size());
         packed_ = Scratch(packed_block_bytes(count, widths_));
-        team(static_cast<int>(widths_.size()), [&, this](int column) {
+        run_parts(threads_, static_cast<int>(widths_.size()), [&, this](int column) {
             auto const c = static_cast<std::size_t>(column);
             std::byte* to = packed_.data() + packed_column_begin(count, widths_, c);
             Index const width = widths_[c];

@@ -39,16 +39,15 @@ public:
 
     /// Throws MismatchError for entries that are not of the saved shard they lie in, by their slot or, where strays are
     /// refused, by their id. Writes nothing of the caller's.
-    void count(TeamRef team) {
-        check(team);
-        memory_.resize(static_cast<std::size_t>(partition_.workspace_bytes()));
-        partition_.count(Leaving{to_, own_.part}, memory_, team);
+    void count() {
+        check();
+        partition_.count(Leaving{to_, own_.part});
     }
-    void pack(TeamRef team) {
+    void pack() {
         std::vector<PartitionColumn> columns;
         for (Index width : widths_of(*current_)) columns.push_back({shard_.column(columns.size()), width});
         packed_ = Scratch(partition_.lay_out(columns));
-        partition_.scatter(Leaving{to_, own_.part}, columns, packed_.bytes(), team);
+        partition_.scatter(Leaving{to_, own_.part}, columns, packed_.bytes());
     }
     /// Frees what pack() made, once it has been sent.
     void unpack() noexcept { packed_ = {}; }
@@ -104,13 +103,14 @@ private:
         Index last_own = INT64_MIN;  ///< the id
     };
 
-    void check(TeamRef team) {
-        std::vector<Findings> found(static_cast<std::size_t>(partition_.parts()));
+    void check() {
+        int const parts = partition_.parts();
+        std::vector<Findings> found(static_cast<std::size_t>(parts));
         to_memory_ = Scratch(shard_.entries * static_cast<Index>(sizeof(MchDestination)));
         to_ = reinterpret_cast<MchDestination*>(to_memory_.data());
-        team(partition_.parts(), [&](int part) {
-            found[static_cast<std::size_t>(part)] = look(part_begin(shard_.entries, partition_.parts(), part),
-                                                         part_begin(shard_.entries, partition_.parts(), part + 1));
+        run_parts(parts, parts, [&, this](int part) {
+            found[static_cast<std::size_t>(part)] =
+                look(part_begin(shard_.entries, parts, part), part_begin(shard_.entries, parts, part + 1));
         });
         live_ = 0;
         Index wrong = -1;
@@ -278,7 +278,6 @@ private:
     MchDestination* to_ = nullptr;
     Index live_ = 0;
     MchOwnEntries own_;
-    std::vector<std::byte> memory_;  ///< of the partition
     Scratch packed_;
 };
 

@@ -50,10 +50,10 @@ public:
     }
     [[nodiscard]] Index kept() const noexcept { return kept_; }
 
-    /// Writes the columns.
-    void commit(int parts, TeamRef team) {
+    /// Writes the columns, each part by a thread.
+    void commit(int parts) {
         auto const columns = static_cast<int>(widths_.size());
-        team(parts, [&](int part) {
+        run_parts(parts, parts, [&, this](int part) {
             std::byte* words[MchOwnEntries::most_words];
             std::size_t count = 0;
             for (int c = part; c < columns && own_ != nullptr; c += parts) {

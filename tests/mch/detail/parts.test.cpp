@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <reshard/mch/workers.hpp>
+#include <reshard/mch/detail/parts.hpp>
 
 #include <doctest/doctest.h>
 
@@ -9,15 +9,14 @@
 #include <vector>
 
 using namespace reshard;
+using reshard::detail::run_parts;
 
-TEST_CASE("workers: every part runs once, whatever the number of threads") {
+TEST_CASE("parts: every part runs once, whatever the number of threads") {
     for (int threads : {1, 2, 5}) {
-        Workers workers(threads);
-        CHECK(workers.threads() == threads);
         for (int parts : {0, 1, 3, 5, 40}) {
             std::vector<int> calls(static_cast<std::size_t>(parts), 0);
             for (int round = 0; round < 20; ++round) {
-                workers(parts, [&](int part) { ++calls[static_cast<std::size_t>(part)]; });
+                run_parts(threads, parts, [&](int part) { ++calls[static_cast<std::size_t>(part)]; });
             }
             CAPTURE(threads);
             CHECK(calls == std::vector<int>(static_cast<std::size_t>(parts), 20));
@@ -25,13 +24,12 @@ TEST_CASE("workers: every part runs once, whatever the number of threads") {
     }
 }
 
-TEST_CASE("workers: what a body throws, on whatever thread, is thrown when all have ended; the next round is as ever") {
-    Workers workers(3);
+TEST_CASE("parts: what a body throws, on whatever thread, is thrown when all have ended; the next round is as ever") {
     for (int failing : {0, 1, 2, 4}) {
         CAPTURE(failing);
         std::vector<int> calls(6, 0);
         auto const round = [&] {
-            workers(6, [&](int part) {
+            run_parts(3, 6, [&](int part) {
                 if (part == failing) throw std::bad_alloc();
                 std::this_thread::sleep_for(std::chrono::milliseconds(2));
                 calls[static_cast<std::size_t>(part)] = 1;
@@ -40,12 +38,7 @@ TEST_CASE("workers: what a body throws, on whatever thread, is thrown when all h
         CHECK_THROWS_AS(round(), std::bad_alloc);
         for (int part = 0; part < failing; ++part) CHECK(calls[static_cast<std::size_t>(part)] == 1);
         std::vector<int> again(6, 0);
-        workers(6, [&](int part) { again[static_cast<std::size_t>(part)] = 1; });
+        run_parts(3, 6, [&](int part) { again[static_cast<std::size_t>(part)] = 1; });
         CHECK(again == std::vector<int>(6, 1));
     }
-}
-
-TEST_CASE("workers: no threads is an error") {
-    CHECK_THROWS_WITH_AS(Workers(0), "reshard::Workers: 0 threads. Fix: give at least 1, the calling thread.",
-                         MeshError);
 }

@@ -10,8 +10,8 @@
 ///     apply_row_moves_on_device(changes[0].moves(), current, rows, comm);
 ///
 /// What the host sees are counts, reports of faults, and where runs of ids begin: a few words a table and pair of
-/// ranks, of all tables at once. It waits for the device seven times at most. Where something is wrong, the columns
-/// that tell what come to the host as well.
+/// ranks, of all tables at once. It waits for the device seven times at most. Where something is wrong with a table,
+/// what came to its shard, or the column of ids that leave, comes to the host as well, which finds out what.
 #pragma once
 
 #include <reshard/cuda/device_work.cuh>

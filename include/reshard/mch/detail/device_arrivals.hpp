@@ -1,19 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/mch/detail/device_arrivals.hpp
 /// \brief  Entries that arrive at a shard on a device: put in order, given slots, written once all ranks have agreed.
-/// \depends mch/transition, mch/detail/{arrival,device_slots,taken_slots}, cuda/{merge_runs,partitions,work}.
+/// \depends mch/transition, mch/detail/{device_slots,incoming}, cuda/{merge_runs,partitions,work}.
 ///
-/// What mch/detail/incoming.hpp does, step by step: the same shard, the same lists, the same errors. A step asks the
-/// device what the next has to know, so that the host waits once for all tables, and launches once for all where
-/// arguments fit.
+/// What mch/detail/incoming.hpp does, step by step: the same shard, the same lists, the same errors, which it finds
+/// again on the host for this. A step asks the device what the next has to know, so that the host waits once for all
+/// tables, and launches once for all where arguments fit.
 #pragma once
 
 #include <reshard/cuda/merge_runs.hpp>
 #include <reshard/cuda/partitions.hpp>
 #include <reshard/cuda/work.hpp>
-#include <reshard/mch/detail/arrival.hpp>
 #include <reshard/mch/detail/device_slots.hpp>
-#include <reshard/mch/detail/taken_slots.hpp>
+#include <reshard/mch/detail/incoming.hpp>
 #include <reshard/mch/transition.hpp>
 
 #include <algorithm>  // sort
@@ -145,15 +144,15 @@ public:
                                      ids_.data(), descents_.data(), found_.data()};
             steps.inspect.add(inspect.tiles(), inspect);
         }
-        checks_slots_ = !may_move && entries_ >= shard_.entries;  // what is evicted would not be looked at
-        if (checks_slots_) find_faulty_slots(work, steps);
+        may_move_ = may_move;
+        bool const evicts = entries_ >= shard_.entries;
+        if (evicts && !may_move) find_faulty_slots(work, steps);  // what is evicted would not be looked at
         ask(steps.asked);
     }
     /// Asks where runs of ids begin.
     void find_runs(Work& work, Fetches<Work>& asked) {
         see(asked);
-        if (seen_.late != none) refuse_entry(work, seen_.late, "was last accessed at", scored_.access);
-        if (seen_.negative != none) refuse_entry(work, seen_.negative, "has count", scored_.counts);
+        if (seen_.faults != 0) refuse(work);
         descents_.shorten(static_cast<Index>(seen_.descents));
         if (descents_.size() != 0) descents_at_ = asked.add(descents_.data(), ceil_div(descents_.size(), 2));
     }
@@ -180,13 +179,9 @@ public:
         other_ids_ = {};
         other_order_ = {};
         see(steps.asked);
-        if (seen_.repeats != 0) {
-            refuse_repeated_ids(*table_, static_cast<Index>(seen_.repeats), shard_.range(),
-                                fetch(work, ids_.data() + seen_.first_repeat));
-        }
+        if (seen_.faults != 0) refuse(work);
         largest_count_ = static_cast<Index>(seen_.largest_count);
         change.numbers.unpinned = static_cast<Index>(seen_.pinned);
-        if (checks_slots_ && seen_.faulty_slots != 0) check_slots(work);
         kept_ = entries_;
         evict(work, change.evicted);
         if (shard_.entries == 0) return;
@@ -208,19 +203,14 @@ public:
         steps.asked.add(moved_before_ + kept_);
     }
     /// Gives the others a slot.
-    void give(Work& work, bool may_move, MchDeviceSteps<Work>& steps, List<MchRowMove>& moves) {
+    void give(Work& work, MchDeviceSteps<Work>& steps, List<MchRowMove>& moves) {
         Index const z = shard_.entries;
         if (z == 0) return;
         see(steps.asked);
         Index const homeless = steps.asked[homeless_at_ + 1] - steps.asked[homeless_at_];
         auto const on_reserved = static_cast<Index>(seen_.on_reserved);
-        if (seen_.faulty_slots != 0 || on_reserved > 1) {
-            std::vector<Index> const slots = slots_on_host(work);
-            std::vector<Index> in_order;
-            for (std::uint32_t const arrival : fetch(work, order_.data(), kept_)) in_order.push_back(slots[arrival]);
-            MchTakenSlots(shard_.range()).refuse_kept_twice(*table_, in_order);
-        }
-        if (!may_move && homeless != on_reserved) check_slots(work);  // throws: one is not of the shard
+        bool const strange = !may_move_ && homeless != on_reserved;  // one is not of the shard
+        if (seen_.faults != 0 || on_reserved > 1 || strange) refuse(work);
 
         MchFreeSlots among = free_slots();
         among.taken = taken_.data();
@@ -248,8 +238,6 @@ public:
     }
 
 private:
-    static constexpr unsigned long long none = ~0ULL;
-
     void reset(Uploads<Work>& told) {
         seen_ = {};
         told.add(found_.data(), &seen_, sizeof(MchFindings) / 8);
@@ -318,36 +306,29 @@ private:
         work.fill(taken_.data(), 0, taken_.bytes());
         steps.check_slots.add(entries_, {received_, shard_.offset, shard_.entries, taken_.data(), found_.data()});
     }
-    /// Only once something is wrong: the host says what.
-    void check_slots(Work& work) const {
-        MchTakenSlots taken(shard_.range());
-        for (Index const slot : slots_on_host(work)) taken.take_or_refuse(*table_, slot);
-    }
-    /// Of all that came, in the order of arrival.
-    [[nodiscard]] std::vector<Index> slots_on_host(Work& work) const {
-        std::vector<Index> slots;
-        for (std::size_t b = 0; b < blocks_.size(); ++b) {
-            std::vector<Index> const part =
-                fetch(work, reinterpret_cast<Index const*>(column(b, 1)), blocks_[b].entries);
-            slots.insert(slots.end(), part.begin(), part.end());
-        }
-        return slots;
-    }
 
-    // ---- Single entries, for messages ------------------------------------------------------------------------------
+    // ---- What is wrong ---------------------------------------------------------------------------------------------
 
     /// Where a column of a block lies.
     [[nodiscard]] std::byte const* column(std::size_t block, std::size_t c) const noexcept {
-        MchBlock const& from = blocks_[block];
-        return (from.own != nullptr ? from.own : memory(from)) + packed_column_begin(from.entries, widths_, c);
+        return start_of(blocks_[block]) + packed_column_begin(blocks_[block].entries, widths_, c);
     }
-    [[noreturn]] void refuse_entry(Work& work, unsigned long long entry, std::string_view what, int c) const {
-        auto const arrival = static_cast<Index>(entry);
-        auto const b = part_at(begins_.data(), blocks_.size(), arrival);
-        auto const word = [&](std::size_t of) {
-            return fetch(work, reinterpret_cast<Index const*>(column(b, of)) + (arrival - begins_[b]));
-        };
-        refuse_received_entry(*table_, word(0), blocks_[b].rank, what, word(static_cast<std::size_t>(c)), iteration_);
+    [[nodiscard]] std::byte const* start_of(MchBlock const& block) const noexcept {
+        return block.own != nullptr ? block.own : memory(block);
+    }
+    /// Only once something is: throws what the host finds in the same entries.
+    [[noreturn]] void refuse(Work& work) const {
+        MchIncoming host(*table_, shard_, 1);
+        std::vector<std::vector<std::byte>> held;
+        for (MchBlock const& block : blocks_) {
+            held.push_back(fetch(work, start_of(block), block.bytes));
+            host.expect(block.rank, block.entries, iteration_, held.back().data());
+        }
+        MchChange change;
+        host.arrange(may_move_ ? MchMode::route : MchMode::slot_owner, change);
+        // Where scores are powers the host may have evicted another of two ids, and then finds nothing.
+        refuse_table(ErrorCode::mismatch, *table_,
+                     "two ids hold one slot. Fix: the saved state is corrupt; validate() says where.");
     }
 
     /// Columns in pieces of T: those of one piece an element at once, each of the others by itself.
@@ -383,7 +364,7 @@ private:
     std::size_t found_at_ = 0;      ///< among what is asked, as the others
     List<std::uint32_t> descents_;  ///< where runs begin inside a block
     std::size_t descents_at_ = 0;
-    bool checks_slots_ = false;
+    bool may_move_ = true;
     List<Index> ids_;            ///< as they came; then of what is kept, ascending
     List<std::uint32_t> order_;  ///< their arrivals
     List<Index> other_ids_;      ///< what a merge takes in turn with these

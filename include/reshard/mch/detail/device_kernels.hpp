@@ -74,14 +74,10 @@ struct MchReceived {
 /// What is found out about them; the host sees it after each step.
 struct MchFindings {
     unsigned long long descents = 0;       ///< entries whose id is below that of the one before, in their block
-    unsigned long long late = ~0ULL;       ///< the first arrival with an access that cannot be
-    unsigned long long negative = ~0ULL;   ///< the first arrival with a count below 0
     unsigned long long largest_count = 0;  ///< below INT64_MAX
     unsigned long long pinned = 0;         ///< counts of INT64_MAX
-    unsigned long long repeats = 0;        ///< ids, sorted, that are equal to the one before
-    unsigned long long first_repeat = ~0ULL;
-    unsigned long long faulty_slots = 0;  ///< of another shard, or taken
-    unsigned long long on_reserved = 0;   ///< entries on the row of misses
+    unsigned long long on_reserved = 0;    ///< entries on the row of misses
+    unsigned long long faults = 0;  ///< accesses and counts that cannot be, repeated ids, slots that are not free
 };
 
 /// What a thread has seen.
@@ -157,8 +153,7 @@ private:
             descents[block.fetch_add(&found->descents, 1ULL)] = static_cast<std::uint32_t>(arrival);
         }
         bool const fits = static_cast<std::uint64_t>(entry.last_access) <= static_cast<std::uint64_t>(iteration);
-        if (access >= 0 && !fits) block.lower(&found->late, bits(arrival));
-        if (entry.count < 0) block.lower(&found->negative, bits(arrival));
+        if ((access >= 0 && !fits) || entry.count < 0) block.add(&found->faults, 1ULL);
         if (entry.count == INT64_MAX) ++mine.pinned;
         if (entry.count != INT64_MAX) mine.largest_count = larger(mine.largest_count, entry.count);
     }
@@ -180,8 +175,7 @@ struct MchFindRepeats {
     template <class Block>
     RESHARD_HOST_DEVICE void operator()(Block& block, Index place) const {
         if (place == 0 || sorted[place] != sorted[place - 1]) return;
-        block.add(&found->repeats, 1ULL);
-        block.lower(&found->first_repeat, static_cast<unsigned long long>(place));
+        block.add(&found->faults, 1ULL);
     }
 };
 

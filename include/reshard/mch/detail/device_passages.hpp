@@ -84,8 +84,8 @@ public:
         count(work, arrivals_.kept(), MchIsStray{arrivals_.ids(), rule_.empty, router_, part}, counted_.data());
         counts_at_ = steps.asked.add(counted_.data());
     }
-    void give(Work& work, MchMode mode, MchDeviceSteps<Work>& steps) {
-        arrivals_.give(work, mode == MchMode::route, steps, lists_.moves);
+    void give(Work& work, MchDeviceSteps<Work>& steps) {
+        arrivals_.give(work, steps, lists_.moves);
         if (rule_.leaves_strays()) change().unreachable = steps.asked[counts_at_];
     }
     [[nodiscard]] MchDeviceLists<Work> lists() noexcept { return std::move(lists_); }
@@ -243,7 +243,7 @@ public:
         steps_.free.allocate(work_);
         moving([&](auto& one) { one.arrivals().mark(work_, steps_); });
         run(steps_.told, steps_.mark, steps_.moved, steps_.asked);
-        moving([&](auto& one) { one.give(work_, options_.mode, steps_); });
+        moving([&](auto& one) { one.give(work_, steps_); });
         refuse();
         run(steps_.count_free, steps_.free, steps_.list_free);
         moving([&](auto& one) { one.arrivals().tell(steps_.written); });

@@ -37,7 +37,7 @@ struct MchMarkSlots {
         bool const stays = slot >= first && slot - first < slots - 1;
         moved[i] = stays ? 0 : 1;
         if (slot == first + slots - 1) block.add(&found->on_reserved, 1ULL);
-        if (stays && set_bit(block, taken, slot - first)) block.add(&found->faulty_slots, 1ULL);
+        if (stays && set_bit(block, taken, slot - first)) block.add(&found->faults, 1ULL);
     }
 };
 /// Where slots stay: marks those of all entries, the last slot too, and counts what is faulty.
@@ -52,7 +52,7 @@ struct MchCheckSlots {
     RESHARD_HOST_DEVICE void operator()(Block& block, Index arrival) const {
         Index const slot = received.word(1, arrival);
         bool const outside = slot < first || slot - first >= slots;
-        if (outside || set_bit(block, taken, slot - first)) block.add(&found->faulty_slots, 1ULL);
+        if (outside || set_bit(block, taken, slot - first)) block.add(&found->faults, 1ULL);
     }
 };
 

@@ -145,7 +145,9 @@ private:
     }
 
     [[noreturn]] void refuse(Entry const& one, std::string_view what, int column) const {
-        refuse_received_entry(*table_, one.id, sources_[one.source()].rank, what, number(one, column), iteration_);
+        refuse_table(ErrorCode::mismatch, *table_, "id ", one.id, " from rank ", sources_[one.source()].rank, " ", what,
+                     " ", number(one, column), ", at iteration ", iteration_,
+                     ". Fix: load all columns and the iteration of one checkpoint; validate() says where.");
     }
     void check_accesses(std::span<Entry const> entries) const {
         for (Entry const& one : entries) {
@@ -193,7 +195,10 @@ private:
             if (entries[i].id != entries[i - 1].id) continue;
             if (repeats++ == 0) first = entries[i].id;
         }
-        if (repeats != 0) refuse_repeated_ids(*table_, repeats, shard_.range(), first);
+        if (repeats == 0) return;
+        refuse_table(ErrorCode::mismatch, *table_, repeats, " ids arrive at slots ", shard_.offset, " to ",
+                     shard_.range().end, " more than once, the first of them ", first,
+                     ". Fix: the saved state is corrupt; validate() says where.");
     }
     /// Where slots stay: all arrive at their owner, none twice.
     void check_slots() const {

@@ -35,16 +35,6 @@ inline void check_transition(std::span<MchTransition const> tables, std::size_t 
     refuse_table(ErrorCode::mismatch, table, "all ", entries, " ids and slots from position ", offset,
                  " on are zero: the state was never loaded. Fix: load it first.");
 }
-[[noreturn]] inline void refuse_received_entry(MchTable const& table, Index id, int rank, std::string_view what,
-                                               Index value, Index iteration) {
-    refuse_table(ErrorCode::mismatch, table, "id ", id, " from rank ", rank, " ", what, " ", value, ", at iteration ",
-                 iteration, ". Fix: load all columns and the iteration of one checkpoint; validate() says where.");
-}
-[[noreturn]] inline void refuse_repeated_ids(MchTable const& table, Index count, Interval range, Index first) {
-    refuse_table(ErrorCode::mismatch, table, count, " ids arrive at slots ", range.begin, " to ", range.end,
-                 " more than once, the first of them ", first,
-                 ". Fix: the saved state is corrupt; validate() says where.");
-}
 [[noreturn]] inline void refuse_slot_twice(MchTable const& table, Index slot) {
     refuse_table(ErrorCode::mismatch, table, "two ids hold slot ", slot,
                  ". Fix: the saved state is corrupt; validate() says where.");

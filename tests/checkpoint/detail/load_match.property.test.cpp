@@ -41,9 +41,18 @@ TEST_SUITE("checkpoint/detail/load_match") {
             }
             std::vector<Index> ranks;
             detail::for_each_needing(extent, box, to, [&](Index rank) { ranks.push_back(rank); });
+            found += static_cast<Index>(ranks.size());
             CHECK(std::set<Index>(ranks.begin(), ranks.end()) == expected);
             CHECK(ranks.size() == expected.size());
-            found += static_cast<Index>(ranks.size());
+            // Who has seen enough says so, and sees no more.
+            std::vector<Index> some;
+            auto const enough = static_cast<std::size_t>(random.between(1, 4));
+            detail::for_each_needing(extent, box, to, [&](Index rank) {
+                some.push_back(rank);
+                return some.size() < enough;
+            });
+            ranks.resize(smaller(ranks.size(), enough));
+            CHECK(some == ranks);
         }
         CHECK(found > test::of_seeds(100));
     }

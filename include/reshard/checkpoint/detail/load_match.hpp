@@ -28,8 +28,9 @@ namespace reshard::inline v0::detail {
     return find_needs(needs, extent, box, to, rank) ? needs.elements() * bytes(extent.dtype) : 0;
 }
 
-/// visit(rank) for each rank that needs something of a box of an extent, each once. Parts that the box meets are found
-/// by division, as the planner finds them: it takes a step for each rank that is found.
+/// visit(rank) for each rank that needs something of a box of an extent, each once, up to one for which it returns
+/// false. Parts that the box meets are found by division, as the planner finds them: it takes a step for each rank that
+/// is found.
 template <class Visit>
 void for_each_needing(WantedExtent const& extent, Box const& box, DynamicDistribution const& to, Visit&& visit) {
     Grid const grid(to);
@@ -41,17 +42,23 @@ void for_each_needing(WantedExtent const& extent, Box const& box, DynamicDistrib
         if (has_copies) with_copies |= 1U << static_cast<unsigned>(axis);
     }
     AxisSubset const copies(to.mesh(), with_copies);
+    bool more = true;
     auto const look = [&](auto const& self, int dim, Index ordinal) -> void {
         if (dim != box.rank()) {
             grid.for_each_part(dim, IndexSet(box[dim]), [&](IndexSet const& part, Index along_dim) {
                 bool const meets = part.local_index(box.begin(dim)) != part.local_index(box.end(dim));
-                if (meets) self(self, dim + 1, ordinal + along_dim);
+                if (more && meets) self(self, dim + 1, ordinal + along_dim);
             });
             return;
         }
-        for (Index i = 0; i < copies.size(); ++i) {
+        for (Index i = 0; i < copies.size() && more; ++i) {
             Index const rank = to.mesh().rank_at(ordinal + copies.ordinal(i));
-            if (extent.is_for(to.mesh(), rank)) visit(rank);
+            if (!extent.is_for(to.mesh(), rank)) continue;
+            if constexpr (std::is_void_v<decltype(visit(rank))>) {
+                visit(rank);
+            } else {
+                more = visit(rank);
+            }
         }
     };
     look(look, 0, 0);

@@ -172,6 +172,12 @@ TEST_SUITE("checkpoint/safetensors_writer") {
         check_io("in the way", [&] { write_checkpoint(folder / "two", two, fill_expected, 3); });
         check_io("in the way", [&] { write_checkpoint(folder / "two", old, fill_expected); });
         check_contents(Checkpoint::open(folder / "two"), two);
+        // Who opens the folder would get the shards of a save, and not the new tensors.
+        std::filesystem::create_directory(folder / "saved");
+        write_text(folder / "saved/reshard.manifest.json", "{}");
+        for (auto const& list : {old, two})
+            check_io("in the way", [&] { write_checkpoint(folder / "saved", list, fill_expected, 3); });
+        CHECK(read_text(folder / "saved/reshard.manifest.json") == "{}");
     }
 
     TEST_CASE("a fill that throws leaves nothing behind and the old file intact") {

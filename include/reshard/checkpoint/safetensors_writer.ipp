@@ -37,7 +37,7 @@ namespace detail {
 }
 
 inline void refuse_what_is_in_the_way(std::string const& folder, std::span<CheckpointFile const> files) {
-    std::vector<std::string> obstacles{std::string(index_name)};
+    std::vector<std::string> obstacles{std::string(manifest_name), std::string(index_name)};
     if (files.size() > 1) {
         obstacles.emplace_back(single_name);
         for (CheckpointFile const& file : files) obstacles.push_back(file.leaf);

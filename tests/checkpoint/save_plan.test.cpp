@@ -215,6 +215,16 @@ TEST_SUITE("checkpoint/save_plan") {
               1);
     }
 
+    TEST_CASE("blocks that are summed up are as long as it takes for their sums to stay 4 million") {
+        auto const blocks_of = [](Index mebibytes) {
+            std::vector<PlacedTensor> const list{source("w", DType::u8, "(1):(R)", Shape{mebibytes << 20})};
+            return plan_save(list, 1).manifest.block_bytes;
+        };
+        CHECK(blocks_of(Index{1} << 22) == default_block_bytes);
+        CHECK(blocks_of((Index{1} << 22) + 1) == 2 * default_block_bytes);
+        CHECK(blocks_of(Index{9} << 22) == 16 * default_block_bytes);
+    }
+
     TEST_CASE("a plan of 16,384 extents by 4,096 ranks (sanitized, a fourth)") {
         int const side = test::fewer_seeds() ? 32 : 64;
         int const ranks = side * side;

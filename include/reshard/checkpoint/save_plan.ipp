@@ -46,6 +46,7 @@ public:
         dealer_.deal();
         lay_out(dealer_.extents());
         plan_.manifest.world_size = plan_.ranks;
+        plan_.manifest.block_bytes = block_bytes_for(plan_.bytes_written);
         return std::move(plan_);
     }
 

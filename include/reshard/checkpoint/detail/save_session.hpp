@@ -134,7 +134,6 @@ public:
             auto const placed = placed_tensors(tensors);  // rank 0 writes the manifest: it lists what all write
             plan_ = commit_.is_first() ? plan_save(placed, comm.size(), options)
                                        : plan_save_of_rank(placed, comm.size(), comm.rank(), options);
-            plan_.manifest.block_bytes = block_bytes_for(plan_.bytes_written);
             stream_ = SaveStream(spans(tensors), unit_bytes, plan_.manifest.block_bytes);
             prepare(stream_);
             make_room();

@@ -424,8 +424,16 @@ TEST_SUITE("checkpoint/consolidate") {
             SelfCommunicator alone;
             CHECK(compare_checkpoints(shards.in, shards.out, alone).equal());
         };
-        check(".reshard.manifest.json.lock", of_parts, whole);
-        check(".model.safetensors.index.json.lock", of_whole, parts);
+        std::string const first = ".reshard.manifest.json.lock";
+        std::string const second = ".model.safetensors.index.json.lock";
+        check(first, of_parts, whole);
+        check(second, of_whole, parts);
+        // All take the locks in one order: two that hold one each would both be refused.
+        std::filesystem::remove_all(shards.out);
+        std::filesystem::create_directory(shards.out);
+        reshard::detail::FolderLock const locks[] = {{shards.out, first}, {shards.out, second}};
+        CHECK(contains(caught_on_ranks(2, whole)[0].message, "it holds " + first));
+        CHECK(contains(caught_on_ranks(2, parts)[0].message, "it holds " + first));
     }
 
     TEST_CASE("what write_checkpoint is writing is left alone, and it leaves no locks") {

@@ -112,8 +112,11 @@ private:
             commit_.make_folder();
             if (is_new) made_folder_ = PassingPath(std::move(name));  // no earlier: it may be a link that leads nowhere
             // Who writes shards and who writes whole files would take each other's temporary files for left over.
-            other_ = FolderLock(commit_.folder(), lock_name(lock_ == index_name ? manifest_name : index_name));
-            commit_.claim();
+            // In this order, as all do: of two that start together one gets both.
+            FolderLock own;
+            for (std::string_view const index : {manifest_name, index_name})
+                (index == lock_ ? own : other_) = FolderLock(commit_.folder(), lock_name(index));
+            commit_.claim(std::move(own));
             report_.left_over = remove_left_over(commit_.lock(), commit_.folder());
             for (std::string& leaf : remove_left_over(other_, commit_.folder()))
                 report_.left_over.push_back(std::move(leaf));

@@ -91,8 +91,11 @@ public:
     /// Local: rank 0 locks the folder, until this dies, and looks at what is there; others do nothing. What saves that
     /// died have left makes room: temporary files, and data files that an index does not name.
     void claim() {
-        if (!is_first()) return;
-        lock_ = FolderLock(folder_, lock_name(names_.index));
+        if (is_first()) claim(FolderLock(folder_, lock_name(names_.index)));
+    }
+    /// Local, on rank 0, which has that lock.
+    void claim(FolderLock lock) {
+        lock_ = std::move(lock);
         index_ = stamp_at(path(names_.index));
         if (!lock_.is_held()) return;
         std::vector<std::string> named;

@@ -108,6 +108,9 @@ TEST_SUITE("checkpoint/consolidate_plan") {
         CHECK(plan.imbalance() < 0.02);
         for (RewriteShare const& share : plan.shares) CHECK(share.bytes_read == share.bytes());  // each byte once
         CHECK_THROWS_AS(static_cast<void>(plan_consolidate(from, 0)), MeshError);
+        ConsolidateOptions none;
+        none.max_file_bytes = -1;
+        CHECK_THROWS_AS(static_cast<void>(plan_consolidate(from, 1, none)), BufferError);
     }
 }
 

@@ -17,10 +17,6 @@ RESHARD_INLINE RewriteReport consolidate(std::string from, std::string to, Commu
     digest.add_signed(options.max_file_bytes);
     for (auto const& [tensor, file] : options.weight_map) digest.add_text(tensor).add_text(file);
     return session.run(digest.value(), [&](Catalogue const& catalogue, std::string const&) {
-        if (options.max_file_bytes < 0) {
-            raise(ErrorCode::buffer, concat("reshard::ConsolidateOptions: max_file_bytes is ", options.max_file_bytes,
-                                            ". Fix: 0 means one file."));
-        }
         return detail::full_output(catalogue, options);
     });
 }

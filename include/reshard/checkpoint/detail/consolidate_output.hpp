@@ -189,8 +189,12 @@ inline void check_output_leaf(std::string_view leaf) {
     return files;
 }
 
-/// Whole tensors in the files that Hugging Face's tools read.
+/// Whole tensors in the files that Hugging Face's tools read. Throws BufferError for a limit below 0.
 [[nodiscard]] inline OutputFiles full_output(Catalogue const& from, ConsolidateOptions const& options) {
+    if (options.max_file_bytes < 0) {
+        raise(ErrorCode::buffer, concat("reshard::ConsolidateOptions: max_file_bytes is ", options.max_file_bytes,
+                                        ". Fix: 0 means one file."));
+    }
     WholeFiles made =
         whole_files(group_tensors(output_tensors(from, options), options), output_metadata(from, options));
     made.manifest.metadata = from.manifest().metadata;

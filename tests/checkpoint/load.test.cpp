@@ -516,6 +516,31 @@ TEST_SUITE("checkpoint/load") {
                     "loads with"});
     }
 
+    TEST_CASE("ranks that load with other options are told which") {
+        TempFolder const folder;
+        auto const goals = three();
+        write(folder.path(), goals);
+        auto const check = [&](std::string const& one, std::string const& other, auto const& change) {
+            check_same(thrown_by(3,
+                                 [&](ThreadCommunicator& comm) {
+                                     LocalTensors tensors(goals, comm.rank());
+                                     CooperativeRead strategy;
+                                     if (comm.rank() == 1) change(strategy);
+                                     load(folder.path(), tensors.list(), comm, strategy);
+                                 }),
+                       ErrorCode::mismatch, {one, "but rank 0", other});
+        };
+        std::string const usual = "bytes, cooperation by_model, in_flight ";
+        check("bytes, verify_checksums false, coop", usual, [](auto& s) { s.options.verify_checksums = false; });
+        check("bytes, replica_axes 0,2, coop", usual, [](auto& s) { s.options.replica_axes = {0, 2}; });
+        check("bytes, rename of 'x' to 'a', 'y.*' to 'b.*', coop", usual, [](auto& s) {
+            s.options.rename = {{"x", "a"}, {"y.*", "b.*"}};
+        });
+        check("cooperation never", usual, [](auto& s) { s.cooperation = Cooperation::never; });
+        check("in_flight 3, model", usual, [](auto& s) { s.reads.in_flight = 3; });
+        check("model 5 ", "model 4000000000 ", [](auto& s) { s.model.storage_bandwidth = 5; });
+    }
+
     TEST_CASE("a file that one rank does not have, or has in another version, is an error on all") {
         TempFolder const folder;
         TempFolder const poor;

@@ -4,12 +4,14 @@
 
 #include <reshard/checkpoint/detail/load_choice.hpp>
 #include <reshard/checkpoint/detail/load_lists.hpp>
+#include <reshard/checkpoint/detail/replica_value.hpp>
 #include <reshard/checkpoint/load.hpp>
 #include <reshard/plan/plan.hpp>
 
 #include <algorithm>  // any_of
 #include <chrono>     // steady_clock
 #include <optional>   // optional
+#include <utility>    // exchange
 
 namespace reshard::inline v0 {
 
@@ -49,23 +51,38 @@ private:
     ReadPlan plan_;
 };
 
+[[nodiscard]] inline std::string text_of(CooperativeRead const& strategy) {
+    static constexpr std::string_view choices[] = {"by_model", "always", "never"};
+    LoadModel const& model = strategy.model;
+    std::string text = concat("cooperation ", choices[static_cast<int>(strategy.cooperation)], ", in_flight ",
+                              strategy.reads.in_flight, ", model");
+    for (double const number : {model.storage_bandwidth, model.rank_bandwidth, model.read_latency,
+                                model.exchange_bandwidth, model.exchange_latency, model.copy_bandwidth}) {
+        text += concat(" ", number_text(number, 17));
+    }
+    return text;
+}
+
 /// What all ranks must say alike of a load, and what each may say for itself.
 struct LoadTerms {
     std::string_view strategy;
     int source = 0;
     Index window_bytes = 0;
-    std::uint64_t others = 0;  ///< a digest of what else must be equal
     ReadOptions const& reads;
     LoadOptions const& options;
+    CooperativeRead const* chooser = nullptr;  ///< what the choice depends on, where there is one
 
     [[nodiscard]] TensorTask task() const {
-        Digest digest;
-        digest.add_text(strategy).add_signed(source).add_signed(window_bytes).add(others);
-        digest.add(options.verify_checksums ? 1 : 0);
-        for (int axis : options.replica_axes) digest.add_signed(axis);
-        for (auto const& [name, other] : options.rename) digest.add_text(name).add_text(other);
-        return {"load", "loads", digest.value(),
-                concat("with '", strategy, "', source rank ", source, ", windows of ", window_bytes, " bytes")};
+        std::string text =
+            concat("with '", strategy, "', source rank ", source, ", windows of ", window_bytes, " bytes");
+        if (!options.verify_checksums) text += ", verify_checksums false";
+        std::string_view before = ", replica_axes ";
+        for (int const axis : options.replica_axes) text += concat(std::exchange(before, ","), axis);
+        before = ", rename of ";
+        for (auto const& [name, other] : options.rename)
+            text += concat(std::exchange(before, ", "), quote_name(name), " to ", quote_name(other));
+        if (chooser != nullptr) text += concat(", ", text_of(*chooser));
+        return {"load", "loads", Digest{}.add_text(text).value(), text};
     }
 };
 
@@ -212,25 +229,13 @@ private:
     LoadReport report_;
 };
 
-/// What the choice depends on.
-[[nodiscard]] inline std::uint64_t digest_of(Cooperation cooperation, LoadModel const& model, int in_flight) noexcept {
-    Digest digest;
-    digest.add(static_cast<std::uint64_t>(cooperation)).add_signed(in_flight);
-    for (double number : {model.storage_bandwidth, model.rank_bandwidth, model.read_latency, model.exchange_bandwidth,
-                          model.exchange_latency, model.copy_bandwidth}) {
-        digest.add(__builtin_bit_cast(std::uint64_t, number));
-    }
-    return digest.value();
-}
-
 }  // namespace detail
 
 RESHARD_INLINE LoadReport detail::load_from_one(std::string const& path, std::span<LocalTensor const> tensors,
                                                 CommunicatorRef comm, OneReader const& strategy) {
     return detail::load_saved([&] {
-        LoadSession session(
-            path, tensors, comm,
-            {strategy.name, strategy.source, strategy.window_bytes, 0, strategy.reads, strategy.options});
+        LoadSession session(path, tensors, comm,
+                            {strategy.name, strategy.source, strategy.window_bytes, strategy.reads, strategy.options});
         ReadSchedule schedule;
         session.attempt([&] { schedule = one_reads(session.wanted(), strategy.source, strategy.window_bytes); });
         session.read_staged(schedule, spread_of(strategy), strategy.reads);
@@ -283,7 +288,7 @@ RESHARD_INLINE LoadReport load(std::string const& path, std::span<LocalTensor co
                                EachRankReadsItsBoxes const& strategy) {
     return detail::load_saved([&] {
         detail::LoadSession session(path, tensors, comm,
-                                    {EachRankReadsItsBoxes::name, 0, 0, 0, strategy.reads, strategy.options});
+                                    {EachRankReadsItsBoxes::name, 0, 0, strategy.reads, strategy.options});
         session.read_directly(strategy.reads);
         return session.finish(EachRankReadsItsBoxes::name);
     });
@@ -292,10 +297,9 @@ RESHARD_INLINE LoadReport load(std::string const& path, std::span<LocalTensor co
 RESHARD_INLINE LoadReport load(std::string const& path, std::span<LocalTensor const> tensors, CommunicatorRef comm,
                                CooperativeRead const& strategy) {
     return detail::load_saved([&] {
-        detail::LoadSession session(path, tensors, comm,
-                                    {CooperativeRead::name, 0, strategy.window_bytes,
-                                     detail::digest_of(strategy.cooperation, strategy.model, strategy.reads.in_flight),
-                                     strategy.reads, strategy.options});
+        detail::LoadSession session(
+            path, tensors, comm,
+            {CooperativeRead::name, 0, strategy.window_bytes, strategy.reads, strategy.options, &strategy});
         detail::ReadSchedule schedule;
         session.attempt([&] {
             schedule = detail::cooperative_reads(session.catalogue(), session.wanted(), tensors, comm.size(),

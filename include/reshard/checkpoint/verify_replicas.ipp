@@ -27,12 +27,10 @@ inline void check_options(VerifyOptions const& options, int ranks) {
 }
 
 [[nodiscard]] inline TensorTask task_of(VerifyOptions const& options) {
-    Digest digest;
-    digest.add(static_cast<std::uint64_t>(options.mode)).add(options.canonicalise ? 1U : 0U);
-    digest.add_signed(options.source).add_signed(options.block_bytes);
-    return {"verify_replicas", "verifies", digest.value(),
-            concat("with mode ", name(options.mode), ", canonicalise ", options.canonicalise ? "true" : "false",
-                   ", source ", options.source, ", block_bytes ", options.block_bytes)};
+    std::string const text =
+        concat("with mode ", name(options.mode), ", canonicalise ", options.canonicalise ? "true" : "false",
+               ", source ", options.source, ", block_bytes ", options.block_bytes);
+    return {"verify_replicas", "verifies", Digest{}.add_text(text).value(), text};
 }
 
 }  // namespace detail

@@ -27,16 +27,6 @@
 namespace reshard::inline v0::detail {
 
 /// What all ranks must give alike.
-[[nodiscard]] inline std::uint64_t digest_of(SaveOptions const& options) {
-    Digest digest;
-    digest.add(static_cast<std::uint64_t>(options.dedup)).add_signed(options.small_bytes);
-    digest.add_signed(options.min_slice_bytes).add(options.replica_axes.size());
-    for (int axis : options.replica_axes) digest.add_signed(axis);
-    for (auto const& [key, value] : options.metadata) digest.add_text(key).add_text(value);
-    digest.add(options.verify_replicas ? 1U : 0U).add(options.durable ? 1U : 0U);
-    return digest.value();
-}
-
 [[nodiscard]] inline std::string text_of(SaveOptions const& options) {
     std::string axes;
     for (int axis : options.replica_axes) axes += concat(axes.empty() ? "" : ",", axis);
@@ -127,7 +117,10 @@ public:
         std::vector<LocalTensor> compared;
         std::optional<ReplicaCheck> copies;
         ++agreements_;
-        auto const task = [&] { return TensorTask{"save", "saves", digest_of(options), text_of(options)}; };
+        auto const task = [&] {
+            std::string const text = text_of(options);
+            return TensorTask{"save", "saves", Digest{}.add_text(text).value(), text};
+        };
         agree_on_tensors(comm, tensors, task, [&] {
             options_ = options;
             lists_.make_room(comm.size());

@@ -4,6 +4,7 @@
 
 #include <doctest/doctest.h>
 
+#include <reshard/checkpoint/catalogue.hpp>
 #include <reshard/comm/self.hpp>
 #include <reshard/comm/threads.hpp>
 
@@ -11,6 +12,7 @@
 #include "support/thrown.hpp"
 
 #include <atomic>
+#include <chrono>
 #include <filesystem>
 #include <mutex>
 #include <string>
@@ -128,6 +130,31 @@ TEST_SUITE("checkpoint/verify_checkpoint") {
         check_same(
             thrown_by(4, [&](ThreadCommunicator& comm) { static_cast<void>(verify_checkpoint(folder.path(), comm)); }),
             ErrorCode::format, {"1 fault:", "box [0:30,0:4] of tensor 'w'"});
+    }
+
+    TEST_CASE("a box without elements needs no entry, as for load()") {
+        TempFolder const folder;
+        Manifest manifest = write_sharded(folder.path(), cut_in_files(2), 2, Described::by_manifest);
+        manifest.tensors.push_back({"x", DType::f32, Shape{0, 4}, 1, ""});
+        manifest.extents.insert(manifest.extents.begin() + 1, {1, 0, 0, 240, Box(Shape{0, 4}), {}, true});
+        write_text(folder / manifest_name, to_json(manifest));
+        SelfCommunicator alone;
+        CHECK(Catalogue(Checkpoint::open(folder.path())).tensors().size() == 2);
+        CHECK(verify_checkpoint(folder.path(), alone).tensors == 2);
+    }
+
+    TEST_CASE("a file that is written to while it is read is a fault, though its bytes were right") {
+        TempFolder const folder;
+        write_sharded(folder.path(), cut_in_files(2), 2, Described::by_manifest);
+        std::string const path = folder / shard(2, 2);
+        std::string const text = read_text(path);
+        std::filesystem::last_write_time(path, std::filesystem::file_time_type::clock::now() - std::chrono::hours(1));
+        check_same(thrown_by(1,
+                             [&](ThreadCommunicator& comm) {
+                                 (void)verify_checkpoint(folder.path(), comm, {}, default_window_bytes,
+                                                         [&](Index, Index) { write_text(path, text); });
+                             }),
+                   ErrorCode::format, {"1 fault:", shard(2, 2), "it was written to while it was read"});
     }
 
     TEST_CASE("what cannot be listed is refused as load() refuses it") {

@@ -32,7 +32,7 @@ struct CheckpointVerdict {
 
 /// Collective over `comm`. Reads every extent of the checkpoint once, in spans over the ranks, windows of
 /// `window_bytes` at a time. Checks each file's size and header, what the manifest says of each entry, and the CRC-32C
-/// of each extent that has one; opening checks that the boxes cover their tensors.
+/// of each extent that has one, and that no file changes meanwhile; opening checks that the boxes cover their tensors.
 ///
 /// Throws the same error on every rank: what Checkpoint::open() throws for a checkpoint that cannot be listed, else
 /// FormatError that names all faults (the first 20 in full), BufferError for options that mean nothing, OutOfMemory.

@@ -30,15 +30,8 @@ struct CheckpointCheck {
     void check_file(int file) {
         attempt([&, this] {
             files.open(file, false);
-            auto const all = catalogue.extents();
-            auto at = std::lower_bound(all.begin(), all.end(), file,
-                                       [](Extent const& extent, int number) { return extent.file < number; });
-            for (; at != all.end() && at->file == file; ++at) {
-                if (has_entry(files.header(file), catalogue.manifest(), *at)) continue;
-                faults.push_back(concat(describe(catalogue.manifest(), *at), " is not in ",
-                                        quote_name(catalogue.files()[static_cast<std::size_t>(file)].leaf),
-                                        " as the manifest says"));
-            }
+            check_entries(files.header(file), catalogue.manifest(), static_cast<std::size_t>(file),
+                          [&, this](std::string const& what) { faults.push_back(concat(what, "the manifest says")); });
         });
     }
     /// Reads this rank's pieces of a window, or notes why not.
@@ -51,6 +44,10 @@ struct CheckpointCheck {
             auto const boxes = staging_boxes(mine, wanted, rank, staging.data());
             bytes_read += files.read(ReadPlan(boxes, options)).bytes_read;
         });
+    }
+    /// Notes a file that has changed since it was opened.
+    void check_unchanged() {
+        attempt([&, this] { files.check_unchanged(); });
     }
 
 private:
@@ -154,6 +151,7 @@ inline void raise_faults(CommunicatorRef comm, std::string const& path, std::spa
             for (Piece const& piece : pieces) done += piece.reader == comm.rank() ? piece.bytes : 0;
             if (progress && total > 0) progress(done, total);
         });
+        check->check_unchanged();
         sum = sum_up(catalogue, files->sums());
     });
     // A part of an extent that two ranks read is wrong on all of them; one says so.

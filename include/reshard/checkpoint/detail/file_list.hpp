@@ -254,22 +254,21 @@ inline void check_file(SafetensorsFile const& file, Manifest const& manifest, st
                  " saw another version of it", same_size ? std::string() : concat(", with ", listed.file_bytes),
                  ". Fix: give every rank the files of one save."));
 }
-/// Throws FormatError where a manifest contradicts the header of the file.
-inline void check_entries(SafetensorsFile const& file, Manifest const& manifest, std::size_t number,
-                          CheckpointKind kind) {
-    if (kind != CheckpointKind::manifest) return;  // it was made from the headers
+/// Calls `tell(text)` for each extent that a manifest says is in the file of that number, and the header does not. What
+/// has no elements need not be there.
+template <class Tell>
+void check_entries(SafetensorsHeader const& header, Manifest const& manifest, std::size_t number, Tell&& tell) {
     auto const wanted = static_cast<int>(number);
     auto extent = std::lower_bound(manifest.extents.begin(), manifest.extents.end(), wanted,
                                    [](Extent const& one, int which) { return one.file < which; });
     for (; extent != manifest.extents.end() && extent->file == wanted; ++extent) {
-        if (extent->box.empty() || has_entry(file.header(), manifest, *extent)) continue;
-        refuse_manifest(manifest_name, concat(describe(manifest, *extent), " is not in ",
-                                              quote_name(manifest.files[number].leaf), " as it says"));
+        if (extent->box.empty() || has_entry(header, manifest, *extent)) continue;
+        tell(concat(describe(manifest, *extent), " is not in ", quote_name(manifest.files[number].leaf), " as "));
     }
 }
 
 /// Opens a file that a list names, and sees that it is the one. Throws IoError or FormatError as
-/// SafetensorsFile::open(), and as check_file() and, for its `entries`, check_entries().
+/// SafetensorsFile::open(), and as check_file(); for its `entries` also where a manifest contradicts the header.
 [[nodiscard]] inline SafetensorsFile open_listed(std::string const& folder, Manifest const& manifest,
                                                  std::size_t number, CheckpointKind kind, bool entries = true,
                                                  Access access = Access::pread) {
@@ -277,7 +276,10 @@ inline void check_entries(SafetensorsFile const& file, Manifest const& manifest,
     auto const open = [&] { return SafetensorsFile::open(path, access); };
     SafetensorsFile file = kind == CheckpointKind::manifest ? open_saved(path, open) : open();
     check_file(file, manifest, number, kind);
-    if (entries) check_entries(file, manifest, number, kind);
+    if (entries && kind == CheckpointKind::manifest) {  // others were made from the headers
+        check_entries(file.header(), manifest, number,
+                      [](std::string const& what) { refuse_manifest(manifest_name, concat(what, "it says")); });
+    }
     return file;
 }
 

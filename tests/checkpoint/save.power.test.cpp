@@ -74,6 +74,9 @@ TEST_SUITE("checkpoint/save power") {
                 REQUIRE((same || (!returned && contains(error.message, "Fix: "))));
                 whole += same ? 1 : 0;
                 ++states;
+                if (same) return;
+                consolidate(saved.path(), disk.path(), rewrite);  // what the cut has left makes room
+                REQUIRE(all_of(Checkpoint::open(disk.path())) == right);
             });
             CHECK(whole > 0);
             CHECK(states > whole);

@@ -283,6 +283,8 @@ private:
         for (CheckpointFile const& file : output_.catalogue.files()) note.add(file.leaf, file.file_bytes);
         if (index_bytes >= 0 && output_.is_manifest()) note.add(output_.index, index_bytes);
         commit_.lock().note(note.text(), options_.durable);
+        // Its name, too: files that have theirs while nobody knows whose they are would be in the way for good.
+        if (options_.durable) sync_folder(commit_.folder(), files_go_again);
     }
 
     void fill_report() {

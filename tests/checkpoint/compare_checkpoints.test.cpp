@@ -246,7 +246,7 @@ TEST_SUITE("checkpoint/compare_checkpoints") {
                                  "  b: F64 [2], only in the second\n"
                                  "  c: U8 [4] in the first, U8 [2,2] in the second\n"
                                  "  d: U8 [2] in the first, I8 [2] in the second\n"
-                                 "  e: F4 [6], 1 of 6 elements differ\n"
+                                 "  e: F4 [6], 1 of 3 bytes differ\n"
                                  "    byte 2: "));
         });
     }

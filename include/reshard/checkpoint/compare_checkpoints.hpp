@@ -42,7 +42,7 @@ struct CheckpointDifference {
     DynamicShape shape;
     DType other_dtype = DType::u8;  ///< in the second, if it has the tensor
     DynamicShape other_shape{};
-    Index elements = 0;  ///< that differ
+    Index elements = 0;  ///< that differ; bytes, where elements are smaller than one
     double largest = 0;  ///< distance of two numbers that differ; floats only, NaN and infinity apart
     std::vector<DifferentElement> places{};  ///< the first of them, CompareOptions::most_elements at most
 };

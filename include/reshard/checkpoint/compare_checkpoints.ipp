@@ -301,9 +301,11 @@ RESHARD_INLINE std::string explain(CompareReport const& report) {
             case DifferenceKind::only_second: text += concat(second, ", only in the second\n"); break;
             case DifferenceKind::form: text += concat(first, " in the first, ", second, " in the second\n"); break;
             case DifferenceKind::values: {
-                Index const all = one.shape.size();
+                bool const by_byte = !is_byte_sized(one.dtype);
+                Index const all = by_byte ? stored_bytes_of(one.dtype, Box(one.shape)) : one.shape.size();
                 std::string const types = one.dtype == one.other_dtype ? "" : concat(" and ", name(one.other_dtype));
-                text += concat(first, types, ", ", one.elements, " of ", detail::count_text(all, "element"), " differ");
+                text += concat(first, types, ", ", one.elements, " of ",
+                               detail::count_text(all, by_byte ? "byte" : "element"), " differ");
                 if (one.largest > 0) text += concat(", by ", detail::number_text(one.largest, 6), " at most");
                 text += '\n';
                 for (DifferentElement const& element : one.places) {

@@ -209,8 +209,9 @@ TEST_SUITE("checkpoint/compare_checkpoints") {
             static_cast<void>(compare_checkpoints(folder / "a.safetensors", folder / "b.safetensors", comm, options));
         });
         check_same(thrown, ErrorCode::mismatch,
-                   {"rank 2 of 3: compares with rtol 0, atol 0 and ignore_dtype off, but rank 0 compares with rtol 0, "
-                    "atol 0 and ignore_dtype on. Fix: give every rank the same arguments."});
+                   {"rank 2 of 3: compares with rtol 0, atol 0, ignore_dtype off and most_elements 5, but rank 0 "
+                    "compares with rtol 0, "
+                    "atol 0, ignore_dtype on and most_elements 5. Fix: give every rank the same arguments."});
 
         // Numbers that are no floats are of another form all the same.
         write_values<std::int64_t>(folder / "c.safetensors", "w", Shape{7}, {1, 2, 3, 4, 5, 6, 7});
@@ -326,6 +327,13 @@ TEST_SUITE("checkpoint/compare_checkpoints") {
         options.atol = 0;
         options.rtol = std::numeric_limits<double>::quiet_NaN();
         fails(ErrorCode::buffer, {"rtol is nan. Fix: "}, folder.path(), folder.path(), options);
+        check_same(thrown_by(3,
+                             [&](ThreadCommunicator& comm) {
+                                 CompareOptions own;
+                                 own.most_elements = comm.rank();
+                                 (void)compare_checkpoints(folder.path(), folder.path(), comm, own);
+                             }),
+                   ErrorCode::mismatch, {"most_elements 1, but rank 0 compares with", "most_elements 0"});
         std::string const lost = "shard-00002-of-00003.0123456789abcdef.safetensors";
         std::filesystem::remove(folder / lost);
         fails(ErrorCode::io, {lost}, folder.path(), folder.path());

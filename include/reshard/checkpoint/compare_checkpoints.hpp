@@ -47,7 +47,7 @@ struct CheckpointDifference {
     std::vector<DifferentElement> places{};  ///< the first of them, CompareOptions::most_elements at most
 };
 
-/// All ranks give the same tolerances and ignore_dtype, or get MismatchError.
+/// All ranks give the same tolerances, ignore_dtype and most_elements, or get MismatchError.
 struct CompareOptions {
     /// Floats a of the first and b of the second checkpoint are equal if |a - b| <= atol + rtol * |b|, as for
     /// numpy.allclose and torch.testing.assert_close, or if their bits are. 0 and 0: if their bits are.

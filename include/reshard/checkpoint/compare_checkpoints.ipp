@@ -227,7 +227,8 @@ inline void join(std::vector<CheckpointDifference>& differences, std::span<Found
         check(options);
         room.make_room(comm.size());
         return concat("compares with rtol ", number_text(options.rtol, 17), ", atol ", number_text(options.atol, 17),
-                      " and ignore_dtype ", options.ignore_dtype ? "on" : "off");
+                      ", ignore_dtype ", options.ignore_dtype ? "on" : "off", " and most_elements ",
+                      options.most_elements);
     });
 
     PendingVerdict pending;

@@ -85,11 +85,18 @@ TEST_SUITE("checkpoint/json_tree") {
         CHECK(refuses(std::string(10'000'000, '[')));
     }
 
-    TEST_CASE("twins are kept for who asks to see them") {
-        std::string_view const json = R"({"a":1,"b":{"c":2,"c":3},"a":4})";
-        CHECK(refuses(json));
-        JsonTree const tree(json, "f", refuse, {}, reshard::detail::JsonTwins::keep);
-        CHECK(content(tree) == "{a:1 b:{c:2 c:3 ) a:4 )");
+    TEST_CASE("keys given twice may be refused in another way than all else") {
+        auto const code = [](std::string_view json) {
+            auto const twice = [](std::string_view, std::string_view) { raise(ErrorCode::user, "twice"); };
+            return caught([&] { static_cast<void>(JsonTree(json, "f", refuse, {}, twice)); }).code;
+        };
+        for (char const* const json :
+             {R"({"a":1,"a":4})", R"({"b":{"c":2,"c":3},"d":1})", R"([{"c":2,"d":[],"c":3}])"}) {
+            CHECK(code(json) == ErrorCode::user);
+            CHECK(refuses(json));
+        }
+        CHECK(code(R"({"a":1,"a":)") == ErrorCode::format);
+        CHECK(code(R"({"a":{"b":1},"b":{"a":1}})") == ErrorCode::none);
     }
 
     TEST_CASE("values are found by name and in order, whatever lies between them") {

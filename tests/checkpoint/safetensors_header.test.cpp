@@ -150,6 +150,7 @@ TEST_SUITE("checkpoint/safetensors_header") {
              safetensors_text(
                  R"({"a":{"dtype":"U8","shape":[0],"data_offsets":[0,0]},"a":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}})")},
             {Rule::duplicate_key, "a field twice", one(concat(good, R"(,"shape":[1])"), 1)},
+            {Rule::duplicate_key, "a key twice where nobody looks", one(concat(good, R"(,"x":{"y":1,"y":2})"), 1)},
             {Rule::duplicate_key, "metadata twice", safetensors_text(R"({"__metadata__":{},"__metadata__":{}})")},
             {Rule::duplicate_key, "a metadata key twice", safetensors_text(R"({"__metadata__":{"a":"1","a":"1"}})")},
             {Rule::too_many_dimensions, "nine dimensions",

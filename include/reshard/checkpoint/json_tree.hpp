@@ -25,20 +25,17 @@ using RefuseFile = void (*)(std::string_view file, std::string_view what);
 /// Containers nested deeper than this are refused: no header needs more than 3, and serde_json stops here too.
 inline constexpr int max_json_depth = 128;
 
-/// Keys that an object gives twice: refused, or for the reader to see.
-enum class JsonTwins : std::uint8_t { refuse, keep };
-
 /// All values of a text in its order, each with what it contains behind it: 24 bytes a value, whatever the text.
 class JsonTree {
 public:
     /// An integer is exact; `other` is a boolean, or a number that is negative, fractional or too large.
     enum class Kind : std::uint8_t { other, null, integer, text, list, object };
 
-    /// Throws through `refuse` what is not one JSON text (whitespace around it allowed), or gives a key twice. `where`
-    /// begins the names of keys.
+    /// Throws through `refuse` what is not one JSON text (whitespace around it allowed); through `twice`, where it is
+    /// given, an object that has a key twice. `where` begins the names of keys.
     JsonTree(std::string_view json, std::string_view file, RefuseFile refuse, std::string_view where = {},
-             JsonTwins twins = JsonTwins::refuse)
-        : file_(file), where_(where), refuse_(refuse), twins_(twins) {
+             RefuseFile twice = nullptr)
+        : file_(file), where_(where), refuse_(refuse), twice_(twice != nullptr ? twice : refuse) {
         if (json.size() > most_bytes) fail_text(concat("it has ", json.size(), " bytes, more than ", most_bytes));
         if (!is_utf8(json)) fail_text("it is not UTF-8");
         // nlohmann skips a byte order mark and takes a zero byte for the end of the text; JSON allows neither.
@@ -48,15 +45,11 @@ public:
         nodes_.reserve(json.size() / 16);  // of what we read, most values take so many bytes
         texts_.reserve(json.size());
         Events events{*this};
-#if defined(__cpp_exceptions)
         try {
-#endif
             if (!nlohmann::json::sax_parse(json.data(), json.data() + json.size(), &events)) fail_text("not JSON");
-#if defined(__cpp_exceptions)
         } catch (nlohmann::json::exception const& error) {
             fail_text(concat("not JSON: ", quote_name(error.what())));
         }
-#endif
     }
 
     /// \name The values, by number; the whole is 0.
@@ -171,15 +164,15 @@ private:
         std::uint32_t const node = open_.back();
         open_.pop_back();
         nodes_[node].next = static_cast<std::uint32_t>(nodes_.size());
-        if (kind(node) == Kind::object && twins_ == JsonTwins::refuse) refuse_duplicates(node);
+        if (kind(node) == Kind::object) refuse_twins(node);
         return true;
     }
-    void refuse_duplicates(std::uint32_t object) {
+    void refuse_twins(std::uint32_t object) {
         keys_.clear();
         for_each(object, [&](std::uint32_t member) { keys_.push_back(key(member)); });
         sort_list(keys_);
         auto const twin = std::adjacent_find(keys_.begin(), keys_.end());
-        if (twin != keys_.end()) fail(concat(quote_name(*twin), " is given twice"));
+        if (twin != keys_.end()) twice_(file_, concat(quote_name(*twin), " is given twice"));
     }
 
     std::vector<Node> nodes_;
@@ -187,7 +180,7 @@ private:
     std::string_view file_;
     std::string_view where_;
     RefuseFile refuse_;
-    JsonTwins twins_;
+    RefuseFile twice_;
     std::vector<std::uint32_t> open_;
     std::vector<std::string_view> keys_;
     std::uint32_t key_ = 0;
@@ -205,6 +198,7 @@ public:
         if (found == 0) fail(concat("has no '", name, "'"));
         return JsonReader(*tree_, found);
     }
+    [[nodiscard]] bool is_null() const noexcept { return tree_->kind(node_) == JsonTree::Kind::null; }
     [[nodiscard]] bool has(std::string_view name) const noexcept { return tree_->find(node_, name) != 0; }
     [[nodiscard]] std::uint64_t unsigned_integer() const {
         return tree_->integer(expect(JsonTree::Kind::integer, "an integer of 0 or more"));

@@ -6,10 +6,8 @@
 #include <reshard/checkpoint/safetensors_header.hpp>
 #include <reshard/core/sorting.hpp>
 
-#include <algorithm>  // find, lower_bound, adjacent_find
-#include <iterator>   // begin, end
-#include <tuple>      // tie
-#include <utility>    // exchange
+#include <tuple>    // tie
+#include <utility>  // move
 
 namespace reshard::inline v0 {
 
@@ -23,74 +21,34 @@ struct RawEntry {
     std::uint64_t offsets[2] = {0, 0};
 };
 
-[[noreturn]] inline void refuse_header(SafetensorsRule rule, std::string_view file, std::string_view why) {
+/// How JsonTree refuses a header.
+template <SafetensorsRule rule>
+[[noreturn]] inline void refuse_header(std::string_view file, std::string_view why) {
     raise_rule(rule, concat(file, ": ", why, ". Fix: write the file anew with a safetensors library."));
 }
 
 /// An entry as the text has it. Unknown fields are skipped with all they contain, as safetensors does.
-[[nodiscard]] inline RawEntry entry_from(JsonTree const& tree, std::uint32_t node, std::string_view file) {
-    using Kind = JsonTree::Kind;
-    RawEntry entry{std::string(tree.key(node)), DType::u8, {}, {0, 0}};
-    auto const refuse = [&](std::string_view why) {
-        refuse_header(SafetensorsRule::invalid_header_deserialization, file,
-                      concat("tensor ", quote_name(entry.name), " ", why));
-    };
-    auto const each_number = [&](std::uint32_t list, std::string_view what, auto&& take) {
-        if (tree.kind(list) != Kind::list) refuse("has a field of the wrong type");
-        tree.for_each(list, [&](std::uint32_t item) {
-            if (tree.kind(item) == Kind::list || tree.kind(item) == Kind::object) refuse("has a list inside a list");
-            if (tree.kind(item) != Kind::integer || !take(tree.integer(item))) refuse(what);
-        });
-    };
-    constexpr std::string_view fields[] = {"dtype", "shape", "data_offsets"};
-    bool seen[] = {false, false, false};
-    tree.for_each(node, [&](std::uint32_t member) {
-        auto const field = std::find(std::begin(fields), std::end(fields), tree.key(member)) - std::begin(fields);
-        if (field == 3) return;
-        if (std::exchange(seen[field], true)) {
-            refuse_header(SafetensorsRule::duplicate_key, file,
-                          concat("tensor ", quote_name(entry.name), " has ", quote_name(fields[field]), " twice"));
+[[nodiscard]] inline RawEntry entry_from(std::string&& name, JsonReader const& json, std::string_view file) {
+    RawEntry entry{std::move(name), DType::u8, {}, {0, 0}};
+    JsonReader const dtype = json.at("dtype");
+    if (!parse_dtype(dtype.text_view(), entry.dtype))
+        dtype.fail(concat("is ", quote_name(dtype.text_view()), ", which is no dtype"));
+    json.at("shape").for_each([&](JsonReader const& extent) {
+        if (entry.shape.size() == max_rank) {
+            raise_rule(SafetensorsRule::too_many_dimensions,
+                       concat(file, ": tensor ", quote_name(entry.name), " has more than ", max_rank,
+                              " dimensions. Fix: merge dimensions before saving."));
         }
-        if (field == 0) {
-            if (tree.kind(member) != Kind::text) refuse("has a field of the wrong type");
-            std::string_view const dtype = tree.text(member);
-            if (!parse_dtype(dtype, entry.dtype)) refuse(concat("has the unknown dtype ", quote_name(dtype)));
-        } else if (field == 1) {
-            each_number(member, "has an extent that is not an integer >= 0", [&](std::uint64_t extent) {
-                if (entry.shape.size() == max_rank) {
-                    raise_rule(SafetensorsRule::too_many_dimensions,
-                               concat(file, ": tensor ", quote_name(entry.name), " has more than ", max_rank,
-                                      " dimensions. Fix: merge dimensions before saving."));
-                }
-                entry.shape.push_back(extent);
-                return true;
-            });
-        } else {
-            std::size_t count = 0;
-            each_number(member, "has data_offsets that are not two integers >= 0", [&](std::uint64_t offset) {
-                if (count == 2) return false;
-                entry.offsets[count++] = offset;
-                return true;
-            });
-            if (count != 2) refuse("has data_offsets that are not [begin, end]");
-        }
+        entry.shape.push_back(extent.unsigned_integer());
     });
-    if (!(seen[0] && seen[1] && seen[2])) refuse("lacks one of dtype, shape and data_offsets");
+    JsonReader const offsets = json.at("data_offsets");
+    std::size_t count = 0;
+    offsets.for_each([&](JsonReader const& offset) {
+        if (count == 2) offsets.fail("is not [begin, end]");
+        entry.offsets[count++] = offset.unsigned_integer();
+    });
+    if (count != 2) offsets.fail("is not [begin, end]");
     return entry;
-}
-
-/// What `__metadata__` has; null is the same as none.
-[[nodiscard]] inline Metadata metadata_from(JsonTree const& tree, std::uint32_t node, std::string_view file) {
-    Metadata metadata;
-    if (tree.kind(node) == JsonTree::Kind::null) return metadata;
-    tree.for_each(node, [&](std::uint32_t member) {
-        if (tree.kind(member) != JsonTree::Kind::text) {
-            refuse_header(SafetensorsRule::invalid_header_deserialization, file,
-                          concat("__metadata__ has a value at ", quote_name(tree.key(member)), " that is not text"));
-        }
-        metadata.emplace_back(tree.key(member), tree.text(member));
-    });
-    return metadata;
 }
 
 /// Shape, size and place of one entry; `previous_end` is where the data so far stops.
@@ -179,41 +137,20 @@ RESHARD_INLINE SafetensorsHeader parse_safetensors_json(std::string_view json, I
         raise_rule(SafetensorsRule::invalid_header,
                    concat(file, ": the header is not UTF-8. Fix: check that this is a safetensors file."));
     }
-    constexpr auto deserialization = SafetensorsRule::invalid_header_deserialization;
-    constexpr detail::RefuseFile refuse = [](std::string_view name, std::string_view why) {
-        detail::refuse_header(deserialization, name, why);
-    };
-    detail::JsonTree const tree(json, file, refuse, {}, detail::JsonTwins::keep);
-    if (tree.kind(0) != detail::JsonTree::Kind::object)
-        detail::refuse_header(deserialization, file, "the header is not a JSON object");
+    detail::JsonTree const tree(json, file, detail::refuse_header<SafetensorsRule::invalid_header_deserialization>, {},
+                                detail::refuse_header<SafetensorsRule::duplicate_key>);
     std::vector<detail::RawEntry> entries;
     Metadata metadata;
-    bool has_metadata = false;
-    std::size_t count = 0;
-    tree.for_each(0, [&](std::uint32_t) { ++count; });
-    entries.reserve(count);
-    tree.for_each(0, [&](std::uint32_t member) {
-        bool const is_metadata = tree.key(member) == "__metadata__";
-        if (is_metadata && std::exchange(has_metadata, true))
-            detail::refuse_header(SafetensorsRule::duplicate_key, file, "'__metadata__' is given twice");
-        bool const is_none = is_metadata && tree.kind(member) == detail::JsonTree::Kind::null;
-        if (tree.kind(member) != detail::JsonTree::Kind::object && !is_none) {
-            detail::refuse_header(deserialization, file,
-                                  concat("the value of ", quote_name(tree.key(member)), " is not an object"));
-        }
-        if (is_metadata) {
-            metadata = detail::metadata_from(tree, member, file);
-        } else {
-            entries.push_back(detail::entry_from(tree, member, file));
+    detail::JsonReader(tree).for_each_member([&](std::string name, detail::JsonReader const& value) {
+        if (name != "__metadata__") {
+            entries.push_back(detail::entry_from(std::move(name), value, file));
+        } else if (!value.is_null()) {  // which is the same as none
+            value.for_each_member([&](std::string key, detail::JsonReader const& text) {
+                metadata.emplace_back(std::move(key), text.text());
+            });
         }
     });
-    auto const refuse_twice = [&](auto& list, auto const& key) {
-        detail::sort_list(list, [&](auto const& a, auto const& b) { return key(a) < key(b); });
-        detail::refuse_twice(list, key, concat(file, ": "), "write the file anew.");
-    };
-    refuse_twice(metadata, [](auto const& item) -> std::string const& { return item.first; });
-    refuse_twice(entries, [](auto const& item) -> std::string const& { return item.name; });
-
+    detail::sort_list(metadata);
     detail::sort_list(entries, [](auto const& a, auto const& b) {
         return std::tie(a.offsets[0], a.offsets[1], a.name) < std::tie(b.offsets[0], b.offsets[1], b.name);
     });

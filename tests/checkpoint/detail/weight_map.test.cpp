@@ -33,6 +33,26 @@ TEST_SUITE("checkpoint/detail/weight_map") {
             contains(error.message, concat("the index of 2 tensors takes ", size, " bytes, more than the ", size - 1)));
     }
 
+    TEST_CASE("what is wrong is named, with its place") {
+        using Rule = SafetensorsRule;
+        auto const check = [](Rule rule, std::string_view json, std::string_view words) {
+            CAPTURE(json);
+            Caught const error = caught([&] { static_cast<void>(parse_weight_map(json, "i")); });
+            CHECK(error.rule == rule);
+            CHECK(contains(error.message, words));
+        };
+        check(Rule::invalid_index, "[]", "i: it is not an object. Fix: fetch or write the index anew.");
+        check(Rule::invalid_index, "{\"\xff\":1}", "i: it is not UTF-8");
+        check(Rule::invalid_index, R"({"metadata":{}})", "i: it has no 'weight_map'");
+        check(Rule::invalid_index, R"({"weight_map":[]})", "i: 'weight_map' is not an object");
+        check(Rule::invalid_index, R"({"weight_map":{"a":1}})", "i: 'weight_map.a' is not text");
+        check(Rule::invalid_index, R"({"weight_map":{"a":"../f"}})",
+              "'weight_map.a' is '../f', which is no file inside");
+        check(Rule::duplicate_key, R"({"weight_map":{"a":"f","a":"f"}})", "i: 'a' is given twice");
+        check(Rule::duplicate_key, R"({"weight_map":{},"weight_map":{}})", "i: 'weight_map' is given twice");
+        check(Rule::duplicate_key, R"({"metadata":{"b":1,"b":1},"weight_map":{}})", "i: 'b' is given twice");
+    }
+
     TEST_CASE("paths that leave the folder are seen") {
         for (char const* const good : {"a", "a.b", "sub/a", "./a", "..a", "a..", "sub/..a/b", "..."}) {
             CAPTURE(good);

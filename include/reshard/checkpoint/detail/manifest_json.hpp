@@ -260,18 +260,14 @@ inline void check_manifest_seal(std::string_view json, std::string_view file) {
     if (tensor.replicas == 0) json.at("replicas").fail("is 0: there is at least one");
     tensor.distribution = json.at("distribution").text();
     if (tensor.distribution.empty()) return tensor;
-#if defined(__cpp_exceptions)
     try {
-#endif
         static_cast<void>(parse(std::string_view(tensor.distribution), tensor.shape));
-#if defined(__cpp_exceptions)
     } catch (Error const& error) {
         std::string_view const why = error.message();
         json.at("distribution")
             .fail(
                 concat("is not the notation of one: ", why.substr(0, smaller(why.find(". Fix: "), std::size_t{400}))));
     }
-#endif
     return tensor;
 }
 

@@ -33,22 +33,18 @@ public:
             first_.push_back(first_.back() + static_cast<std::size_t>(ceil_div(run, block_bytes)));
         parts_.resize(first_.back(), 0);
     }
-    /// Bytes of a run from `begin` on. Returns their own sum.
-    std::uint32_t add(std::size_t run, Index begin, std::span<std::byte const> bytes) {
-        std::uint32_t all = 0;
+    /// Bytes of a run from `begin` on.
+    void add(std::size_t run, Index begin, std::span<std::byte const> bytes) {
         while (!bytes.empty()) {
             Index const block = begin / block_bytes_;
             Index const room = block_size(run, block) - begin % block_bytes_;
             auto const part = bytes.first(smaller(bytes.size(), static_cast<std::size_t>(room)));
             auto const size = static_cast<Index>(part.size());
-            std::uint32_t const sum = crc32c(part);
-            all = crc32c_combine(all, sum, size);
             std::atomic_ref<std::uint32_t> of_block(parts_[first_[run] + static_cast<std::size_t>(block)]);
-            of_block.fetch_xor(crc32c_combine(sum, 0, room - size), std::memory_order_relaxed);
+            of_block.fetch_xor(crc32c_combine(crc32c(part), 0, room - size), std::memory_order_relaxed);
             bytes = bytes.subspan(part.size());
             begin += size;
         }
-        return all;
     }
     /// A number for each block of each run: what others have added of the same runs is joined by an exclusive or.
     [[nodiscard]] std::vector<std::uint32_t>& parts() noexcept { return parts_; }

@@ -19,8 +19,7 @@ namespace {
 template <class Rule>
 void check_same(Rule const& rule, Index entries, int ranks, std::vector<Index> const& column) {
     Partition host(entries, ranks);
-    Bytes workspace(static_cast<std::size_t>(host.workspace_bytes()));
-    host.count(rule, workspace);
+    host.count(rule);
     std::vector<PartitionColumn> const columns{{reinterpret_cast<std::byte const*>(column.data()), 8}};
     Bytes expected(static_cast<std::size_t>(host.lay_out(columns)));
     host.scatter(rule, columns, expected);

@@ -93,9 +93,8 @@ private:
         auto const start = Clock::now();
         auto moved = start;
         while (incoming_.flying() + outgoing_.flying() > 0) {
-            bool const some = incoming_.drain() + outgoing_.drain() > 0;
+            if (incoming_.drain() + outgoing_.drain() > 0) moved = Clock::now();
             auto const now = Clock::now();
-            if (some) moved = now;
             // What only one side has begun never ends.
             if (now - moved >= std::chrono::milliseconds(200) || now - start >= std::chrono::seconds(2)) break;
             sched_yield();
@@ -113,9 +112,8 @@ private:
         };
         add_held(incoming_, " MPI may still write to the destination of what comes from rank ");
         add_held(outgoing_, " MPI may still read the source of what goes to rank ");
-        if (text.empty()) return text;
-        team_->family()->hold_still();
-        return concat(text, " Keep that memory until the process ends.");
+        if (!text.empty()) team_->family()->hold_still();
+        return text.empty() ? text : concat(text, " Keep that memory until the process ends.");
     }
 
     /// Lays the sends to ranks of this node open.

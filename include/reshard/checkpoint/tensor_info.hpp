@@ -115,15 +115,14 @@ namespace detail {
 
 [[noreturn]] void raise_stored_bytes(SafetensorsRule rule, std::string_view who, DType dtype, Indices const& extents);
 
-/// Throws FormatError (DuplicateKey) for two items with the same key; `where` leads the message. \pre sorted by it.
+/// Throws FormatError (DuplicateKey) for two items with the same key. \pre sorted by it.
 template <class List, class Key>
-void refuse_twice(List const& sorted, Key const& key, std::string_view where = {},
-                  std::string_view fix = "write each name once.") {
+void refuse_twice(List const& sorted, Key const& key) {
     auto const twin = std::adjacent_find(sorted.begin(), sorted.end(),
                                          [&](auto const& a, auto const& b) { return key(a) == key(b); });
     if (twin != sorted.end()) {
         raise_rule(SafetensorsRule::duplicate_key,
-                   concat(where, quote_name(key(*twin)), " is given twice. Fix: ", fix));
+                   concat(quote_name(key(*twin)), " is given twice. Fix: write each name once."));
     }
 }
 

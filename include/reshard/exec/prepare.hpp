@@ -150,7 +150,7 @@ concept Viewed = TensorArgument<A> &&(std::is_reference_v<A> || !is_tensor<A>);
 template <Viewed A>
 using ElementOf = typename decltype(as_view(std::declval<A&>()))::element_type;
 template <class... Options>
-concept OneOfOptions = sizeof...(Options) < 2 && (std::derived_from<Options, PrepareOptions> && ...);
+concept OptionsOrNone = sizeof...(Options) < 2 && (std::derived_from<Options, PrepareOptions> && ...);
 
 /// Neither a view nor a tensor, for one of the two: pointers, vectors and spans have no shape.
 template <class S, class T>
@@ -178,7 +178,7 @@ consteval bool check_communicator_given() {
 /// The same of views, and of tensors that own their memory, whose element types the compiler knows. Different ones
 /// compile with Casting only.
 template <class From, class To, detail::Viewed S, detail::Viewed T, class... Options>
-    requires detail::OneOfOptions<Options...>
+    requires detail::OptionsOrNone<Options...>
 [[nodiscard]] PreparedPlan prepare(Plan<From, To> const& plan, CommunicatorRef comm, S&& source, T&& destination,
                                    Options const&... options) {
     static_assert(detail::check_types<From, To, detail::ElementOf<S>, detail::ElementOf<T>, Options...>());

@@ -18,7 +18,7 @@ namespace reshard::inline v0 {
 void redistribute(Plan<> const& plan, CommunicatorRef comm, ConstDynamicView const& source,
                   DynamicView const& destination, PrepareOptions const& options = {});
 template <class From, class To, detail::Viewed S, detail::Viewed T, class... Options>
-    requires detail::OneOfOptions<Options...>
+    requires detail::OptionsOrNone<Options...>
 void redistribute(Plan<From, To> const& plan, CommunicatorRef comm, S&& source, T&& destination,
                   Options const&... options) {
     prepare(plan, comm, source, destination, options...).run();
@@ -86,14 +86,14 @@ void redistribute(Plan<> const& plan, ConstDynamicView const& source, DynamicVie
 void redistribute(Plan<> const& plan, ConstDynamicView const& source, DynamicView const& destination, int rank,
                   PrepareOptions const& options = {});
 template <class From, class To, detail::Viewed S, detail::Viewed T, class... Options>
-    requires detail::OneOfOptions<Options...>
+    requires detail::OptionsOrNone<Options...>
 void redistribute(Plan<From, To> const& plan, S&& source, T&& destination, int rank, MemoryPolicy const& memory,
                   Options const&... options) {
     detail::run_locally(detail::all_means({memory, host_memory().convert}), plan, detail::as_view(source),
                         detail::as_view(destination), rank, options...);
 }
 template <class From, class To, detail::Viewed S, detail::Viewed T, class... Options>
-    requires detail::OneOfOptions<Options...>
+    requires detail::OptionsOrNone<Options...>
 void redistribute(Plan<From, To> const& plan, S&& source, T&& destination, int rank, Options const&... options) {
     detail::run_locally(detail::means_for<From, To, Options...>(), plan, detail::as_view(source),
                         detail::as_view(destination), rank, options...);
@@ -126,24 +126,32 @@ namespace detail {
     return plan_across(from, detail::on_one_rank(root, comm.size(), from.shape()));
 }
 
-/// From rank `root` to everybody. `source` counts on the root only. Collective, also for what this rank alone gets
-/// wrong.
+namespace detail {
+/// Collective. By the plan that make() returns: what this rank alone gets wrong in it, all are told.
+template <class Make, class S, class T, class... Options>
+void redistribute_as(Make&& make, CommunicatorRef comm, S const& source, T const& destination,
+                     Options const&... options) {
+    std::optional<Plan<>> plan;
+    attempt_before_agreement(comm, [&] { plan.emplace(make()); });
+    redistribute(*plan, comm, source, destination, options...);
+}
+}  // namespace detail
+
+/// From rank `root` to everybody. `source` counts on the root only.
 template <detail::Viewed S, detail::Viewed T, class... Options>
-    requires detail::OneOfOptions<Options...>
+    requires detail::OptionsOrNone<Options...>
 void distribute(DynamicDistribution const& to, CommunicatorRef comm, int root, S&& source, T&& destination,
                 Options const&... options) {
-    std::optional<Plan<>> plan;
-    detail::attempt_before_agreement(comm, [&] { plan.emplace(plan_distribute(to, comm, root)); });
-    redistribute(*plan, comm, source, destination, options...);
+    detail::redistribute_as([&] { return plan_distribute(to, comm, root); }, comm, detail::as_view(source),
+                            detail::as_view(destination), options...);
 }
 /// From everybody to rank `root`. `destination` counts on the root only.
 template <detail::Viewed S, detail::Viewed T, class... Options>
-    requires detail::OneOfOptions<Options...>
+    requires detail::OptionsOrNone<Options...>
 void gather(DynamicDistribution const& from, CommunicatorRef comm, int root, S&& source, T&& destination,
             Options const&... options) {
-    std::optional<Plan<>> plan;
-    detail::attempt_before_agreement(comm, [&] { plan.emplace(plan_gather(from, comm, root)); });
-    redistribute(*plan, comm, source, destination, options...);
+    detail::redistribute_as([&] { return plan_gather(from, comm, root); }, comm, detail::as_view(source),
+                            detail::as_view(destination), options...);
 }
 
 }  // namespace reshard::inline v0

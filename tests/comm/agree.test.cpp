@@ -47,6 +47,13 @@ TEST_SUITE("comm/agree") {
             });
         });
         test::check_same(foreign, ErrorCode::user, {"rank 1 of 2: not ours. Fix: ask them."});
+        auto const unnamed = test::thrown_by(2, [&](ThreadCommunicator& comm) {
+            agree_on_errors(comm, [&] {
+                if (comm.rank() == 1) throw 42;
+            });
+        });
+        for (auto const& each : unnamed)
+            CHECK(each.message == "rank 1 of 2: an exception that is not a std::exception");
     }
 
     TEST_CASE("what fails is pending, what comes after it is left out, and the next agreement tells all") {

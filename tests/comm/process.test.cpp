@@ -7,8 +7,9 @@
 
 #include <doctest/doctest.h>
 
-#include <sched.h>     // unshare
-#include <sys/wait.h>  // waitpid
+#include <sched.h>         // unshare
+#include <sys/resource.h>  // setrlimit
+#include <sys/wait.h>      // waitpid
 
 #include <csignal>
 #include <cstdio>
@@ -93,6 +94,19 @@ TEST_SUITE("comm/process") {
         CHECK(!SharedMemory::open(own_pid(), named, 64));  // could be mapped, but is a stranger's
         ::close(named);
         ::unlink(name);
+    }
+
+    TEST_CASE("SharedMemory: none beyond the limit of files, and nobody dies of it") {
+        pid_t const pid = ::fork();
+        if (pid == 0) {
+            rlimit const most{1 << 20, 1 << 20};
+            ::setrlimit(RLIMIT_FSIZE, &most);
+            bool const right = SharedMemory::create(1 << 20) && !SharedMemory::create((1 << 20) + 1);
+            ::_exit(right ? 0 : 1);
+        }
+        int status = -1;
+        REQUIRE(::waitpid(pid, &status, 0) == pid);
+        CHECK(status == 0);
     }
 
     TEST_CASE("NcclSeat: whose process it is; who is numbered otherwise may be a stranger") {

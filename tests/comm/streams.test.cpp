@@ -52,12 +52,14 @@ public:
     }
 };
 
-/// At most 100 bytes at a time are taken for the control channel.
+/// At most 100 bytes at a time are taken for the control channel, and none every other time.
 class TakesLittle final : public runtime::Pipes {
 public:
     using Pipes::Pipes;
+    bool none = false;
     Index write_some(int peer, Channel channel, std::span<std::byte const> bytes) override {
         bool const few = channel == Channel::control && bytes.size() > 100;
+        if (channel == Channel::control && (none = !none)) return 0;
         return Pipes::write_some(peer, channel, few ? bytes.first(100) : bytes);
     }
 };
@@ -136,6 +138,8 @@ TEST_SUITE("comm/streams") {
         for (std::size_t r : {std::size_t{0}, std::size_t{2}}) {
             CHECK(thrown[r].code == ErrorCode::peer_failed);
             CHECK(thrown[r].says("rank 1 has ended and closed its streams"));
+            CHECK_FALSE(thrown[r].says("rank 0 failed"));  // who noticed is not who failed
+            CHECK_FALSE(thrown[r].says("rank 2 failed"));
             CHECK(thrown[r].says("in agree(). Fix: "));
         }
     }
@@ -157,7 +161,11 @@ TEST_SUITE("comm/streams") {
             static_cast<void>(comm.split(0, 0));
         });
         CHECK((thrown[0].code == ErrorCode::deadline || thrown[1].code == ErrorCode::deadline));
-        for (Thrown const& one : thrown) CHECK(one.says("rank 2 is late"));
+        for (Thrown const& one : thrown) {
+            CHECK(one.says("rank 2 is late"));
+            CHECK_FALSE(one.says("rank 0 failed"));
+            CHECK_FALSE(one.says("rank 1 failed"));
+        }
         CHECK(thrown[2].code == ErrorCode::peer_failed);
     }
 

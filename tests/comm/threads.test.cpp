@@ -264,6 +264,14 @@ TEST_SUITE("comm/threads") {
         }
     }
 
+    TEST_CASE("a rank that is lost has one number, in groups that number ranks anew as well") {
+        auto const thrown = what_ranks_threw(3, {}, [&](ThreadCommunicator& comm) {
+            ThreadCommunicator child = comm.split(0, -comm.rank());
+            if (comm.rank() != 0) barrier(child);
+        });
+        for (std::size_t r : {1U, 2U}) CHECK(holds(thrown[r], "rank 0 failed: rank 0 returned"));
+    }
+
     TEST_CASE("ranks may return while others still work together in a group without them") {
         run_on_threads(4, [](ThreadCommunicator& comm) {
             ThreadCommunicator half = comm.split(comm.rank() / 2, 0);

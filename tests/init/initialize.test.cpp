@@ -250,6 +250,16 @@ TEST_CASE("a constant is written as it is, rounded once, in integers and boolean
     CHECK(scalar == 4.0F);
 }
 
+TEST_CASE("what an element type does not hold is refused, not made infinite") {
+    CHECK_THROWS_AS(values<Float16>(Normal{0.0, 40000.0}, 3), DTypeError);
+    CHECK_THROWS_AS(values<float>(Normal{0.0, 1e38}, 3), DTypeError);
+    CHECK(numbers(values<Float16>(Normal{0.0, 6000.0}, 3)).size() == 3);
+    CHECK_THROWS_AS(values<Float16>(Constant{1e6}, 3), DTypeError);
+    CHECK_THROWS_AS(values<float>(Constant{-1e300}, 3), DTypeError);
+    double const mask = -std::numeric_limits<double>::infinity();
+    CHECK(numbers(values<Float16>(Constant{mask}, 1))[0] == mask);
+}
+
 // ---- Statistics: fixed seeds, so a failure is a change -------------------------------------------------------------
 
 TEST_CASE("uniform values are uniform and within their bounds") {

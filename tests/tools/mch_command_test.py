@@ -255,6 +255,15 @@ class Command(unittest.TestCase):
         self.refused("no folder has this key", "model", "no", "--to", 4, "--rows", "user=nothing")
         self.refused("it has [30] rows for 40 slots", "model", "no", "--to", 4, "--rows", "user=ec.user.weight")
 
+    def test_a_plain_table_of_the_same_name_is_not_taken_for_its_rows(self):
+        user, state, _ = table("ec", "user", 40, 2, 0.5, 1)
+        plain = "plain.embedding_bags.user.weight"
+        self.save("model", user, state, {plain: cut([7] * 40, [0, 40])})
+        self.refused(f"--rows user={plain}, or does not: --no-rows user={plain}", "model", "no", "--to", 4)
+        self.refused("no folder has this key", "model", "no", "--to", 4, "--no-rows", "user=nothing")
+        self.answer("model", "out", "--to", 4, "--no-rows", f"user={plain}")
+        self.assertEqual(fake.load(os.path.join(self.path, "out"))[plain], cut([7] * 40, [0, 40]))
+
     def test_what_is_damaged_or_misspelt_is_one_sentence(self):
         user, state, _ = table("ec", "user", 40, 2, 0.5, 1)
         self.save("model", user, state)

@@ -169,7 +169,7 @@ void add_mch(CLI::App& app, Session& session) {
     torch->add_option("--buckets", front.buckets, "[TABLE=]N: of HashZCH tables saved without _hash_zch_bucket");
     torch->add_option("--decay-exponent", front.decay_exponent, "[TABLE=]E: of the eviction policy (default: 1)");
     torch->add_option("--rows", front.rows, "TABLE=KEY: rows that are not named after their table");
-    torch->add_option("--no-rows", front.no_rows, "TABLE: it has no weights to carry");
+    torch->add_option("--no-rows", front.no_rows, "TABLE[=KEY]: it has no weights to carry, or these are not its own");
     command->callback([verb, &session] { verb->run(session); });
 }
 

@@ -101,7 +101,9 @@ def contains(words, some):
 def find_rows(tables, folders, named, without):
     """Tensors that have a row per slot of a table, by the table's name in their keys: weights and optimizer states."""
     by_name = {table.name: table for table in tables}
-    for option, names in (("--rows", named), ("--no-rows", without)):
+    others = [tuple(text.split("=", 1)) for text in without if "=" in text]  # (table, key): not of its rows
+    without = [text for text in without if "=" not in text]
+    for option, names in (("--rows", named), ("--no-rows", without + [name for name, _ in others])):
         for name in names:
             if name not in by_name:
                 raise Refused(f"{option}: there is no table '{name}'; there are: {', '.join(by_name)}. Fix: correct "
@@ -117,13 +119,16 @@ def find_rows(tables, folders, named, without):
                 raise Refused(f"--rows {name}={key}: it has {list(rows)} rows for {by_name[name].offsets[-1]} slots. "
                               "Fix: correct it.")
             taken[at[0], key] = by_name[name]
+    for name, key in others:
+        if not any(key in folder.keys() for folder in folders):
+            raise Refused(f"--no-rows {name}={key}: no folder has this key. Fix: correct it.")
     for i, folder in enumerate(folders):
         for key in folder.keys():
             words = key.split(".")
             size = folder.size(key)
             if (i, key) in taken or not size or any(table.owns(key) for table in tables):
                 continue
-            fit = [one for one in tables if one.word in words]
+            fit = [one for one in tables if one.word in words and (one.name, key) not in others]
             if len(fit) > 1:  # tables of one name: that of the same collection
                 stem = {one.name: stem_of(one.prefix).split(".") for one in fit}
                 fit = [one for one in fit if contains(words, stem[one.name])] or fit
@@ -135,6 +140,17 @@ def find_rows(tables, folders, named, without):
                               f"{fit[0].name}={key}.")
             if fit:
                 taken[i, key] = fit[0]
+    for table in tables:  # a plain table elsewhere may have its name, and as many rows
+        stem = stem_of(table.prefix)
+        known = table.name in without or table.layout == "buckets"
+        keys = [] if known else sorted(key for (_, key), one in taken.items() if one is table)
+        inside = [key for key in keys if contains(key.split("."), stem.split("."))]
+        for key in keys:
+            if not inside or key in inside or key in named.get(table.name, []):
+                continue
+            raise Refused(f"'{key}' has a row per slot of table '{table.name}', but is not of '{stem}', as '{inside[0]}' "
+                          f"is. Fix: say whether it goes with the ids: --rows {table.name}={key}, or does not: --no-rows "
+                          f"{table.name}={key}.")
     for (i, key), table in sorted(taken.items()):
         bounds_of(key, folders[i].size(key), folders[i].chunks(key))
         table.rows.append((i, key))

@@ -22,7 +22,7 @@ struct Rewrite {
     std::string dtype;
     std::string rename;
     std::string model;
-    std::string saved_as = "(8):(S0)";
+    std::string saved_as;
     bool dry_run = false;
     bool no_sync = false;
     bool no_checksums = false;
@@ -44,8 +44,7 @@ struct Rewrite {
             "which copy to take where copies were saved apart and differ; its remainder where there are fewer");
         command.add_flag("--dry-run", dry_run, "write nothing: say which rank would read and write what");
         command.add_option("--model", model, "what a dry run without files is about: a model's name");
-        command.add_option("--saved-as", saved_as, "mesh and placements that the model was saved with")
-            ->capture_default_str();
+        command.add_option("--saved-as", saved_as, "mesh and placements that it was saved with, if not (8):(S0)");
         add_ranks(command, session, 1 << 20);
         command.add_option("--in-flight", in_flight, "pieces that each rank has under way")
             ->check(CLI::Range(1, 256))
@@ -82,7 +81,8 @@ struct Rewrite {
     [[nodiscard]] reshard::Catalogue catalogue() const {
         if (model.empty()) return reshard::Catalogue(reshard::Checkpoint::open(in));
         auto const full = reshard::Catalogue::of(model_given("--model", model));
-        auto const place = given("--saved-as", [&] { return reshard::placed_as(saved_as); });
+        auto const place =
+            given("--saved-as", [&] { return reshard::placed_as(saved_as.empty() ? "(8):(S0)" : saved_as); });
         return given("--saved-as",
                      [&] { return reshard::detail::shard_output(full, place, {}, std::string(16, '0')).catalogue; });
     }
@@ -96,6 +96,7 @@ struct Rewrite {
         if (!dry_run && out.empty()) wrong("OUT is missing. Fix: name two folders, IN OUT, or add --dry-run.");
         if (!dry_run && out.ends_with(".safetensors"))
             wrong("OUT is a folder, and '" + out + "' is named like a file. Fix: name the folder that files go to.");
+        if (model.empty() && !saved_as.empty()) wrong("--saved-as is for --model. Fix: leave it out.");
         if (from_list && !in.empty()) wrong("--model " + model + " takes the place of IN. Fix: leave one of them out.");
         if (dry_run) {
             if (!Session::speaks()) return;

@@ -70,9 +70,7 @@ public:
     }
     [[nodiscard]] bool done() const noexcept { return inner_.done(); }
     /// As transport::InOrder.
-    void become_part_of(transport::BoundTransfers const& whole) noexcept {
-        if constexpr (requires { inner_.become_part_of(whole); }) inner_.become_part_of(whole);
-    }
+    void become_part_of(transport::BoundTransfers const& whole) noexcept { transport::become_part_of(whole, inner_); }
 
 private:
     typename C::inner_type::exchange_type inner_;
@@ -105,6 +103,11 @@ public:
     }
     [[nodiscard]] AbortOnFailure split(int colour, int key) {
         return AbortOnFailure(guarded([&] { return this->inner_.split(colour, key); }));
+    }
+    template <class T>
+        requires requires(C& inner) { inner.template allocate<T>(Index{}); }
+    [[nodiscard]] auto allocate(Index elements) {
+        return guarded([&] { return Base::template allocate<T>(elements); });
     }
 
 private:

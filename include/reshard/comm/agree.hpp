@@ -50,6 +50,8 @@ inline constexpr std::string_view no_memory_text =
         note(ErrorCode::out_of_memory, no_memory_text);
     } catch (std::exception const& error) {
         note(ErrorCode::user, error.what());
+    } catch (...) {
+        note(ErrorCode::user, "an exception that is not a std::exception");
     }
 #else
     check();

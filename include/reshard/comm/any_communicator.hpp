@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/comm/any_communicator.hpp
 /// \brief  A communicator as a value: CommunicatorRef refers to one of any type, AnyCommunicator owns one.
-/// \depends comm/communicator.hpp, memory/memory_policy.hpp; <cstddef>, <new>.
+/// \depends comm/communicator.hpp, memory/memory_policy.hpp; <cstddef>, <memory>, <new>.
 ///
 ///     AnyCommunicator comm{MpiCommunicator{MPI_COMM_WORLD}};         // a transport that is picked at run time
 ///     redistribute(plan, comm, source, destination);                // whatever takes a communicator takes it
@@ -14,6 +14,7 @@
 #include <reshard/memory/memory_policy.hpp>
 
 #include <cstddef>  // max_align_t
+#include <memory>   // unique_ptr
 #include <new>      // placement new
 
 namespace reshard::inline v0 {
@@ -26,20 +27,33 @@ struct ExchangeTable {
     void (*wait)(void* exchange);
     bool (*test)(void* exchange);
     bool (*done)(void const* exchange) noexcept;
+    void (*become_part_of)(void* exchange, transport::BoundTransfers const& whole) noexcept;
     void (*move)(void* from, void* to) noexcept;  ///< makes *to, ends *from
     void (*end)(void* exchange) noexcept;
 };
-template <class E>
+/// `Held`: an exchange, or where one is that is larger than the room for it.
+template <class Held>
+auto& exchange_in(Held& held) noexcept {
+    if constexpr (BoundExchange<std::remove_const_t<Held>>) {
+        return held;
+    } else {
+        return *held;
+    }
+}
+template <class Held>
 inline constexpr ExchangeTable exchange_table{
-    [](void* exchange) { static_cast<E*>(exchange)->start(); },
-    [](void* exchange) { static_cast<E*>(exchange)->wait(); },
-    [](void* exchange) { return static_cast<E*>(exchange)->test(); },
-    [](void const* exchange) noexcept { return static_cast<E const*>(exchange)->done(); },
-    [](void* from, void* to) noexcept {
-        ::new (to) E(std::move(*static_cast<E*>(from)));
-        static_cast<E*>(from)->~E();
+    [](void* held) { exchange_in(*static_cast<Held*>(held)).start(); },
+    [](void* held) { exchange_in(*static_cast<Held*>(held)).wait(); },
+    [](void* held) { return exchange_in(*static_cast<Held*>(held)).test(); },
+    [](void const* held) noexcept { return exchange_in(*static_cast<Held const*>(held)).done(); },
+    [](void* held, transport::BoundTransfers const& whole) noexcept {
+        transport::become_part_of(whole, exchange_in(*static_cast<Held*>(held)));
     },
-    [](void* exchange) noexcept { static_cast<E*>(exchange)->~E(); },
+    [](void* from, void* to) noexcept {
+        ::new (to) Held(std::move(*static_cast<Held*>(from)));
+        static_cast<Held*>(from)->~Held();
+    },
+    [](void* held) noexcept { static_cast<Held*>(held)->~Held(); },
 };
 
 }  // namespace detail
@@ -53,8 +67,15 @@ public:
     AnyExchange() = default;
     template <class E>
         requires(!std::same_as<E, AnyExchange> && BoundExchange<E>)
-    explicit AnyExchange(E exchange) : table_(&detail::exchange_table<Held<E>>) {
-        ::new (static_cast<void*>(room_)) Held<E>(std::move(exchange));
+    explicit AnyExchange(E exchange) {
+        constexpr bool fits = sizeof(E) <= room && alignof(E) <= alignof(std::max_align_t);
+        using Held = std::conditional_t<fits, E, std::unique_ptr<E>>;
+        if constexpr (fits) {
+            ::new (static_cast<void*>(room_)) Held(std::move(exchange));
+        } else {
+            ::new (static_cast<void*>(room_)) Held(new E(std::move(exchange)));
+        }
+        table_ = &detail::exchange_table<Held>;
     }
     AnyExchange(AnyExchange&& other) noexcept { take(other); }
     AnyExchange& operator=(AnyExchange&& other) noexcept {
@@ -74,27 +95,12 @@ public:
     }
     [[nodiscard]] bool test() { return table_ == nullptr || table_->test(room_); }
     [[nodiscard]] bool done() const noexcept { return table_ == nullptr || table_->done(room_); }
+    /// As transport::InOrder.
+    void become_part_of(transport::BoundTransfers const& whole) noexcept {
+        if (table_ != nullptr) table_->become_part_of(room_, whole);
+    }
 
 private:
-    /// Where an exchange is larger than the room for it.
-    template <class E>
-    class Far {
-    public:
-        explicit Far(E exchange) : exchange_(new E(std::move(exchange))) {}
-        Far(Far&& other) noexcept : exchange_(std::exchange(other.exchange_, nullptr)) {}
-        Far& operator=(Far&&) = delete;
-        ~Far() { delete exchange_; }
-        void start() { exchange_->start(); }
-        void wait() { exchange_->wait(); }
-        [[nodiscard]] bool test() { return exchange_->test(); }
-        [[nodiscard]] bool done() const noexcept { return exchange_->done(); }
-
-    private:
-        E* exchange_;
-    };
-    template <class E>
-    using Held = std::conditional_t<sizeof(E) <= room && alignof(E) <= alignof(std::max_align_t), E, Far<E>>;
-
     void take(AnyExchange& other) noexcept {
         table_ = std::exchange(other.table_, nullptr);
         if (table_ != nullptr) table_->move(other.room_, room_);
@@ -302,8 +308,10 @@ public:
         if (comm_ != nullptr) table_->end(comm_);
     }
 
-    /// Of the transport inside: what its own type calls itself.
-    [[nodiscard]] std::string_view transport_name() const noexcept { return CommunicatorRef::name(); }
+    template <std::same_as<std::byte> T>
+    [[nodiscard]] Workspace allocate(Index bytes) {
+        return CommunicatorRef::allocate(bytes);
+    }
 
 private:
     friend class CommunicatorRef;

@@ -208,8 +208,6 @@ private:
         if (under_way_) static_cast<void>(go_on(true));
     }
     bool go_on(bool may_block);
-    template <class Body>
-    void noting_failure(Body&& body);
 
     std::uint64_t meetings_ = 0;  ///< calls of finish()
     std::uint64_t bound_ = 0;     ///< exchanges, since the last of them
@@ -253,12 +251,17 @@ private:
     std::uint64_t number_ = 0;  ///< of the start that nobody has waited for
 };
 
+/// Of an exchange of any type; one that has no number to take stays as it is.
+template <class E>
+void become_part_of(BoundTransfers const& whole, E& part) noexcept {
+    if constexpr (requires { part.become_part_of(whole); }) part.become_part_of(whole);
+}
 /// What a transport on top of C starts to carry out `whole`, or a part of it.
 template <class C>
 [[nodiscard]] typename C::exchange_type exchange_for(BoundTransfers const& whole, C& comm, std::span<Send const> sends,
                                                      std::span<Receive const> receives) {
     auto part = comm.bind(sends, receives);
-    if constexpr (requires { part.become_part_of(whole); }) part.become_part_of(whole);
+    become_part_of(whole, part);
     part.start();
     return part;
 }

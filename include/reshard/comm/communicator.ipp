@@ -28,21 +28,19 @@ RESHARD_INLINE transport::BoundTransfers transport::bound_transfers(std::string_
 
 // ---- Exchanges one after the other -----------------------------------------------------------------------------
 
-template <class Body>
-void transport::Engine::noting_failure(Body&& body) {
-    detail::watched(body, [&](ErrorCode code, std::string_view reason) noexcept {
-        under_way_ = false;
-        if (failed_ != 0) return;
-        failed_ = started_;
-        code_ = code;
-        detail::quietly([&] { reason_ = reason; });
-    });
-}
 RESHARD_INLINE bool transport::Engine::go_on(bool may_block) {
-    noting_failure([&, this] {
-        do under_way_ = !advance(may_block);
-        while (may_block && under_way_);
-    });
+    detail::watched(
+        [&, this] {
+            do under_way_ = !advance(may_block);
+            while (may_block && under_way_);
+        },
+        [&, this](ErrorCode code, std::string_view reason) noexcept {
+            under_way_ = false;
+            if (failed_ != 0) return;
+            failed_ = started_;
+            code_ = code;
+            detail::quietly([&] { reason_ = reason; });
+        });
     return !under_way_;
 }
 
@@ -66,8 +64,8 @@ RESHARD_INLINE void transport::InOrder::start() {
     }
     engine_->complete();
     ++engine_->started_;
+    engine_->start(transfers_);  // if this throws, nothing is under way
     engine_->under_way_ = true;
-    engine_->noting_failure([&] { engine_->start(transfers_); });
     transfers_.is_replay = true;
     number_ = engine_->started_;
 }

@@ -94,7 +94,8 @@ public:
     [[nodiscard]] int rank() const noexcept;
     [[nodiscard]] int size() const noexcept;
     [[nodiscard]] Traffic traffic() const noexcept;
-    /// The private duplicate, for other libraries that need a communicator of these ranks. Errors return.
+    /// The private duplicate. For other libraries make one more (MPI_Comm_dup): their messages would meet its own.
+    /// Errors return.
     [[nodiscard]] MPI_Comm native() const noexcept;
     /// How the ranks of this node reach each other's ordinary memory: attach or messages.
     [[nodiscard]] MpiPath path() const noexcept;

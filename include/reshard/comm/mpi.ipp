@@ -63,6 +63,7 @@ RESHARD_INLINE void MpiCommunicator::terminate() noexcept {
     std::abort();  // MPI_Abort does not return, but MPI does not say so
 }
 RESHARD_INLINE void MpiCommunicator::enter(detail::TeamCall call) {
+    detail::check_mpi_thread();  // who is refused has made no call: the next one counts as on other ranks
     exchange_->finish();
     team().enter(call);
 }
@@ -70,6 +71,7 @@ RESHARD_INLINE detail::MpiMemory MpiCommunicator::allocate_bytes(Index elements,
     enter(detail::TeamCall::allocate);
     detail::MpiTeam& mine = team();
     detail::MpiFamily& family = *mine.family();
+    family.forget_reopened();
     std::uint64_t const key = family.next_segment();
     auto const out_of_memory = [&](std::string_view what) {
         raise(ErrorCode::out_of_memory,
@@ -77,14 +79,18 @@ RESHARD_INLINE detail::MpiMemory MpiCommunicator::allocate_bytes(Index elements,
                      " bytes. Fix: allocate less, or give the process more memory."));
     };
     auto const agreeing = [&](detail::FunctionRef<void()> work) {
-        detail::watched([&] { agree_on_errors(mine, work); },
+        auto const named = [&] {
+            work();
+            return std::string("is in allocate()");
+        };
+        detail::watched([&] { detail::agree_on_words(mine, named); },
                         [&](ErrorCode, std::string_view) noexcept { family.release(key); });
     };
     detail::MpiNode* const node = mine.node().get();
     std::byte* data = nullptr;
     agreeing([&] {
         Index bytes = 0;
-        if (elements < 0 || !multiply_fits(elements, element_bytes, bytes)) {
+        if (elements < 0 || !multiply_fits(elements, element_bytes, bytes) || bytes > INT64_MAX - 4095) {
             raise(ErrorCode::buffer, concat("reshard::MpiCommunicator: a buffer of ", elements, " elements of ",
                                             element_bytes, " bytes. Fix: check the count."));
         }

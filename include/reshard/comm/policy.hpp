@@ -68,6 +68,10 @@ public:
 
     [[nodiscard]] C& inner() noexcept { return inner_; }
     [[nodiscard]] C const& inner() const noexcept { return inner_; }
+    /// Where the communicator inside has memory that peers read in place.
+    template <class T>
+        requires requires(C& inner) { inner.template allocate<T>(Index{}); }
+    [[nodiscard]] auto allocate(Index elements) { return inner_.template allocate<T>(elements); }
 
 protected:
     C inner_;

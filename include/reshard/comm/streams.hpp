@@ -95,7 +95,8 @@ public:
     bool move(std::uint64_t waiting);
     /// Whether anybody has failed.
     void hear() noexcept;
-    void poison(ErrorCode code, std::string_view reason, std::uint64_t group, int first, int second) noexcept;
+    /// `who` has failed, by its number in the outermost communicator.
+    void poison(ErrorCode code, int who, std::string_view reason, std::uint64_t group, int first, int second) noexcept;
 
 private:
     [[nodiscard]] bool write(int other);
@@ -127,7 +128,9 @@ public:
     [[nodiscard]] bool advance(bool may_block) override;
     [[nodiscard]] Verdict agree(Verdict const& mine);
     [[nodiscard]] std::unique_ptr<StreamGroup> split(int colour, int key);
-    void abort(ErrorCode code, std::string_view reason) noexcept { family_->poison(code, reason, 0, -1, -1); }
+    void abort(ErrorCode code, std::string_view reason) noexcept {
+        family_->poison(code, family_->rank, reason, 0, -1, -1);
+    }
 
 private:
     /// Whatever it throws ends the group: peers would take what comes next for what did not come.
@@ -141,7 +144,7 @@ private:
     /// Throws what has poisoned the family, as this rank hears it.
     void check();
     /// Poisons it, unless somebody has failed before, and throws.
-    [[noreturn]] void fail(ErrorCode code, std::string const& reason, int first = -1, int second = -1);
+    [[noreturn]] void fail(ErrorCode code, std::string const& reason, int first, int second, int late = -1);
     [[nodiscard]] std::span<std::byte> message_to(int r, std::size_t bytes);
     /// Whether all messages of this call have gone and come; then they are in in(). Throws when they cannot.
     [[nodiscard]] bool meet(bool may_block);

@@ -40,10 +40,10 @@ RESHARD_INLINE detail::StreamFamily::StreamFamily(std::unique_ptr<transport::Str
     rank = streams_->rank();
 }
 
-RESHARD_INLINE void detail::StreamFamily::poison(ErrorCode code, std::string_view reason, std::uint64_t group,
+RESHARD_INLINE void detail::StreamFamily::poison(ErrorCode code, int who, std::string_view reason, std::uint64_t group,
                                                  int first, int second) noexcept {
     if (poisoned) return;
-    record(failure_record(code, rank, group, first, second, reason));
+    record(failure_record(code, who, group, first, second, reason));
     reported = true;
     tell();
 }
@@ -51,11 +51,13 @@ RESHARD_INLINE void detail::StreamFamily::tell() noexcept {
     auto const words = std::as_bytes(std::span(&failure, 1));
     for (int r = 0; r < streams_->size(); ++r) {
         if (r == rank) continue;
-        // Whoever does not take this much has gone, or will see that this rank is gone.
+        // Whoever does not take this much for a while has gone, or will see that this rank is gone.
         quietly([&] {
+            auto const limit = std::chrono::steady_clock::now() + std::chrono::milliseconds(100);
             for (auto left = words; !left.empty();) {
                 Index const n = streams_->write_some(r, transport::StreamChannel::control, left);
-                if (n <= 0) return;
+                if (n < 0 || (n == 0 && std::chrono::steady_clock::now() > limit)) return;
+                if (n == 0) streams_->idle();
                 left = left.subspan(static_cast<std::size_t>(n));
             }
         });
@@ -141,10 +143,12 @@ namespace detail {
 RESHARD_INLINE void detail::StreamGroup::check() {
     if (family_->poisoned) raise_failure(family_->failure, "reshard::streams", me_, id_, false, family_->reported);
 }
-RESHARD_INLINE void detail::StreamGroup::fail(ErrorCode code, std::string const& reason, int first, int second) {
+RESHARD_INLINE void detail::StreamGroup::fail(ErrorCode code, std::string const& reason, int first, int second,
+                                              int late) {
     family_->hear();
     check();  // the first failure counts
-    family_->poison(code, reason, id_, first, second);
+    int const who = late < 0 ? family_->rank : outermost(late);
+    family_->poison(code, who, reason, id_, first, second);
     raise(code, reason);
 }
 RESHARD_INLINE std::span<std::byte> detail::StreamGroup::message_to(int r, std::size_t bytes) {
@@ -166,7 +170,8 @@ RESHARD_INLINE bool detail::StreamGroup::meet(bool may_block) {
             if (!peer(r).closed) continue;
             fail(ErrorCode::peer_failed,
                  concat("reshard::streams: rank ", outermost(r), " has ended and closed its streams, but rank ",
-                        family_->rank, " waits for it in ", name(call_), ". Fix: see why it ended."));
+                        family_->rank, " waits for it in ", name(call_), ". Fix: see why it ended."),
+                 -1, -1, r);
         }
         if (late < 0) break;
         if (!may_block) return false;
@@ -176,9 +181,11 @@ RESHARD_INLINE bool detail::StreamGroup::meet(bool may_block) {
         } else if (now - last < family_->deadline) {
             family_->streams().idle();
         } else {
-            fail(ErrorCode::deadline, concat("reshard::streams: rank ", outermost(late), " is late: rank ",
-                                             family_->rank, " has waited for ", family_->deadline.count(), " ms in ",
-                                             name(call_), ". Fix: see where it is, or set a longer deadline."));
+            fail(ErrorCode::deadline,
+                 concat("reshard::streams: rank ", outermost(late), " is late: rank ", family_->rank,
+                        " has waited for ", family_->deadline.count(), " ms in ", name(call_),
+                        ". Fix: see where it is, or set a longer deadline."),
+                 -1, -1, late);
         }
     }
     for (int r = 0; r < size(); ++r) {

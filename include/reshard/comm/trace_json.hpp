@@ -207,10 +207,12 @@ template <Communicator C>
     std::vector<std::string> texts(comm.rank() == root ? ranks : 0);
     detail::TransferLists lists;
     lists.send(root, std::span(text));
-    for (std::size_t r = 0; r < texts.size(); ++r) {
-        texts[r].resize(static_cast<std::size_t>(lengths[r]));
-        lists.receive(static_cast<int>(r), std::span(texts[r]));
-    }
+    agree_on_errors(comm, [&] {
+        for (std::size_t r = 0; r < texts.size(); ++r) {
+            texts[r].resize(static_cast<std::size_t>(lengths[r]));
+            lists.receive(static_cast<int>(r), std::span(texts[r]));
+        }
+    });
     lists.deliver(comm);
     return comm.rank() == root ? detail::chrome_document(texts, dropped) : std::string();
 }

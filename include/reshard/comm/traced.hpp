@@ -53,9 +53,7 @@ public:
     }
     [[nodiscard]] bool done() const noexcept { return inner_.done(); }
     /// As transport::InOrder.
-    void become_part_of(transport::BoundTransfers const& whole) noexcept {
-        if constexpr (requires { inner_.become_part_of(whole); }) inner_.become_part_of(whole);
-    }
+    void become_part_of(transport::BoundTransfers const& whole) noexcept { transport::become_part_of(whole, inner_); }
 
 private:
     /// What is noted.

@@ -25,11 +25,12 @@ namespace detail {
 /// Rank 0's clock on exchanges in which some ranks trade one message, both ways at once.
 class PairClock {
 public:
-    PairClock(CommunicatorRef comm, CalibrateOptions const& options)
-        : comm_(comm),
-          repeats_(options.repeats),
-          sent_(static_cast<std::size_t>(options.large_bytes)),
-          received_(static_cast<std::size_t>(options.large_bytes)) {}
+    PairClock(CommunicatorRef comm, CalibrateOptions const& options) : comm_(comm), repeats_(options.repeats) {
+        agree_on_errors(comm, [&] {
+            sent_.resize(static_cast<std::size_t>(options.large_bytes));
+            received_.resize(static_cast<std::size_t>(options.large_bytes));
+        });
+    }
 
     /// Median seconds while ranks first .. first + count - 1 trade with those `distance` further. Collective.
     [[nodiscard]] double seconds(Index bytes, Index count, Index distance) {

@@ -30,6 +30,7 @@
 #include <reshard/memory/fold.hpp>
 #include <reshard/plan/plan.hpp>
 
+#include <cmath>   // fabs
 #include <cstdio>  // snprintf
 #include <span>    // span
 
@@ -78,6 +79,11 @@ public:
     void operator()(Normal const& normal) const {
         require_floating();
         require_deviation(normal.mean, normal.deviation, normal.deviation >= 0.0);
+        with_float(dtype_, [&]<class T>() {  // no value is further from the mean than ten deviations
+            if (std::fabs(normal.mean) + 10.0 * normal.deviation <= largest_number<T>()) return;
+            refuse("a normal distribution with mean ", text(normal.mean), " and deviation ", text(normal.deviation),
+                   " has values beyond ", name(dtype_), ". Fix: choose a type that holds them, or TruncatedNormal.");
+        });
     }
     void operator()(TruncatedNormal const& normal) const {
         require_floating();
@@ -93,7 +99,14 @@ public:
     }
     void operator()(Constant const& constant) const {
         if (!can_convert(DType::f64, dtype_)) refuse(name(dtype_), " elements cannot be set. Fix: use numbers.");
-        if (is_floating(dtype_)) return;
+        if (is_floating(dtype_)) {
+            with_float(dtype_, [&]<class T>() {
+                double const size = std::fabs(constant.value);
+                if (size > largest_number<T>() && size - size == 0.0)
+                    refuse(text(constant.value), " is beyond ", name(dtype_), ". Fix: choose a type that holds it.");
+            });
+            return;
+        }
         std::byte stored[8]{};
         double again = 0.0;
         StridedBox one;

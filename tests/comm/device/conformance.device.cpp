@@ -140,6 +140,10 @@ TEST_SUITE("comm/device") {
                 StagedOnHost<ThreadCommunicator> comm(std::move(host), StagedOnHostOptions(stream));
                 test::notices_another_order(comm, again);
             }));
+            check_none(on_devices(3, 2, {}, [&](ThreadCommunicator& host, cudaStream_t stream) {
+                StagedOnHost<AnyCommunicator> comm(AnyCommunicator(std::move(host)), StagedOnHostOptions(stream));
+                test::notices_another_order(comm, again);
+            }));
             check_nothing_left();
         }
         fake::reset();

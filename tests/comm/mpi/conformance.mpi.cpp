@@ -13,7 +13,9 @@
 #include <doctest/doctest.h>
 
 #include <chrono>
+#include <cstdio>  // sscanf
 #include <cstdlib>
+#include <fstream>
 #include <memory>  // unique_ptr
 #include <new>
 #include <random>  // mt19937
@@ -495,7 +497,59 @@ TEST_SUITE("comm/mpi") {
                         OutOfMemory);
         CHECK_THROWS_AS(static_cast<void>(comm.allocate<double>(comm.rank() == last ? -1 : 8)), BufferError);
         CHECK_THROWS_AS(static_cast<void>(comm.allocate<double>(INT64_MAX)), BufferError);
+        CHECK_THROWS_AS(static_cast<void>(comm.allocate<std::byte>(INT64_MAX)), BufferError);
         test::sends_one_value_to_each_peer(comm);
+    }
+
+    TEST_CASE("MpiBuffer: what a rank has freed, peers let go of as well") {
+        MpiCommunicator comm(MPI_COMM_WORLD);
+        Index const bytes = Index{4} << 20;
+        auto const next = (comm.rank() + 1) % comm.size();
+        auto const previous = (comm.rank() + comm.size() - 1) % comm.size();
+        std::vector<std::byte> to(static_cast<std::size_t>(bytes));
+        auto const mapped = [] {  // of memory that processes share, in bytes
+            std::ifstream maps("/proc/self/maps");
+            Index sum = 0;
+            for (std::string line; std::getline(maps, line);) {
+                if (line.find("memfd:reshard") == std::string::npos) continue;
+                std::uint64_t first = 0;
+                std::uint64_t last = 0;
+                std::sscanf(line.c_str(), "%lx-%lx", &first, &last);
+                sum += static_cast<Index>(last - first);
+            }
+            return sum;
+        };
+        Index const before = mapped();
+        for (int i = 0; i < 8; ++i) {
+            auto const from = comm.allocate<std::byte>(bytes);
+            static_cast<void>(comm.allocate<std::byte>(0));  // lets go of what it maps of others
+            Send const send{next, from.data(), test::box_of(1, {{bytes, 1}})};
+            Receive const receive{previous, to.data(), test::box_of(1, {{bytes, 1}})};
+            comm.exchange({&send, 1}, {&receive, 1}).wait();
+        }
+        static_cast<void>(comm.allocate<std::byte>(0));
+        CHECK(mapped() - before < 2 * bytes);
+    }
+
+    TEST_CASE("MpiCommunicator: ranks of which one splits first and then meets the others are told so") {
+        for (int const near : {0, 1}) {  // as many ranks of a node as there are, or one
+            MpiOptions options;
+            options.ranks_per_node = near;
+            MpiCommunicator comm(MPI_COMM_WORLD, options);
+            if (comm.size() == 1) return;
+            barrier(comm);
+            barrier(comm);
+            std::string said;
+            try {
+                if (comm.rank() == 0) barrier(comm);
+                static_cast<void>(comm.split(0, 0));
+                if (comm.rank() != 0) barrier(comm);
+            } catch (MismatchError const& error) {
+                said = error.message();
+            }
+            CHECK(said.find("is in split(), but rank 0 is in barrier(). Fix: ") != std::string::npos);
+            test::sends_one_value_to_each_peer(comm);  // all know, and go on
+        }
     }
 
     TEST_CASE(

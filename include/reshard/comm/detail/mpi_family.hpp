@@ -346,6 +346,8 @@ public:
         }
         return nullptr;
     }
+    /// Memory of peers that this rank opened again: its owners may have freed it since.
+    void forget_reopened() noexcept { reopened_.clear(); }
     /// Where a segment of another process lies in this one's memory. A segment this rank has already let go of is
     /// opened again; of those the last few stay. Null when that fails.
     [[nodiscard]] std::byte const* peer_memory(int pid, std::uint64_t number, int file, Index bytes) {

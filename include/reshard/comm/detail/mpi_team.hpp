@@ -84,7 +84,7 @@ public:
             if (family_->hear(far) || family_->hear(far)) raise_failure(false);
         } while (far && std::chrono::steady_clock::now() - now < most);
         entered_ = now;
-        listen();
+        guarded([&] { listen(); });
         begin_call(call);
     }
 
@@ -114,7 +114,7 @@ public:
         for (int rank = 0; rank < size_; ++rank) {
             if (process(rank) == 0 || process_lives(process(rank))) continue;
             if (!is_dead_for_long(now)) return false;
-            poison_loss(rank, died_text(rank, process(rank)));
+            poison_loss(rank, died_text(member(rank), process(rank)));
             return true;
         }
         return false;
@@ -156,10 +156,8 @@ public:
     /// Returns the duplicate-free child, once all ranks have come. The split itself is a blocking call of MPI.
     [[nodiscard]] std::shared_ptr<MpiTeam> split(int colour, int key) {
         std::shared_ptr<MpiTeam> child;
+        meet_in("split()");
         guarded([&] {
-            // Nobody enters a call that cannot be given up before all are there.
-            std::uint64_t none[1] = {};
-            maximum(none, patience(std::chrono::milliseconds(100)));
             ++splits_;
             MPI_Comm made = MPI_COMM_NULL;
             mpi_check(MPI_Comm_split(comm_, colour < 0 ? MPI_UNDEFINED : colour, key, &made), "MPI_Comm_split");
@@ -219,8 +217,8 @@ private:
         MPI_Comm_free(&comm_);  // of all ranks: there is no object whose destructor would do it
         raise(ErrorCode::transport,
               "reshard::MpiCommunicator: MpiPath::attach was asked for, but process_vm_readv between the ranks of a "
-              "node does not work here. Fix: use MpiPath::automatic, or let the system allow it "
-              "(kernel.yama.ptrace_scope = 0, CAP_SYS_PTRACE for containers).");
+              "node does not work here, or some rank is alone on its node. Fix: use MpiPath::automatic, or let the "
+              "system allow it (kernel.yama.ptrace_scope = 0, CAP_SYS_PTRACE for containers).");
     }
     /// maximum() among ranks of one node: they read the words in each other's seats.
     void find_maximum_here(std::span<std::uint64_t> words, std::chrono::milliseconds patience) {

@@ -14,6 +14,7 @@
 #include <reshard/comm/detail/nccl_team.hpp>
 #include <reshard/comm/detail/peers.hpp>
 #include <reshard/comm/detail/transfer_listing.hpp>
+#include <reshard/core/detail/keep_for_good.hpp>
 
 namespace reshard::inline v0::detail {
 
@@ -60,6 +61,7 @@ public:
             near_.close(team_->stuck());
             host_.close(team_->stuck());
             copies_.close(team_->stuck());
+            if (team_->stuck()) keep_for_good(std::move(jobs_));  // the device may call them yet
         });
     }
 

@@ -215,10 +215,10 @@ public:
     }
     [[nodiscard]] std::shared_ptr<NcclTeam> split(int colour, int key) {
         std::shared_ptr<NcclTeam> child;
+        if (size_ > 1) meet_in("split()");
         guarded([&] {
             ncclComm_t made = nullptr;
             if (size_ > 1) {
-                static_cast<void>(agree({}));  // all are there, or it is known who is not
                 ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
                 config.blocking = 0;
                 NcclPlace place = std::make_unique<ncclComm_t>();

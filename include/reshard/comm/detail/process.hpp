@@ -15,8 +15,9 @@
 
 #include <fcntl.h>  // open
 #include <sys/mman.h>
-#include <sys/stat.h>  // fstat, stat
-#include <sys/uio.h>   // process_vm_readv
+#include <sys/resource.h>  // getrlimit
+#include <sys/stat.h>      // fstat, stat
+#include <sys/uio.h>       // process_vm_readv
 #include <unistd.h>
 
 #include <cerrno>
@@ -122,6 +123,8 @@ public:
     /// More of it, at another address perhaps. The contents stay; \pre this process made it.
     [[nodiscard]] bool grow(Index bytes) noexcept {
         if (bytes <= bytes_) return true;
+        rlimit most{};  // of files, these as well: beyond it ftruncate would end the process
+        if (::getrlimit(RLIMIT_FSIZE, &most) != 0 || static_cast<rlim_t>(bytes) > most.rlim_cur) return false;
         // Not fallocate: it would take pages until the system starts to kill processes.
         if (bytes - bytes_ > available_memory() || ::ftruncate(file_, static_cast<off_t>(bytes)) != 0) return false;
         return map(bytes, Access::write);

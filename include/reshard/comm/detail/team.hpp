@@ -120,7 +120,7 @@ public:
             switch (step()) {
                 case TeamStep::complete: return;
                 case TeamStep::moved: idle = 0; break;
-                case TeamStep::idle: ++idle; break;
+                case TeamStep::idle: idle = smaller(idle + 1, 1 << 20); break;
             }
             if (family_->hear()) {
                 if (limit == Clock::time_point::max()) limit = Clock::now() + patience;
@@ -179,7 +179,7 @@ public:
     }
     /// Tells everybody that a process of this node has died, and throws.
     [[noreturn]] void raise_death(int rank) {
-        poison_loss(rank, died_text(rank, self().process(rank)));
+        poison_loss(rank, died_text(member(rank), self().process(rank)));
         raise_failure();
     }
     /// Whether it is the first failure that this rank knows of.
@@ -211,6 +211,12 @@ protected:
         return agree_in_words(mine, rank_, size_, [&](std::span<std::uint64_t> words, std::chrono::milliseconds most) {
             self().maximum(words, patience(most));
         });
+    }
+    /// Before a blocking call of the transport: nobody enters it before all have come to this same one.
+    void meet_in(std::string_view call) {
+        Verdict const joint =
+            self().agree({ErrorCode::none, 0, concat("is in ", call), Digest{}.add_text(call).value()});
+        if (!joint.ok()) raise(joint.code, concat("rank ", joint.rank, " of ", size_, ": ", joint.reason));
     }
     /// What the dead one has sent before may be all that is still waited for: it has a moment to arrive.
     [[nodiscard]] bool is_dead_for_long(std::chrono::steady_clock::time_point now) noexcept {
@@ -252,7 +258,7 @@ private:
                                       " while rank ", rank, " called ", detail::name(theirs), transport::other_call));
             }
             if (entered >> 8U >= calls_ || !absence_.is_final(left, Self::farewell)) return;
-            poison_loss(rank, concat("rank ", rank,
+            poison_loss(rank, concat("rank ", member(rank),
                                      " has left while others wait for it. Fix: make every rank take part in every "
                                      "collective call."));
             raise_failure();
@@ -303,7 +309,7 @@ private:
     [[noreturn]] void raise_deadline(Missing&& missing) {
         Suspects const found = suspects(missing);
         std::string who;
-        for (int rank : found.ranks) who = concat(who, who.empty() ? " for rank " : ", ", rank);
+        for (int rank : found.ranks) who = concat(who, who.empty() ? " for rank " : ", ", member(rank));
         if (who.empty()) who = self().silence();
         std::string const text = concat(
             "reshard::", Self::name, ": waited ", Index{family_->deadline.count()}, " ms in ", detail::name(call_), who,

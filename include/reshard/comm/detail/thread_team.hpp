@@ -211,7 +211,7 @@ public:
             if (!family_->returned(member(r))) continue;
             if (seat(r).arrived.load(std::memory_order_acquire) >= seat(me).phase) continue;
             poison(ErrorCode::peer_failed, member(r), -1, -1,
-                   concat("rank ", r,
+                   concat("rank ", member(r),
                           " returned while others wait for it. Fix: make every rank take part in every collective "
                           "call."));
             raise_failure(me, true);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/comm/any_communicator.hpp
 /// \brief  A communicator as a value: CommunicatorRef refers to one of any type, AnyCommunicator owns one.
-/// \depends comm/communicator.hpp, memory/memory_policy.hpp; <cstddef>, <memory>, <new>.
+/// \depends comm/communicator.hpp, memory/memory_policy.hpp; <cstddef>, <new>.
 ///
 ///     AnyCommunicator comm{MpiCommunicator{MPI_COMM_WORLD}};         // a transport that is picked at run time
 ///     redistribute(plan, comm, source, destination);                // whatever takes a communicator takes it
@@ -14,7 +14,6 @@
 #include <reshard/memory/memory_policy.hpp>
 
 #include <cstddef>  // max_align_t
-#include <memory>   // unique_ptr
 #include <new>      // placement new
 
 namespace reshard::inline v0 {
@@ -31,7 +30,20 @@ struct ExchangeTable {
     void (*move)(void* from, void* to) noexcept;  ///< makes *to, ends *from
     void (*end)(void* exchange) noexcept;
 };
-/// `Held`: an exchange, or where one is that is larger than the room for it.
+/// Where an exchange is that is larger than the room for it. (<memory> would cost every program that includes this.)
+template <class E>
+class FarExchange {
+public:
+    explicit FarExchange(E exchange) : exchange_(new E(std::move(exchange))) {}
+    FarExchange(FarExchange&& other) noexcept : exchange_(std::exchange(other.exchange_, nullptr)) {}
+    FarExchange& operator=(FarExchange&&) = delete;
+    ~FarExchange() { delete exchange_; }
+    [[nodiscard]] E& operator*() const noexcept { return *exchange_; }
+
+private:
+    E* exchange_;
+};
+/// `Held`: an exchange, or a FarExchange.
 template <class Held>
 auto& exchange_in(Held& held) noexcept {
     if constexpr (BoundExchange<std::remove_const_t<Held>>) {
@@ -67,15 +79,8 @@ public:
     AnyExchange() = default;
     template <class E>
         requires(!std::same_as<E, AnyExchange> && BoundExchange<E>)
-    explicit AnyExchange(E exchange) {
-        constexpr bool fits = sizeof(E) <= room && alignof(E) <= alignof(std::max_align_t);
-        using Held = std::conditional_t<fits, E, std::unique_ptr<E>>;
-        if constexpr (fits) {
-            ::new (static_cast<void*>(room_)) Held(std::move(exchange));
-        } else {
-            ::new (static_cast<void*>(room_)) Held(new E(std::move(exchange)));
-        }
-        table_ = &detail::exchange_table<Held>;
+    explicit AnyExchange(E exchange) : table_(&detail::exchange_table<Held<E>>) {
+        ::new (static_cast<void*>(room_)) Held<E>(std::move(exchange));
     }
     AnyExchange(AnyExchange&& other) noexcept { take(other); }
     AnyExchange& operator=(AnyExchange&& other) noexcept {
@@ -101,6 +106,10 @@ public:
     }
 
 private:
+    template <class E>
+    using Held =
+        std::conditional_t<sizeof(E) <= room && alignof(E) <= alignof(std::max_align_t), E, detail::FarExchange<E>>;
+
     void take(AnyExchange& other) noexcept {
         table_ = std::exchange(other.table_, nullptr);
         if (table_ != nullptr) table_->move(other.room_, room_);

@@ -167,29 +167,25 @@ inline void broadcast(CommunicatorRef comm, std::span<std::byte> bytes, int root
 
 namespace detail {
 /// Lists what all_to_all() moves, for who must not run out of memory when others already wait.
-inline void list_all_to_all(std::span<std::byte const> from, std::span<std::byte> to, int ranks,
-                            std::vector<Send>& sends, std::vector<Receive>& receives) {
+inline void list_all_to_all(std::span<std::byte const> from, std::span<std::byte> to, int ranks, TransferLists& lists) {
     std::size_t const block = to.size() / static_cast<std::size_t>(ranks);
     check_blocks("all_to_all", to.size(), block, ranks);
     check_blocks("all_to_all", from.size(), block, ranks);
     if (!to.empty() && from.data() < to.data() + to.size() && to.data() < from.data() + from.size()) {
         raise(ErrorCode::buffer, "reshard::all_to_all: both sides overlap. Fix: receive into memory of its own.");
     }
-    StridedBox const box = byte_box(static_cast<Index>(block));
-    for (int r = 0; r < ranks && block != 0; ++r) {
-        std::size_t const offset = static_cast<std::size_t>(r) * block;
-        sends.push_back({r, from.data() + offset, box});
-        receives.push_back({r, to.data() + offset, box});
+    for (int r = 0; r < ranks; ++r) {
+        lists.send(r, from.subspan(static_cast<std::size_t>(r) * block, block));
+        lists.receive(r, to.subspan(static_cast<std::size_t>(r) * block, block));
     }
 }
 }  // namespace detail
 
 /// Block r of rank s goes to block s of rank r: equal blocks of `to.size() / comm.size()` bytes.
 inline void all_to_all(CommunicatorRef comm, std::span<std::byte const> from, std::span<std::byte> to) {
-    std::vector<Send> sends;
-    std::vector<Receive> receives;
-    detail::list_all_to_all(from, to, comm.size(), sends, receives);
-    comm.exchange(sends, receives).wait();
+    detail::TransferLists lists;
+    detail::list_all_to_all(from, to, comm.size(), lists);
+    lists.deliver(comm);
 }
 
 /// `mine` of every rank, in rank order, to every rank; the same size everywhere. `all` holds comm.size() blocks.

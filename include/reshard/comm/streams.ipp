@@ -12,7 +12,6 @@
 #include <reshard/memory/copy.hpp>
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <numeric>
 #include <thread>
@@ -286,18 +285,14 @@ RESHARD_INLINE Verdict detail::StreamGroup::agree(Verdict const& mine) {
     return guarded([&, this] { return agree_in_words(mine, me_, size(), maximum); });
 }
 RESHARD_INLINE std::unique_ptr<detail::StreamGroup> detail::StreamGroup::split(int colour, int key) {
-    std::array<int, 2> const mine{colour, key};
-    guarded([&, this] { gather(StreamCall::split, std::as_bytes(std::span(mine))); });
-    std::vector<std::array<int, 2>> all(static_cast<std::size_t>(size()));
-    std::vector<int> ranks;
-    for (int r = 0; r < size(); ++r) {
-        auto& one = all[static_cast<std::size_t>(r)];
+    transport::MeshLine const mine{colour, key};
+    guarded([&, this] { gather(StreamCall::split, std::as_bytes(std::span(&mine, 1))); });
+    auto const at = [&, this](int r) {
+        transport::MeshLine one;
         std::memcpy(&one, in(r).data(), sizeof one);
-        if (r == me_ || (colour >= 0 && one[0] == colour)) ranks.push_back(r);
-    }
-    std::stable_sort(ranks.begin(), ranks.end(), [&](int a, int b) {
-        return all[static_cast<std::size_t>(a)][1] < all[static_cast<std::size_t>(b)][1];
-    });
+        return one;
+    };
+    std::vector<int> ranks = ranks_of_part(me_, size(), at);
     auto const me = std::find(ranks.begin(), ranks.end(), me_) - ranks.begin();
     for (int& r : ranks) r = outermost(r);
     Digest id;

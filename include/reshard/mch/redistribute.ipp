@@ -63,8 +63,7 @@ public:
     void list_headers(std::vector<MchArrival> headers, CommunicatorRef comm, TransferLists& lists) {
         to_ = std::move(headers);
         from_ = to_;
-        list_all_to_all(std::as_bytes(std::span(to_)), std::as_writable_bytes(std::span(from_)), comm.size(),
-                        lists.sends, lists.receives);
+        list_all_to_all(std::as_bytes(std::span(to_)), std::as_writable_bytes(std::span(from_)), comm.size(), lists);
     }
     [[nodiscard]] std::vector<MchArrival> const& headers_heard() const noexcept { return from_; }
     void pack(std::span<MchArrival const> heard, int rank, int ranks) {

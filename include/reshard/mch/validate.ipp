@@ -103,8 +103,7 @@ private:
         for (std::size_t part = 0; part < strays_.size(); ++part) {
             leaving_[rank_of(part)] = static_cast<Index>(strays_[part].size());
         }
-        list_all_to_all(std::as_bytes(std::span(std::as_const(leaving_))), bytes_of(arriving_), comm_.size(),
-                        lists_.sends, lists_.receives);
+        list_all_to_all(std::as_bytes(std::span(std::as_const(leaving_))), bytes_of(arriving_), comm_.size(), lists_);
         lists_.deliver(comm_);
         std::size_t const ranks = arriving_.size();
         std::vector<std::vector<MchStray>> received;

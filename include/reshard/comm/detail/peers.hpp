@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/comm/detail/peers.hpp
-/// \brief  Lists of transfers, sorted by peer, taken peer by peer.
-/// \depends core/transfer.hpp, <algorithm>, <span>.
+/// \brief  Lists of transfers, sorted by peer, taken peer by peer; which ranks a split brings together.
+/// \depends core/transfer.hpp, <algorithm>, <span>, <vector>.
 #pragma once
 
 #include <reshard/core/transfer.hpp>
 
-#include <algorithm>  // lower_bound, find_if
+#include <algorithm>  // lower_bound, find_if, stable_sort
 #include <span>       // span
+#include <vector>     // vector
 
 namespace reshard::inline v0::detail {
 
@@ -18,6 +19,17 @@ template <class T>
         std::lower_bound(sorted.begin(), sorted.end(), peer, [](T const& a, int b) { return a.peer < b; });
     auto const end = std::find_if(begin, sorted.end(), [&](T const& a) { return a.peer != peer; });
     return {begin, end};
+}
+
+/// Ranks that split() brings together with `me`, in their new order: those of its colour, or none but itself where that
+/// is negative. at(r): the colour and the key that rank r gave.
+template <class At>
+[[nodiscard]] std::vector<int> ranks_of_part(int me, int ranks, At const& at) {
+    std::vector<int> part;
+    for (int r = 0; r < ranks; ++r)
+        if (r == me || (at(me).colour >= 0 && at(r).colour == at(me).colour)) part.push_back(r);
+    std::stable_sort(part.begin(), part.end(), [&](int a, int b) { return at(a).key < at(b).key; });
+    return part;
 }
 
 /// Bytes of all of them on the wire.

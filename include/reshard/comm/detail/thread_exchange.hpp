@@ -136,7 +136,7 @@ public:
             std::vector<int> ranks;
             team_->assemble(rank_);
             read_and_meet([&, this] {
-                ranks = ranks_like(colour);
+                ranks = ranks_of_part(rank_, team_->size(), [&](int r) -> ThreadSeat& { return team_->seat(r); });
                 while (ranks[static_cast<std::size_t>(place)] != rank_) ++place;
                 if (place == 0) own.child = make_child(ranks);
             });
@@ -159,20 +159,6 @@ private:
     void read_and_meet(FunctionRef<void()> body) {
         team_->read_others(rank_, team_->seat(rank_).call, body);
         team_->assemble(rank_);
-    }
-    /// Ranks of this team with `colour`, in their order in the child; this rank alone for a negative one.
-    [[nodiscard]] std::vector<int> ranks_like(int colour) {
-        if (colour < 0) return {rank_};
-        std::vector<int> ranks;
-        for (int r = 0; r < team_->size(); ++r)
-            if (team_->seat(r).colour == colour) ranks.push_back(r);
-        // Ranks come in ascending order, and mostly in that of their keys.
-        for (std::size_t end = 1; end < ranks.size(); ++end) {
-            for (std::size_t i = end; i > 0 && team_->seat(ranks[i]).key < team_->seat(ranks[i - 1]).key; --i) {
-                std::swap(ranks[i], ranks[i - 1]);
-            }
-        }
-        return ranks;
     }
     [[nodiscard]] std::shared_ptr<ThreadTeam> make_child(std::vector<int> ranks) const {
         for (int& rank : ranks) rank = team_->member(rank);

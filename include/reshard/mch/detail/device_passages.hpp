@@ -215,8 +215,7 @@ public:
         from_ = WorkList<MchArrival, Work>(work_, to_.size());
         comm.check_memory(to_.data());
         list_all_to_all(std::as_bytes(std::span(to_.data(), headers_.size())),
-                        std::as_writable_bytes(std::span(from_.data(), headers_.size())), comm.size(), lists.sends,
-                        lists.receives);
+                        std::as_writable_bytes(std::span(from_.data(), headers_.size())), comm.size(), lists);
     }
     [[nodiscard]] std::vector<MchArrival> headers_heard() { return to_.size() == 0 ? headers_ : from_.host(work_); }
     void pack(std::span<MchArrival const> heard, int rank, int ranks) {

@@ -78,7 +78,7 @@ struct MchRowExchange {
     void list_counts(MchRowCount const* to, MchRowCount* from) {
         auto const ranks = counts.size();
         list_all_to_all(std::as_bytes(std::span(to, ranks)), std::as_writable_bytes(std::span(from, ranks)),
-                        static_cast<int>(ranks), lists.sends, lists.receives);
+                        static_cast<int>(ranks), lists);
     }
     /// Returns how many rows the rank is asked for. Throws MismatchError for records of another form.
     [[nodiscard]] Index count_asked(MchTable const& table, int rank) {

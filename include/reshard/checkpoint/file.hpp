@@ -50,10 +50,8 @@ public:
     explicit FileDescriptor(int fd) noexcept : fd_(fd) {}
     FileDescriptor(FileDescriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
     FileDescriptor& operator=(FileDescriptor&& other) noexcept {
-        if (this != &other) {
-            close();
-            fd_ = std::exchange(other.fd_, -1);
-        }
+        FileDescriptor old(std::move(other));
+        std::swap(fd_, old.fd_);
         return *this;
     }
     ~FileDescriptor() { close(); }
@@ -86,17 +84,24 @@ struct FileStamp {
     return {status.st_dev, status.st_ino, static_cast<Index>(status.st_size), static_cast<Index>(status.st_mtim.tv_sec),
             static_cast<Index>(status.st_mtim.tv_nsec)};
 }
-[[nodiscard]] inline FileStamp stamp_of(FileDescriptor const& file, std::string_view path) {
+[[nodiscard]] inline struct stat status_of(FileDescriptor const& file, std::string_view path) {
     struct stat status {};
     if (::fstat(file.get(), &status) != 0) raise_io(path, "cannot stat", errno, "check the file system.");
-    return stamp_from(status);
+    return status;
 }
 /// Of what is at a path, if anything.
-[[nodiscard]] inline std::optional<FileStamp> stamp_at(std::string const& path) {
+[[nodiscard]] inline std::optional<struct stat> status_at(std::string const& path) {
     struct stat status {};
-    if (::stat(path.c_str(), &status) == 0) return stamp_from(status);
+    if (::stat(path.c_str(), &status) == 0) return status;
     if (errno == ENOENT || errno == ENOTDIR) return std::nullopt;
     raise_io(path, "cannot stat", errno, "check the path and its permissions.");
+}
+[[nodiscard]] inline FileStamp stamp_of(FileDescriptor const& file, std::string_view path) {
+    return stamp_from(status_of(file, path));
+}
+[[nodiscard]] inline std::optional<FileStamp> stamp_at(std::string const& path) {
+    auto const status = status_at(path);
+    return status ? std::optional(stamp_from(*status)) : std::nullopt;
 }
 
 /// One read-only map; unmapped with its owner.
@@ -125,12 +130,9 @@ private:
 
 /// What a system call returns that no signal has interrupted.
 template <class Call>
-[[nodiscard]] int uninterrupted(Call const& call) {
-    int result = 0;
-    do {
-        result = call();
-    } while (result < 0 && errno == EINTR);
-    return result;
+[[nodiscard]] auto uninterrupted(Call const& call) {
+    for (;;)
+        if (auto const result = call(); result >= 0 || errno != EINTR) return result;
 }
 
 /// Opens a regular file for reading and tells its size in bytes.
@@ -144,8 +146,7 @@ inline FileDescriptor open_for_reading(std::string const& path, Index& bytes) {
             errno == EMFILE ? "raise the limit on open files (ulimit -n)." : "check the path and its permissions.");
     }
     FileDescriptor file(fd);
-    struct stat status {};
-    if (::fstat(fd, &status) != 0) raise_io(path, "cannot stat", errno, "check the file system.");
+    struct stat const status = status_of(file, path);
     if (S_ISDIR(status.st_mode)) raise_io(path, "not a file", EISDIR, "name the file in the folder.");
     if (!S_ISREG(status.st_mode)) raise_io(path, "not a regular file", EINVAL, "copy it to a regular file first.");
     bytes = static_cast<Index>(status.st_size);
@@ -159,11 +160,10 @@ inline constexpr std::size_t max_io_bytes = std::size_t{1} << 30U;
 inline void read_fully(FileDescriptor const& file, std::string_view path, Index offset, std::span<std::byte> out) {
     while (!out.empty()) {
         std::size_t const want = smaller(out.size(), max_io_bytes);
-        ssize_t const got = ::pread(file.get(), out.data(), want, static_cast<off_t>(offset));
-        if (got < 0) {
-            if (errno == EINTR) continue;
+        auto const got =
+            uninterrupted([&] { return ::pread(file.get(), out.data(), want, static_cast<off_t>(offset)); });
+        if (got < 0)
             raise_io(path, concat("cannot read ", want, " bytes at offset ", offset), errno, "check the file system.");
-        }
         if (got == 0) {
             raise(ErrorCode::io,
                   concat("IoError: ", path, ": the file ends at offset ", offset, ", ", out.size(),
@@ -179,8 +179,8 @@ inline void write_fully(FileDescriptor const& file, std::string_view path, Index
                         std::span<std::byte const> bytes) {
     while (!bytes.empty()) {
         std::size_t const want = smaller(bytes.size(), max_io_bytes);
-        ssize_t const done = ::pwrite(file.get(), bytes.data(), want, static_cast<off_t>(offset));
-        if (done < 0 && errno == EINTR) continue;
+        auto const done =
+            uninterrupted([&] { return ::pwrite(file.get(), bytes.data(), want, static_cast<off_t>(offset)); });
         if (done <= 0) {  // none for no reason is an error, or this would have no end
             raise_io(path, concat("cannot write ", want, " bytes at offset ", offset), done < 0 ? errno : EIO,
                      "free space or write elsewhere; nothing was replaced.");
@@ -200,12 +200,9 @@ inline void sync_file(FileDescriptor const& file, std::string_view path,
 enum class PathKind : int { missing, file, folder };
 
 [[nodiscard]] inline PathKind path_kind(std::string const& path) {
-    struct stat status {};
-    if (::stat(path.c_str(), &status) != 0) {
-        if (errno == ENOENT || errno == ENOTDIR) return PathKind::missing;
-        raise_io(path, "cannot stat", errno, "check the path and its permissions.");
-    }
-    return S_ISDIR(status.st_mode) ? PathKind::folder : PathKind::file;
+    auto const status = status_at(path);
+    if (!status) return PathKind::missing;
+    return S_ISDIR(status->st_mode) ? PathKind::folder : PathKind::file;
 }
 
 /// How often readers try to see a folder between two saves that each replace what they read.
@@ -215,7 +212,6 @@ inline constexpr int most_overtakings = 5;
 /// removed the files that the old one named.
 template <class Read>
 auto read_saved(std::string const& index, Read&& read) {
-#if defined(__cpp_exceptions)
     for (int overtaken = 1; overtaken < most_overtakings; ++overtaken) {
         auto const before = stamp_at(index);
         try {
@@ -224,7 +220,6 @@ auto read_saved(std::string const& index, Read&& read) {
             if (stamp_at(index) == before) throw;
         }
     }
-#endif
     return read();
 }
 
@@ -235,17 +230,13 @@ inline constexpr std::string_view overtaken_words = "a save into this folder has
 /// when the file is gone.
 template <class Open>
 auto open_saved(std::string const& path, Open&& open) {
-#if defined(__cpp_exceptions)
     try {
-#endif
         return open();
-#if defined(__cpp_exceptions)
     } catch (Error const& error) {
         if (error.code() != ErrorCode::io || path_kind(path) != PathKind::missing) throw;
         raise_io(path, concat("it was there when the list of files was read: ", overtaken_words), ENOENT,
                  "load again, and let saves and loads of one folder take turns.");
     }
-#endif
 }
 
 /// The names of all that is in a folder, in no order, without "." and "..". Throws IoError, with what it means to the

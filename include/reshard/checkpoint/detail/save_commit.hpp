@@ -122,14 +122,14 @@ public:
     /// Local, on rank 0. `bytes`: the size that the rank that wrote it told.
     void check_visible(std::string_view leaf, Index bytes) const {
         std::string const file = path(leaf);
-        if (path_kind(file) != PathKind::file) {
+        auto const there = stamp_at(file);
+        if (!there) {
             raise_io(file, "rank 0 does not see what another rank has written", ENOENT,
                      "save to a folder that all ranks share.");
         }
-        struct stat status {};
-        if (::stat(file.c_str(), &status) == 0 && status.st_size == bytes) return;
+        if (there->bytes == bytes) return;
         raise(ErrorCode::io,
-              concat("IoError: ", file, ": rank 0 sees ", status.st_size, " of the ", bytes,
+              concat("IoError: ", file, ": rank 0 sees ", there->bytes, " of the ", bytes,
                      " bytes that another rank has written. Fix: save to a folder that all ranks share."));
     }
 

@@ -114,42 +114,32 @@ public:
     /// one. \pre the buffer holds 64 bytes or more.
     template <class Sink>
     void write(std::size_t unit, std::span<std::byte> buffer, Sink const& sink) {
-        Index at = unit_begin(unit);  // in the data section
-        std::size_t filled = 0;       // of the buffer
-        auto const flush = [&] {
-            if (filled == 0) return;
-            sink(at, std::span<std::byte const>(buffer.first(filled)));
-            at += static_cast<Index>(filled);
+        Index filled = 0;  // of the buffer
+        Index ahead = 0;   // of the data section, where the buffer begins
+        auto const flush = [&, this] {
+            put(ahead, buffer.first(static_cast<std::size_t>(filled)), filled, sink);
             filled = 0;
         };
-        for_each_part(at, at + unit_size(unit), [&](std::size_t s, Index begin, Index end) {
-            ConstDynamicView const& view = spans_[s].view;
-            bool const dense = is_dense(view);
-            bool const direct = dense && spans_[s].from == nullptr && end - begin >= direct_bytes;
-            if (direct) flush();
-            Index const element = reshard::bytes(view.dtype());
-            while (begin < end) {
-                Index const room = direct ? step_bytes : static_cast<Index>(buffer.size() - filled) / element * element;
-                Index const count = smaller(end - begin, room);
-                if (count == 0) {
-                    flush();
-                    continue;
-                }
-                auto const size = static_cast<std::size_t>(count);
-                if (direct) {
-                    std::span<std::byte const> const step(view.data() + begin, size);
-                    sums_.add(s, begin, step);
-                    sink(at, step);
-                    at += count;
-                } else {
-                    std::span<std::byte> const to = buffer.subspan(filled, size);
-                    take(spans_[s], dense, begin, begin + count, to.data());
-                    sums_.add(s, begin, to);
-                    filled += size;
-                }
-                begin += count;
-            }
-        });
+        for_each_part(unit_begin(unit), unit_begin(unit) + unit_size(unit),
+                      [&, this](std::size_t s, Index begin, Index end) {
+                          SaveSpan const& span = spans_[s];
+                          if (is_one_run(span) && end - begin >= direct_bytes) {
+                              flush();
+                              put(span.begin + begin, {span.view.data() + begin, static_cast<std::size_t>(end - begin)},
+                                  step_bytes, sink);
+                              return;
+                          }
+                          Index const element = reshard::bytes(span.view.dtype());
+                          while (begin < end) {
+                              if (filled == 0) ahead = span.begin + begin;
+                              Index const room = (std::ssize(buffer) - filled) / element * element;
+                              Index const count = smaller(end - begin, room);
+                              take(span, begin, begin + count, buffer.data() + filled);
+                              filled += count;
+                              begin += count;
+                              if (begin < end) flush();
+                          }
+                      });
         flush();
     }
 
@@ -157,24 +147,14 @@ public:
     void copy(std::size_t unit, std::byte* to) const {
         Index const at = unit_begin(unit);
         for_each_part(at, at + unit_size(unit), [&](std::size_t s, Index begin, Index end) {
-            take(spans_[s], is_dense(spans_[s].view), begin, end, to);
+            take(spans_[s], begin, end, to);
             to += end - begin;
         });
     }
     /// Sums and writes a unit that was copied.
     template <class Sink>
     void write_copy(std::size_t unit, std::byte const* from, Sink const& sink) {
-        Index at = unit_begin(unit);
-        for (Index const end = at + unit_size(unit); at < end;) {
-            Index const size = smaller(step_bytes, end - at);
-            for_each_part(at, at + size, [&](std::size_t s, Index begin, Index stop) {
-                std::byte const* const first = from + (spans_[s].begin + begin - at);
-                sums_.add(s, begin, {first, static_cast<std::size_t>(stop - begin)});
-            });
-            sink(at, std::span(from, static_cast<std::size_t>(size)));
-            from += size;
-            at += size;
-        }
+        put(unit_begin(unit), {from, static_cast<std::size_t>(unit_size(unit))}, step_bytes, sink);
     }
 
     /// How many sums a span of so many bytes has: its own, then those of its blocks.
@@ -204,10 +184,27 @@ private:
             if (from < to) f(static_cast<std::size_t>(span - spans_.begin()), from, to);
         }
     }
+    /// Sums and writes bytes of the data section from `at` on, so many at a time.
+    template <class Sink>
+    void put(Index at, std::span<std::byte const> bytes, Index most, Sink const& sink) {
+        while (!bytes.empty()) {
+            auto const step = bytes.first(smaller(bytes.size(), static_cast<std::size_t>(most)));
+            for_each_part(at, at + std::ssize(step), [&, this](std::size_t s, Index begin, Index end) {
+                auto const first = static_cast<std::size_t>(spans_[s].begin + begin - at);
+                sums_.add(s, begin, step.subspan(first, static_cast<std::size_t>(end - begin)));
+            });
+            sink(at, step);
+            at += std::ssize(step);
+            bytes = bytes.subspan(step.size());
+        }
+    }
+    [[nodiscard]] static bool is_one_run(SaveSpan const& span) noexcept {
+        return span.from == nullptr && is_dense(span.view);
+    }
     /// Bytes [begin, end) of the dense form of a window.
-    void take(SaveSpan const& span, bool dense, Index begin, Index end, std::byte* to) const {
+    void take(SaveSpan const& span, Index begin, Index end, std::byte* to) const {
         ConstDynamicView const& view = span.view;
-        if (dense && span.from == nullptr) {
+        if (is_one_run(span)) {
             std::memcpy(to, view.data() + begin, static_cast<std::size_t>(end - begin));
             return;
         }

@@ -179,28 +179,22 @@ inline void sort_by_window(ReadSchedule& schedule) {
         WantedExtent const& extent = wanted[i];
         Index const bytes = extent.bytes();
         if (bytes == 0) continue;
-        Box rest = extent.box;
+        Box part = extent.box;
         int dim = 0;
-        while (dim < rest.rank() && rest.extent(dim) == 1) ++dim;
-        Index const row = dim < rest.rank() ? bytes / rest.extent(dim) : bytes;
-        Index const first = dim < rest.rank() ? rest.begin(dim) : 0;
-        while (true) {
+        while (dim < part.rank() && part.extent(dim) == 1) ++dim;
+        Interval const all = dim < part.rank() ? part[dim] : Interval{0, 1};
+        Index const row = bytes / all.size();
+        for (Index begin = all.begin; begin < all.end;) {
             Index const room = cuts[static_cast<std::size_t>(reader) + 1] - before;  // bytes of it within the span
-            Index const rows = dim < rest.rank() ? room / row : room >= bytes ? 1 : 0;
-            Interval const left = dim < rest.rank() ? rest[dim] : Interval{0, 1};
             // The nearest cut: a row belongs to the span that holds its first half.
-            Index const last = reader + 1 == readers ? left.end : first + rows + (room - rows * row > row / 2 ? 1 : 0);
-            if (last >= left.end) {
-                cutter.add(i, extent, rest);
-                break;
-            }
-            if (last > left.begin) {
-                Box part = rest;
-                part.set(dim, {left.begin, last});
+            Index const rows = room / row + (room % row > row / 2 ? 1 : 0);
+            Index const end = reader + 1 == readers ? all.end : smaller(all.begin + rows, all.end);
+            if (end > begin) {
+                if (dim < part.rank()) part.set(dim, {begin, end});
                 cutter.add(i, extent, part);
-                rest.set(dim, {last, left.end});
+                begin = end;
             }
-            cutter = WindowCutter(schedule, ++reader, window_bytes);
+            if (begin < all.end) cutter = WindowCutter(schedule, ++reader, window_bytes);
         }
         before += bytes;
     }

@@ -20,11 +20,8 @@ namespace detail {
 
 /// Throws BufferError for options that mean nothing.
 inline void check(CompareOptions const& options) {
-    auto const refuse = [](std::string_view what, Index value, std::string_view fix) {
-        raise(ErrorCode::buffer, concat("reshard::CompareOptions: ", what, " is ", value, ". Fix: ", fix));
-    };
-    if (options.most_elements < 0) refuse("most_elements", options.most_elements, "0 lists none.");
-    if (options.window_bytes < 1) refuse("window_bytes", options.window_bytes, "some megabytes are fast.");
+    check_option("CompareOptions", "most_elements", options.most_elements, 0, "0 lists none.");
+    check_option("CompareOptions", "window_bytes", options.window_bytes, 1, "some megabytes are fast.");
     for (auto const& [what, value] : {std::pair{"rtol", options.rtol}, {"atol", options.atol}}) {
         if (value >= 0) continue;
         raise(ErrorCode::buffer, concat("reshard::CompareOptions: ", what, " is ", number_text(value, 6),

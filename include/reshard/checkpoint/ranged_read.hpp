@@ -45,18 +45,12 @@ struct PlannedRead {
 };
 
 inline void check(ReadOptions const& options) {
-    auto const refuse = [](std::string_view what, std::string_view fix) {
-        raise(ErrorCode::buffer, concat("reshard::ReadOptions: ", what, ". Fix: ", fix));
-    };
-    if (options.in_flight < 1) refuse(concat("in_flight is ", options.in_flight), "allow at least one read.");
-    if (options.chunk_bytes < 1) {
-        refuse(concat("chunk_bytes is ", options.chunk_bytes), "allow at least 1 byte; millions are fast.");
-    }
-    if (options.gap_bytes < 0) refuse(concat("gap_bytes is ", options.gap_bytes), "0 reads no gap beyond a page.");
-    if (options.direct_bytes < 1) {
-        refuse(concat("direct_bytes is ", options.direct_bytes), "name a length of at least 1 byte.");
-    }
-    if (!(options.over_read >= 1.0)) refuse("over_read is below 1", "1.0 reads no gap beyond a page.");
+    check_option("ReadOptions", "in_flight", options.in_flight, 1, "allow at least one read.");
+    check_option("ReadOptions", "chunk_bytes", options.chunk_bytes, 1, "allow at least 1 byte; millions are fast.");
+    check_option("ReadOptions", "gap_bytes", options.gap_bytes, 0, "0 reads no gap beyond a page.");
+    check_option("ReadOptions", "direct_bytes", options.direct_bytes, 1, "name a length of at least 1 byte.");
+    if (options.over_read >= 1.0) return;
+    raise(ErrorCode::buffer, "reshard::ReadOptions: over_read is below 1. Fix: 1.0 reads no gap beyond a page.");
 }
 
 /// The boxes in the order of the files, and the reads that cover them.

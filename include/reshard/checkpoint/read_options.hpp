@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/checkpoint/read_options.hpp
 /// \brief  How boxes of tensors in files become reads.
-/// \depends core/index. Done by ranged_read.hpp.
+/// \depends core. Done by ranged_read.hpp.
 #pragma once
 
+#include <reshard/core/error.hpp>
 #include <reshard/core/index.hpp>
 
 namespace reshard::inline v0 {
@@ -16,5 +17,14 @@ struct ReadOptions {
     int in_flight = 4;                    ///< reads at once: threads of this call, its own among them (1: no others)
     Index direct_bytes = Index{1} << 20;  ///< from here a run that is one run in memory is read there, and alone
 };
+
+namespace detail {
+/// Throws BufferError for an option below what means something.
+inline void check_option(std::string_view options, std::string_view what, Index value, Index least,
+                         std::string_view fix) {
+    if (value >= least) return;
+    raise(ErrorCode::buffer, concat("reshard::", options, ": ", what, " is ", value, ". Fix: ", fix));
+}
+}  // namespace detail
 
 }  // namespace reshard::inline v0

@@ -19,14 +19,11 @@ namespace detail {
 
 /// Throws BufferError for options that mean nothing.
 inline void check(SaveOptions const& options) {
-    auto const refuse = [](std::string_view what, Index value, std::string_view fix) {
-        raise(ErrorCode::buffer, concat("reshard::SaveOptions: ", what, " is ", value, ". Fix: ", fix));
-    };
-    if (options.in_flight < 1) refuse("in_flight", options.in_flight, "allow at least one write.");
-    if (options.buffer_bytes < 1) refuse("buffer_bytes", options.buffer_bytes, "allow 4 KiB or more.");
-    if (options.min_slice_bytes < 1) refuse("min_slice_bytes", options.min_slice_bytes, "a slice has bytes.");
-    if (options.small_bytes < 0) refuse("small_bytes", options.small_bytes, "0 means that nothing is small.");
-    if (options.snapshot_bytes < 0) refuse("snapshot_bytes", options.snapshot_bytes, "0 means room for all bytes.");
+    check_option("SaveOptions", "in_flight", options.in_flight, 1, "allow at least one write.");
+    check_option("SaveOptions", "buffer_bytes", options.buffer_bytes, 1, "allow 4 KiB or more.");
+    check_option("SaveOptions", "min_slice_bytes", options.min_slice_bytes, 1, "a slice has bytes.");
+    check_option("SaveOptions", "small_bytes", options.small_bytes, 0, "0 means that nothing is small.");
+    check_option("SaveOptions", "snapshot_bytes", options.snapshot_bytes, 0, "0 means room for all bytes.");
 }
 
 class SavePlanner {

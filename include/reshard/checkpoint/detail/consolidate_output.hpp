@@ -24,16 +24,12 @@ namespace detail {
 
 /// Throws BufferError for options that mean nothing.
 inline void check(RewriteOptions const& options) {
-    auto const refuse = [](std::string_view what, Index value, std::string_view fix) {
-        raise(ErrorCode::buffer, concat("reshard::RewriteOptions: ", what, " is ", value, ". Fix: ", fix));
-    };
-    if (options.in_flight < 1) refuse("in_flight", options.in_flight, "allow at least one piece.");
-    if (options.vote_bytes < 1) refuse("vote_bytes", options.vote_bytes, "millions of bytes between two votes.");
-    if (options.replica < -1) refuse("replica", options.replica, "-1 is any copy, 0 the first.");
+    check_option("RewriteOptions", "in_flight", options.in_flight, 1, "allow at least one piece.");
+    check_option("RewriteOptions", "vote_bytes", options.vote_bytes, 1, "millions of bytes between two votes.");
+    check_option("RewriteOptions", "replica", options.replica, -1, "-1 is any copy, 0 the first.");
     Index const least = Index{64} << 10;
-    if (options.window_bytes / options.in_flight < least) {
-        refuse("window_bytes", options.window_bytes, concat("allow ", least, " bytes for each piece in flight."));
-    }
+    check_option("RewriteOptions", "window_bytes", options.window_bytes, least * options.in_flight,
+                 concat("allow ", least, " bytes for each piece in flight."));
 }
 
 [[nodiscard]] inline std::uint64_t digest_of(RewriteOptions const& options) {
@@ -191,10 +187,7 @@ inline void check_output_leaf(std::string_view leaf) {
 
 /// Whole tensors in the files that Hugging Face's tools read. Throws BufferError for a limit below 0.
 [[nodiscard]] inline OutputFiles full_output(Catalogue const& from, ConsolidateOptions const& options) {
-    if (options.max_file_bytes < 0) {
-        raise(ErrorCode::buffer, concat("reshard::ConsolidateOptions: max_file_bytes is ", options.max_file_bytes,
-                                        ". Fix: 0 means one file."));
-    }
+    check_option("ConsolidateOptions", "max_file_bytes", options.max_file_bytes, 0, "0 means one file.");
     WholeFiles made =
         whole_files(group_tensors(output_tensors(from, options), options), output_metadata(from, options));
     made.manifest.metadata = from.manifest().metadata;

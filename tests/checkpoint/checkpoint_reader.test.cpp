@@ -50,9 +50,9 @@ TEST_SUITE("checkpoint/checkpoint_reader") {
                 manifest.extents = {extent};
                 auto const read = [&](Index begin, Index end) {
                     std::vector<std::byte> part(static_cast<std::size_t>(end - begin));
-                    detail::CheckpointReader reader(folder.path(), "", manifest);
-                    Index const found = reader.read(extent, begin, end, part.data());
-                    CHECK(reader.read(extent, end, end, part.data()) == 0);
+                    detail::CheckpointReader reader(folder.path(), Catalogue(manifest));
+                    Index const found = reader.read_part(extent, begin, end, part.data());
+                    CHECK(reader.read_part(extent, end, end, part.data()) == 0);
                     CHECK(std::equal(part.begin(), part.end(), data.begin() + begin));
                     return found;
                 };

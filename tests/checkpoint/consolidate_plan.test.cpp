@@ -23,7 +23,7 @@ TEST_SUITE("checkpoint/consolidate_plan") {
                 ConsolidateOptions options;
                 options.max_file_bytes = max_file_bytes;
                 auto const output = reshard::detail::full_output(from, options);
-                reshard::detail::OutputLine const line(from, output.catalogue);
+                reshard::detail::ByteLine const line(from, output.catalogue);
                 for (int const ranks : {8, 64, 512}) {
                     CAPTURE(ranks);
                     Index least = line.bytes();

@@ -58,12 +58,12 @@ RESHARD_INLINE void Checkpoint::read_range(CheckpointTensor const& tensor, Index
 }
 
 RESHARD_INLINE Checkpoint::Checkpoint(detail::FileList list, Access access) : kind_(list.kind), folder_(list.folder) {
-    if (kind_ == CheckpointKind::manifest) {
-        for (std::size_t i = 0; i < list.leaves.size(); ++i)
-            files_.push_back(detail::open_listed(folder_, list.manifest, i, kind_, true, access));
-        manifest_ = std::move(list.manifest);
-    } else {
-        manifest_ = detail::read_headers(list, files_, access);
+    detail::OpenFiles open;
+    manifest_ = detail::read_headers(std::move(list), open, access);
+    open.resize(manifest_.files.size());
+    for (std::size_t i = 0; i < open.size(); ++i) {
+        files_.push_back(open[i] ? std::move(*open[i])
+                                 : detail::open_listed(folder_, manifest_, i, kind_, true, access));
     }
     tensors_ = detail::whole_tensors(manifest_);
     by_name_ = detail::places_by_name(tensors_);

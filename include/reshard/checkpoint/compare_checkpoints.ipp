@@ -10,9 +10,8 @@
 #include <reshard/core/sorting.hpp>
 #include <reshard/plan/explain_text.hpp>
 
-#include <cmath>     // abs, isfinite
-#include <cstring>   // memcmp
-#include <optional>  // optional
+#include <cmath>    // abs, isfinite
+#include <cstring>  // memcmp
 
 namespace reshard::inline v0 {
 
@@ -30,47 +29,10 @@ inline void check(CompareOptions const& options) {
     check(options.reads);
 }
 
-/// One checkpoint: all ranks know what is where, and each opens the files that it reads from.
-class StreamedCheckpoint {
-public:
-    /// Collective. Throws the same error on every rank.
-    StreamedCheckpoint(std::string const& path, CommunicatorRef comm, PendingVerdict& pending) {
-        LoadList list = list_together(path, comm, pending);
-        pending.attempt([&] {
-            catalogue_ = std::move(list.catalogue);
-            files_.emplace(catalogue_, path, std::move(list.open));
-        });
-        pending.agree(comm);
-    }
-    StreamedCheckpoint(StreamedCheckpoint const&) = delete;
-    StreamedCheckpoint& operator=(StreamedCheckpoint const&) = delete;
-
-    [[nodiscard]] Catalogue const& catalogue() const noexcept { return catalogue_; }
-    void check_unchanged() const { files_->check_unchanged(); }
-
-    /// Elements [begin, end) of a tensor in row-major order, packed; of its first copy.
-    void read(std::size_t place, LineTensor const& tensor, Index begin, Index end, ReadOptions const& options,
-              std::byte* to) {
-        boxes_.clear();
-        append_reads(boxes_, catalogue_, place, tensor, 0, Box(tensor.shape), begin, end, to);
-        for (ReadBox const& box : boxes_) files_->open(box.file);
-        files_->read(ReadPlan(boxes_, options));
-    }
-
-private:
-    Catalogue catalogue_;
-    std::optional<LoadFiles> files_;  ///< refers to the catalogue
-    std::vector<ReadBox> boxes_;
-};
-
-/// A tensor that both have, in forms that are compared: its places in the catalogues, and how they have it.
+/// A tensor that both have, in forms that are compared: its places in the catalogues.
 struct ComparedTensor {
     std::size_t first = 0;
     std::size_t second = 0;
-    LineTensor tensor;
-    LineTensor other;
-
-    [[nodiscard]] Index bytes() const noexcept { return tensor.shape.size() * tensor.from_bytes(); }
 };
 
 /// What one rank found in a tensor, by its place in the list of those that are compared: a record for each element that
@@ -87,43 +49,39 @@ struct Found {
 class CompareWindows {
 public:
     /// \pre all that is given outlives this
-    CompareWindows(StreamedCheckpoint& first, StreamedCheckpoint& second, CompareOptions const& options)
-        : first_(&first), second_(&second), options_(&options) {}
+    CompareWindows(LoadFiles& first, LoadFiles& second, std::span<ComparedTensor const> tensors,
+                   CompareOptions const& options)
+        : first_(&first), second_(&second), tensors_(tensors), options_(&options) {}
 
-    /// The bytes [begin, end) of all tensors, one after the other; an element belongs to the part in which it begins.
-    /// What differs is added to `out`, in the order of the tensors.
-    void run(std::span<ComparedTensor const> tensors, Index begin, Index end, std::vector<Found>& out) {
-        Index before = 0;  // bytes of the tensors before this one
-        for (std::size_t t = 0; t < tensors.size() && before < end; ++t) {
-            Index const bytes = tensors[t].bytes();
-            Index const width = tensors[t].tensor.from_bytes();
-            Index const from = ceil_div(larger<Index>(begin - before, 0), width);
-            Index const to = ceil_div(smaller(end - before, bytes), width);
-            first_found_ = out.size();
-            Index const step = larger<Index>(options_->window_bytes / larger(width, tensors[t].other.from_bytes()), 1);
-            for (Index element = from; element < to; element += step) {
-                window(tensors[t], t, element, smaller(element + step, to), out);
-                if (options_->progress) {
-                    Index const done = before + smaller(element + step, to) * width - begin;
-                    options_->progress(smaller(done, end - begin), end - begin);
-                }
+    /// A share of the line of all tensors, as the first checkpoint has them. What differs is added to `out`, in their
+    /// order.
+    void run(ByteLine const& line, int rank, int ranks, std::vector<Found>& out) {
+        LinePoint const begin = line.cut(rank, ranks);
+        LinePoint const end = line.cut(rank + 1, ranks);
+        line.for_each_piece(begin, end, options_->window_bytes, [&, this](std::vector<LineRun> const& piece) {
+            for (LineRun const& run : piece) {
+                std::size_t const number = line.items()[run.item].tensor;
+                if (out.empty() || out.back().tensor != number) first_found_ = out.size();
+                window(line.tensor(number), number, run.begin, run.end, out);
             }
-            before += bytes;
-        }
+            LinePoint const at{piece.back().item, piece.back().end};
+            if (options_->progress)
+                options_->progress(line.position(at) - line.position(begin), line.position(end) - line.position(begin));
+        });
     }
 
 private:
-    void window(ComparedTensor const& tensor, std::size_t number, Index begin, Index end, std::vector<Found>& out) {
-        DType const first = tensor.tensor.from;
-        DType const second = tensor.other.from;
+    void window(LineTensor const& tensor, std::size_t number, Index begin, Index end, std::vector<Found>& out) {
+        DType const first = tensor.to;
+        DType const second = tensor.from;
         bool const is_same_type = first == second;
         auto const room = static_cast<std::size_t>((end - begin) * larger(bytes(first), bytes(second)));
         if (room > a_.size()) {
             a_.resize(room);
             b_.resize(room);
         }
-        first_->read(tensor.first, tensor.tensor, begin, end, options_->reads, a_.data());
-        second_->read(tensor.second, tensor.other, begin, end, options_->reads, b_.data());
+        read(*first_, tensors_[number].first, tensor, first, begin, end, a_.data());
+        read(*second_, tensors_[number].second, tensor, second, begin, end, b_.data());
         if (is_same_type && std::memcmp(a_.data(), b_.data(), room) == 0) return;
         FloatFormat format;
         FloatFormat other;
@@ -145,6 +103,15 @@ private:
             if (std::isfinite(distance)) sum.largest = larger(sum.largest, distance);
         }
     }
+    /// Elements [begin, end) of a tensor in row-major order, packed; of its first copy.
+    void read(LoadFiles& files, std::size_t place, LineTensor tensor, DType dtype, Index begin, Index end,
+              std::byte* to) {
+        boxes_.clear();
+        tensor.from = dtype;
+        append_reads(boxes_, files.catalogue(), place, tensor, 0, Box(tensor.shape), begin, end, to);
+        for (ReadBox const& box : boxes_) files.open(box.file);
+        files.read(ReadPlan(boxes_, options_->reads));
+    }
     /// Numbers whose bits differ, or are not comparable.
     [[nodiscard]] bool is_close(double a, double b, double distance, bool is_same_type) const noexcept {
         bool const is_exact = options_->rtol == 0 && options_->atol == 0;
@@ -153,9 +120,11 @@ private:
         return std::isfinite(distance) && distance <= options_->atol + options_->rtol * std::abs(b);
     }
 
-    StreamedCheckpoint* first_;
-    StreamedCheckpoint* second_;
+    LoadFiles* first_;
+    LoadFiles* second_;
+    std::span<ComparedTensor const> tensors_;
     CompareOptions const* options_;
+    std::vector<ReadBox> boxes_;
     std::vector<std::byte> a_;
     std::vector<std::byte> b_;
     std::size_t first_found_ = 0;  ///< of a tensor, its first record
@@ -183,7 +152,7 @@ private:
             one.other_shape = b[j].shape;
         }
         if (order == 0 && is_compared(a[i].dtype, b[j].dtype) && a[i].shape == b[j].shape) {
-            alike.push_back({i, j, line_tensor(a[i], a[i].dtype), line_tensor(b[j], b[j].dtype)});
+            alike.push_back({i, j});
         } else {
             differences.push_back(std::move(one));
         }
@@ -229,8 +198,8 @@ inline void join(std::vector<CheckpointDifference>& differences, std::span<Found
     });
 
     PendingVerdict pending;
-    StreamedCheckpoint a(first, comm, pending);
-    StreamedCheckpoint b(second, comm, pending);
+    LoadFiles a = look_together(first, comm, room.lists, pending);
+    LoadFiles b = look_together(second, comm, room.lists, pending);
 
     CompareReport report;
     report.rtol = options.rtol;
@@ -239,15 +208,16 @@ inline void join(std::vector<CheckpointDifference>& differences, std::span<Found
     std::vector<Found> found;
     pending.attempt([&] {
         alike = tensors_alike(a.catalogue(), b.catalogue(), options.ignore_dtype, report.differences);
-        for (ComparedTensor const& tensor : alike) {
-            ++report.tensors;
-            report.elements += a.catalogue().tensors()[tensor.first].shape.size();
-            report.bytes += tensor.bytes();
+        std::vector<LineTensor> tensors;
+        for (auto const& [i, j] : alike) {
+            StoredTensor const& tensor = a.catalogue().tensors()[i];
+            report.elements += tensor.shape.size();
+            tensors.push_back(line_tensor(b.catalogue().tensors()[j], tensor.dtype));
         }
-        CompareWindows windows(a, b, options);
-        Index const begin = share_begin(report.bytes, comm.rank(), comm.size());
-        Index const end = share_begin(report.bytes, comm.rank() + 1, comm.size());
-        windows.run(alike, begin, end, found);
+        ByteLine const line(std::move(tensors));
+        report.tensors = std::ssize(alike);
+        report.bytes = line.bytes();
+        CompareWindows(a, b, alike, options).run(line, comm.rank(), comm.size(), found);
         a.check_unchanged();
         b.check_unchanged();
     });

@@ -23,7 +23,7 @@ template <class Make>
     check_replicas(from, output.catalogue, options);
     if (ranks < 1) raise(ErrorCode::mesh, concat("reshard::plan_consolidate: ", ranks, " ranks. Fix: at least one."));
     Catalogue const& to = output.catalogue;
-    OutputLine const line(from, to);
+    ByteLine const line(from, to);
     PieceMaker const maker(from, to, line, options.replica);
     RewritePlan plan;
     plan.ranks = ranks;

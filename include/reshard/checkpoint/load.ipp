@@ -26,11 +26,11 @@ using LoadClock = std::chrono::steady_clock;
 class DirectRead {
 public:
     /// Opens the files. \pre all that is given outlives this
-    DirectRead(Catalogue const& catalogue, std::span<WantedExtent const> wanted, std::span<ReadBox const> boxes,
-               LoadFiles& files, ReadOptions const& reads, LoadOptions const& options)
-        : catalogue_(catalogue), files_(files), plan_(boxes, reads) {
+    DirectRead(LoadFiles& files, std::span<WantedExtent const> wanted, std::span<ReadBox const> boxes,
+               ReadOptions const& reads, LoadOptions const& options)
+        : files_(files), plan_(boxes, reads) {
         for (PlannedRead const& read : plan_.reads()) files.open(read.file);
-        files.sum_up(catalogue, summed_runs(catalogue, wanted, plan_.reads(), options));
+        files.count_sums(summed_runs(files.catalogue(), wanted, plan_.reads(), options));
     }
     void run(LoadReport& report) {
         ReadTotals const totals = files_.read(plan_);
@@ -40,13 +40,12 @@ public:
         report.extra_bytes = larger(report.extra_bytes, totals.scratch_bytes);
         report.read_directly = true;
         files_.check_unchanged();
-        SumVerdict const verdict = sum_up(catalogue_, files_.sums());
-        report.bytes_verified += verdict.bytes;
-        refuse_wrong(catalogue_, verdict.wrong);
+        SumVerdict const sum = files_.sum();
+        report.bytes_verified += sum.bytes;
+        refuse_wrong(files_.catalogue(), sum.wrong);
     }
 
 private:
-    Catalogue const& catalogue_;
     LoadFiles& files_;
     ReadPlan plan_;
 };
@@ -94,9 +93,8 @@ public:
     LoadSession(std::string const& path, std::span<LocalTensor const> tensors, CommunicatorRef comm,
                 LoadTerms const& terms)
         : comm_(comm), tensors_(tensors), options_(terms.options), start_(LoadClock::now()), before_(comm.traffic()) {
-        LoadList list;
-        ListShare share;
-        report_.collectives.agreements = 1;
+        report_.collectives.agreements = 2;
+        report_.collectives.broadcasts = 2;
         auto const task = [&] { return terms.task(); };
         agree_on_tensors(comm, tensors, task, [&] {
             check_source(terms.source, comm.size());
@@ -106,17 +104,14 @@ public:
             check_identities(tensors, comm.rank(), comm.memory());
             lists_.make_room(comm.size());
             shares_.resize(static_cast<std::size_t>(comm.size()));
-            if (comm.rank() == terms.source) list = look_at(path);
-            share.prepare(comm, terms.source, list);
+            if (comm.rank() == terms.source) files_ = look_at(path);
         });
-        share.run(comm, terms.source, list, report_.collectives, pending_);
+        share_list(files_, path, comm, terms.source, lists_, pending_);
         attempt([&] {
-            catalogue_ = std::move(list.catalogue);
-            wanted_ = match(catalogue_, tensors, options_);
-            files_.emplace(catalogue_, path, std::move(list.open));
-            report_.lists_opened = list.opened;
+            wanted_ = match(catalogue(), tensors, options_);
+            report_.lists_opened = comm.rank() == terms.source ? lists_opened(catalogue()) : 0;
             report_.tensors = static_cast<Index>(tensors.size());
-            report_.files = catalogue_.digest();
+            report_.files = catalogue().digest();
         });
     }
 
@@ -127,7 +122,7 @@ public:
         pending_.attempt(work);
     }
 
-    [[nodiscard]] Catalogue const& catalogue() const noexcept { return catalogue_; }
+    [[nodiscard]] Catalogue const& catalogue() const noexcept { return files_.catalogue(); }
     [[nodiscard]] std::span<WantedExtent const> wanted() const noexcept { return wanted_; }
     [[nodiscard]] std::vector<ReadBox> needs() const {
         return needed_boxes(wanted_, tensors_, comm_.rank(), comm_.memory());
@@ -147,7 +142,7 @@ public:
     /// Each rank reads what it needs.
     void read_directly(ReadOptions const& reads) {
         std::optional<DirectRead> read;
-        attempt([&, this] { read.emplace(catalogue_, wanted_, needs(), *files_, reads, options_); });
+        attempt([&, this] { read.emplace(files_, wanted_, needs(), reads, options_); });
         agree();
         attempt([&] {
             fill_identities(tensors_, comm_.rank(), comm_.memory());
@@ -162,16 +157,16 @@ public:
         std::vector<ExtentParts> all_parts;
         attempt([&] {
             for (Piece const& piece : schedule.pieces) {
-                if (piece.reader == comm_.rank()) files_->open(wanted_[piece.wanted].file);
+                if (piece.reader == comm_.rank()) files_.open(wanted_[piece.wanted].file);
             }
-            files_->sum_up(catalogue_, summed_runs(catalogue_, wanted_, options_));
-            cut = spread == Spread::exchange && may_be_cut(catalogue_, wanted_, options_);
+            files_.count_sums(summed_runs(catalogue(), wanted_, options_));
+            cut = spread == Spread::exchange && may_be_cut(catalogue(), wanted_, options_);
             if (cut) all_parts.resize(static_cast<std::size_t>(comm_.size()));
         });
         agree();
         StagedLoad staged(comm_, wanted_, tensors_, schedule, spread, report_);
         try {
-            staged.run(*files_, reads);
+            staged.run(files_, reads);
         } catch (Error const& error) {
             raise_partly_filled(error);
         }
@@ -179,24 +174,24 @@ public:
         attempt([&] {
             staged.finish();
             fill_identities(tensors_, comm_.rank(), comm_.memory());
-            sum = sum_up(catalogue_, files_->sums());
+            sum = files_.sum();
         });
         if (cut) {
             gather_parts(comm_, sum, all_parts, lists_);
             ++report_.collectives.exchanges;
         }
         attempt([&] {
-            if (cut) join_parts(catalogue_, comm_.rank(), all_parts, sum);
+            if (cut) join_parts(catalogue(), comm_.rank(), all_parts, sum);
             report_.bytes_verified += sum.bytes;
-            files_->check_unchanged();
-            refuse_wrong(catalogue_, sum.wrong);
+            files_.check_unchanged();
+            refuse_wrong(catalogue(), sum.wrong);
         });
         agree_partly();
     }
 
     [[nodiscard]] LoadReport finish(std::string_view strategy) {
         report_.strategy = strategy;
-        report_.files_opened = files_->count();
+        report_.files_opened = files_.count();
         report_.traffic = comm_.traffic() - before_;
         report_.seconds = seconds_since(start_);
         return report_;
@@ -223,9 +218,8 @@ private:
     PendingVerdict pending_;
     TransferLists lists_;
     std::vector<LoadShare> shares_;  ///< of all ranks, where they tell them
-    Catalogue catalogue_;
+    LoadFiles files_;
     std::vector<WantedExtent> wanted_;
-    std::optional<LoadFiles> files_;
     LoadReport report_;
 };
 
@@ -249,16 +243,15 @@ RESHARD_INLINE LoadReport load(Checkpoint const& checkpoint, std::span<LocalTens
     LoadReport report;
     report.strategy = EveryRankReads::name;
     report.tensors = static_cast<Index>(tensors.size());
-    Catalogue const catalogue(checkpoint);
-    report.files = catalogue.digest();
+    detail::LoadFiles files(checkpoint);
+    report.files = files.catalogue().digest();
     for (LocalTensor const& tensor : tensors) {
         detail::check_local_tensor(tensor, rank, "load");
         detail::check_on_host(tensor, rank, "load");
     }
     detail::check_apart(tensors, rank, "load");
-    auto const wanted = detail::match(catalogue, tensors, strategy.options);
-    detail::LoadFiles files(checkpoint);
-    detail::DirectRead read(catalogue, wanted, detail::needed_boxes(wanted, tensors, rank), files, strategy.reads,
+    auto const wanted = detail::match(files.catalogue(), tensors, strategy.options);
+    detail::DirectRead read(files, wanted, detail::needed_boxes(wanted, tensors, rank), strategy.reads,
                             strategy.options);
     try {
         detail::fill_identities(tensors, rank);

@@ -53,9 +53,7 @@ public:
         result_.collectives.broadcasts = 2;
         result_.collectives.agreements = 4;
         result_.bytes_of_lists = (result_.ranks - 1) * static_cast<Index>(sizeof(Index) + list_text(catalogue_).size());
-        CheckpointKind const kind = catalogue_.kind();
-        result_.lists_opened = kind == CheckpointKind::manifest || kind == CheckpointKind::index ? 1 : 0;
-        if (kind != CheckpointKind::manifest) result_.lists_opened += static_cast<Index>(catalogue_.files().size());
+        result_.lists_opened = lists_opened(catalogue_);
     }
     void add_shares() {
         ++result_.collectives.exchanges;

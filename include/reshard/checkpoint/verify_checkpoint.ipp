@@ -17,20 +17,19 @@ namespace detail {
 /// Faults that are listed one by one in a message.
 inline constexpr std::size_t listed_faults = 20;
 
-/// One rank's part of the work. \pre catalogue and files outlive it
+/// One rank's part of the work. \pre the files outlive it
 struct CheckpointCheck {
-    Catalogue const& catalogue;
     LoadFiles& files;
-    std::vector<WantedExtent> wanted = all_extents(catalogue);
-    std::vector<bool> usable = std::vector<bool>(catalogue.files().size(), true);
+    std::vector<WantedExtent> wanted = all_extents(files.catalogue());
+    std::vector<bool> usable = std::vector<bool>(files.catalogue().files().size(), true);
     std::vector<std::string> faults{};
     Index bytes_read = 0;
 
     /// Opens a file and compares its header with what the catalogue says of it.
     void check_file(int file) {
         attempt([&, this] {
-            files.open(file, false);
-            check_entries(files.header(file), catalogue.manifest(), static_cast<std::size_t>(file),
+            check_entries(files.open(file, false).header(), files.catalogue().manifest(),
+                          static_cast<std::size_t>(file),
                           [&, this](std::string const& what) { faults.push_back(concat(what, "the manifest says")); });
         });
     }
@@ -114,23 +113,20 @@ inline void raise_faults(CommunicatorRef comm, std::string const& path, std::spa
         check_window(window_bytes);
         static_cast<void>(count_reads({}, reads));
     });
-    LoadList list = list_together(path, comm, pending);
+    LoadFiles files = look_together(path, comm, room.lists, pending);
+    Catalogue const& catalogue = files.catalogue();
 
     CheckpointVerdict verdict;
-    Catalogue catalogue;
-    std::optional<LoadFiles> files;
     std::optional<CheckpointCheck> check;
     ReadSchedule schedule;
     std::vector<std::byte> staging;
     bool cut = false;
     std::vector<ExtentParts> all_parts;
     pending.attempt([&] {
-        catalogue = std::move(list.catalogue);
         verdict.unlisted = with_unlisted(catalogue.manifest().files);
-        files.emplace(catalogue, path, std::move(list.open));
-        check.emplace(CheckpointCheck{catalogue, *files});
+        check.emplace(CheckpointCheck{files});
         schedule = spans_read(check->wanted, comm.size(), window_bytes);
-        files->sum_up(catalogue, summed_runs(catalogue, check->wanted, LoadOptions{}));
+        files.count_sums(summed_runs(catalogue, check->wanted, LoadOptions{}));
         cut = may_be_cut(catalogue, check->wanted, LoadOptions{});
         if (cut) all_parts.resize(static_cast<std::size_t>(comm.size()));
         staging.resize(static_cast<std::size_t>(staging_bytes(schedule, Spread::scatter, comm.rank())));
@@ -152,7 +148,7 @@ inline void raise_faults(CommunicatorRef comm, std::string const& path, std::spa
             if (progress && total > 0) progress(done, total);
         });
         check->check_unchanged();
-        sum = sum_up(catalogue, files->sums());
+        sum = files.sum();
     });
     // A part of an extent that two ranks read is wrong on all of them; one says so.
     std::size_t const alone = sum.wrong.size();

@@ -83,10 +83,10 @@ TEST_SUITE("checkpoint/detail/load_files") {
                 }
             }
             std::shuffle(reads.begin(), reads.end(), random.engine());
-            ExtentSums ranks[2] = {ExtentSums(files.catalogue, files.all()), ExtentSums(files.catalogue, files.all())};
+            ExtentSums ranks[2] = {ExtentSums(files.all()), ExtentSums(files.all())};
             for (auto const& [f, begin, end] : reads) {
                 ranks[random.chance(50) ? 1 : 0].add(
-                    f, begin,
+                    files.catalogue, f, begin,
                     std::span(files.data[f])
                         .subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin)));
             }
@@ -127,16 +127,16 @@ TEST_SUITE("checkpoint/detail/load_files") {
         manifest.extents = {{0, 0, 0, 4, Box(Shape{10}), "", true, 0xdeadbeefU}};
         Catalogue const catalogue(manifest);
         std::vector<std::byte> const bytes(20);
-        ExtentSums sums(catalogue, detail::whole_runs(catalogue, {0, 0}));
-        sums.add(0, 0, std::span(bytes).first(8));
-        sums.add(0, 8, std::span(bytes).first(3));
+        ExtentSums sums(detail::whole_runs(catalogue, {0, 0}));
+        sums.add(catalogue, 0, 0, std::span(bytes).first(8));
+        sums.add(catalogue, 0, 8, std::span(bytes).first(3));
         SumVerdict verdict = detail::sum_up(catalogue, sums.runs());
         CHECK(verdict.bytes == 0);
         CHECK(verdict.wrong.empty());
         REQUIRE(verdict.parts.size() == 1);
         CHECK(verdict.parts[0].begin == 0);
         CHECK(verdict.parts[0].end == 7);
-        sums.add(0, 11, std::span(bytes).first(9));
+        sums.add(catalogue, 0, 11, std::span(bytes).first(9));
         verdict = detail::sum_up(catalogue, sums.runs());
         CHECK(verdict.bytes == 10);
         REQUIRE(verdict.wrong.size() == 1);
@@ -151,12 +151,12 @@ TEST_SUITE("checkpoint/detail/load_files") {
     TEST_CASE("several threads add at once") {
         reshard::test::Random random(1);
         Files const files(random);
-        ExtentSums sums(files.catalogue, files.all());
+        ExtentSums sums(files.all());
         std::vector<std::thread> threads;
         for (int f = 0; f < 2; ++f) {
             threads.emplace_back([&sums, &files, f] {
                 for (std::size_t i = 0; i < files.data[f].size(); ++i) {
-                    sums.add(f, static_cast<Index>(i), std::span(files.data[f]).subspan(i, 1));
+                    sums.add(files.catalogue, f, static_cast<Index>(i), std::span(files.data[f]).subspan(i, 1));
                 }
             });
         }

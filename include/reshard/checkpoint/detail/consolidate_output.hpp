@@ -87,11 +87,6 @@ struct OutputFiles {
 
     /// The index is the manifest: its text follows from checksums.
     [[nodiscard]] bool is_manifest() const noexcept { return index == manifest_name; }
-    [[nodiscard]] std::vector<Index> start_bytes() const {
-        std::vector<Index> bytes;
-        for (std::string const& start : starts) bytes.push_back(static_cast<Index>(start.size()));
-        return bytes;
-    }
     /// Bytes of all files together.
     [[nodiscard]] Index file_bytes() const noexcept {
         Index sum = 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/checkpoint/detail/consolidate_piece.hpp
-/// \brief  All bytes that are to be written, as one line: cut into a share for each rank, and shares into pieces; which
-///         runs of which files a piece is read from, and which runs it is written to.
+/// \brief  All bytes that are to be written, or compared, as one line: cut into a share for each rank, and shares into
+///         pieces; which runs of which files a piece is read from, and which runs it is written to.
 /// \depends checkpoint/catalogue, checkpoint/detail/{element_range,file_box}. No I/O; every rank computes the same
 /// line.
 ///
@@ -46,7 +46,7 @@ struct LineTensor {
     return end;
 }
 
-/// A copy of a tensor on the line.
+/// A tensor on the line, or a copy of one.
 struct LineItem {
     std::size_t tensor = 0;
     int replica = 0;     ///< of those that are written
@@ -69,10 +69,13 @@ struct LineRun {
     friend bool operator==(LineRun const&, LineRun const&) = default;
 };
 
-class OutputLine {
+class ByteLine {
 public:
-    /// `to` has the tensors of `from`, by the same names, of the same shapes.
-    OutputLine(Catalogue const& from, Catalogue const& to) {
+    explicit ByteLine(std::vector<LineTensor> tensors) : tensors_(std::move(tensors)) {
+        for (std::size_t t = 0; t < tensors_.size(); ++t) add(t, 0);
+    }
+    /// The copies that are written: `to` has the tensors of `from`, by the same names, of the same shapes.
+    ByteLine(Catalogue const& from, Catalogue const& to) {
         for (std::size_t t = 0; t < to.tensors().size(); ++t) {
             tensors_.push_back(line_tensor(from.tensors()[t], to.tensors()[t].dtype));
         }
@@ -80,12 +83,8 @@ public:
         for (Extent const& extent : to.extents()) {
             auto const t = extent.tensor;
             auto const replica = static_cast<std::size_t>(extent.replica);
-            Index const elements = tensors_[t].shape.size();
             if (seen[t].size() <= replica) seen[t].resize(replica + 1, 0);
-            if (elements == 0 || seen[t][replica] != 0) continue;
-            seen[t][replica] = 1;
-            items_.push_back({t, extent.replica, bytes_, elements});
-            bytes_ += elements * tensors_[t].to_bytes();
+            if (std::exchange(seen[t][replica], 1) == 0) add(t, extent.replica);
         }
     }
 
@@ -145,6 +144,13 @@ public:
     }
 
 private:
+    void add(std::size_t tensor, int replica) {
+        Index const elements = tensors_[tensor].shape.size();
+        if (elements == 0) return;
+        items_.push_back({tensor, replica, bytes_, elements});
+        bytes_ += elements * tensors_[tensor].to_bytes();
+    }
+
     std::vector<LineTensor> tensors_;
     std::vector<LineItem> items_;
     Index bytes_ = 0;
@@ -212,7 +218,7 @@ inline void append_reads(std::vector<ReadBox>& reads, Catalogue const& from, std
 /// Finds reads and writes of pieces. \pre the catalogues and the line outlive it
 class PieceMaker {
 public:
-    PieceMaker(Catalogue const& from, Catalogue const& to, OutputLine const& line, int replica)
+    PieceMaker(Catalogue const& from, Catalogue const& to, ByteLine const& line, int replica)
         : from_(&from), to_(&to), line_(&line), replica_(replica) {}
 
     /// `buffer` takes the runs that are put together; it may be null when nothing will be read. It has room for the
@@ -282,7 +288,7 @@ private:
 
     Catalogue const* from_;
     Catalogue const* to_;
-    OutputLine const* line_;
+    ByteLine const* line_;
     int replica_;
 };
 

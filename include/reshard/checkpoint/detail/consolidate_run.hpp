@@ -18,6 +18,7 @@
 #include <reshard/memory/scratch.hpp>
 
 #include <algorithm>  // count
+#include <deque>      // deque
 
 #include <sys/statvfs.h>
 
@@ -63,51 +64,45 @@ private:
 /// On every rank: those that it writes to.
 class SharedFiles {
 public:
-    SharedFiles() = default;
-    /// `paths`: temporary ones. `starts`: bytes in front of the data.
-    SharedFiles(std::vector<std::string> paths, std::vector<Index> starts)
-        : paths_(std::move(paths)), starts_(std::move(starts)) {
-        for (std::string const& path : paths_)
-            files_.push_back(std::make_unique<CachedFile>([path] { return open_for_writing(path); }));
-    }
+    /// One more: its temporary path, and how many bytes stand in front of its data.
+    void add(std::string path, std::size_t start) { files_.emplace_back(std::move(path), static_cast<Index>(start)); }
+    [[nodiscard]] std::size_t size() const noexcept { return files_.size(); }
 
-    void open(int file) {
-        CachedFile& one = *files_[static_cast<std::size_t>(file)];
-        if (!one.is_used()) ++count_;
-        static_cast<void>(one.use());
+    void open(std::size_t file) { static_cast<void>(files_[file].cached.use()); }
+    /// Those that were opened.
+    [[nodiscard]] Index count() const noexcept {
+        return std::count_if(files_.begin(), files_.end(), [](File const& file) { return file.cached.is_used(); });
     }
-    [[nodiscard]] Index count() const noexcept { return count_; }
     /// Bytes of the data section; from several threads at once.
-    void write(int file, Index begin, std::span<std::byte const> bytes) const {
-        auto const i = static_cast<std::size_t>(file);
-        write_fully(*files_[i]->use(), paths_[i], starts_[i] + begin, bytes);
+    void write(int number, Index begin, std::span<std::byte const> bytes) {
+        File& file = files_[static_cast<std::size_t>(number)];
+        write_fully(*file.cached.use(), file.path, file.start + begin, bytes);
     }
     /// What this rank has written so far is durable.
-    void sync() const {
-        for (std::size_t i = 0; i < files_.size(); ++i) {
-            if (files_[i]->is_used()) sync_file(*files_[i]->use(), paths_[i]);
-        }
+    void sync() {
+        for (File& file : files_)
+            if (file.cached.is_used()) sync_file(*file.cached.use(), file.path);
     }
     void close() {
-        for (std::size_t i = 0; i < files_.size(); ++i) files_[i]->close_written(paths_[i]);
+        for (File& file : files_) file.cached.close_written(file.path);
     }
 
 private:
     [[nodiscard]] static FileDescriptor open_for_writing(std::string const& path) {
-        int fd = -1;
-        do {
-            fd = ::open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NOFOLLOW);
-        } while (fd < 0 && errno == EINTR);
+        int const fd = uninterrupted([&] { return ::open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NOFOLLOW); });
         if (fd >= 0) return FileDescriptor(fd);
         raise_io(path, "cannot open for writing", errno,
                  errno == EMFILE ? "raise the limit on open files (ulimit -n)."
                                  : "write to a folder that all ranks share, and may write to.");
     }
 
-    std::vector<std::string> paths_;
-    std::vector<Index> starts_;
-    std::vector<std::unique_ptr<CachedFile>> files_;
-    Index count_ = 0;
+    struct File {
+        std::string path;
+        Index start;
+        CachedFile cached{[this] { return open_for_writing(path); }};
+        File(std::string name, Index bytes) : path(std::move(name)), start(bytes) {}
+    };
+    std::deque<File> files_;
 };
 
 /// A rank's share of the line in pieces, and which of them come before which vote.
@@ -128,7 +123,7 @@ struct PieceList {
     return larger<Index>(ceil_div(ceil_div(bytes, ranks), vote_bytes), 1);
 }
 
-[[nodiscard]] inline PieceList list_pieces(OutputLine const& line, Index rank, Index ranks,
+[[nodiscard]] inline PieceList list_pieces(ByteLine const& line, Index rank, Index ranks,
                                            RewriteOptions const& options) {
     PieceList list;
     LinePoint const begin = line.cut(rank, ranks);
@@ -149,24 +144,17 @@ struct PieceList {
 class PieceRunner {
 public:
     /// Allocates. \pre all that is given outlives this; files are open
-    PieceRunner(PieceMaker const& maker, Catalogue const& from, LoadFiles& in, Catalogue const& to,
-                SharedFiles const& out, PieceList const& pieces, RewriteOptions const& options, RewriteReport& report)
-        : maker_(&maker),
-          from_(&from),
-          in_(&in),
-          to_(&to),
-          out_(&out),
-          pieces_(&pieces),
-          options_(&options),
-          report_(&report) {
+    PieceRunner(PieceMaker const& maker, LoadFiles& in, Catalogue const& to, SharedFiles& out, PieceList const& pieces,
+                RewriteOptions const& options, RewriteReport& report)
+        : maker_(&maker), in_(&in), to_(&to), out_(&out), pieces_(&pieces), options_(&options), report_(&report) {
         piece_bytes_ = piece_bytes_of(options);
         work_.resize(smaller(static_cast<std::size_t>(options.in_flight), pieces.pieces.size()));
         memory_ = Scratch(2 * piece_bytes_ * static_cast<Index>(work_.size()));
         report.extra_bytes = memory_.size();
         std::vector<std::size_t> summed;
         if (options.verify_checksums)
-            for (std::size_t i = 0; i < from.extents().size(); ++i) summed.push_back(i);
-        in.sum_up(from, whole_runs(from, std::move(summed)));
+            for (std::size_t i = 0; i < in.catalogue().extents().size(); ++i) summed.push_back(i);
+        in.count_sums(whole_runs(in.catalogue(), std::move(summed)));
         std::vector<Index> written;
         for (Extent const& extent : to.extents()) written.push_back(to.extent_bytes(extent));
         written_ = BlockSums(std::move(written), to.manifest().block_bytes);
@@ -222,7 +210,8 @@ private:
         };
         for (PieceWrite const& run : work.writes) {
             Extent const& to = to_->extents()[run.extent];
-            LineTensor const tensor = line_tensor(from_->tensors()[to.tensor], to_->tensors()[to.tensor].dtype);
+            LineTensor const tensor =
+                line_tensor(in_->catalogue().tensors()[to.tensor], to_->tensors()[to.tensor].dtype);
             Index const begin = run.begin * tensor.to_bytes();
             Index const bytes = run.end * tensor.to_bytes() - begin;
             std::byte const* from = buffer + run.at;
@@ -260,10 +249,9 @@ private:
     }
 
     PieceMaker const* maker_;
-    Catalogue const* from_;
     LoadFiles* in_;
     Catalogue const* to_;
-    SharedFiles const* out_;
+    SharedFiles* out_;
     PieceList const* pieces_;
     RewriteOptions const* options_;
     RewriteReport* report_;  ///< what is read and written is counted here

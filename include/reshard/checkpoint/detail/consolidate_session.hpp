@@ -41,7 +41,7 @@ public:
                 if (options_.durable) shared_.sync();
                 if (!last) return;
                 shared_.close();
-                in_->check_unchanged();
+                in_.check_unchanged();
             });
         }
         verify_input();
@@ -54,29 +54,27 @@ public:
 
 private:
     [[nodiscard]] CommunicatorRef comm() const noexcept { return commit_.comm(); }
+    [[nodiscard]] Catalogue const& from() const noexcept { return in_.catalogue(); }
 
     /// What is there, on all ranks.
     void read_list(std::uint64_t more) {
-        LoadList list;
-        ListShare share;
         commit_.agree([&] {
             commit_.set_terms(Digest{}.add(digest_of(options_)).add(more).value(), "rewrites files with other options");
             check(options_);
             lists_.make_room(comm().size());
-            if (commit_.is_first()) list = look();
-            share.prepare(comm(), 0, list);
+            if (commit_.is_first()) in_ = look();
         });
-        share.run(comm(), 0, list, report_.collectives, pending_);
+        share_list(in_, input_, comm(), 0, lists_, pending_);
         broadcast(comm(), std::as_writable_bytes(std::span(&id_, 1)), 0, lists_);
-        ++report_.collectives.broadcasts;
-        pending_.attempt([&] {
-            from_ = renamed(std::move(list.catalogue), options_);
-            in_.emplace(from_, input_, std::move(list.open));
-            report_.files_opened = list.opened;
+        ++report_.collectives.agreements;
+        report_.collectives.broadcasts += 3;
+        pending_.attempt([&, this] {
+            in_.rename([&, this](Catalogue from) { return renamed(std::move(from), options_); });
+            report_.files_opened = commit_.is_first() ? lists_opened(from()) : 0;
         });
     }
     /// Local, on rank 0.
-    [[nodiscard]] LoadList look() {
+    [[nodiscard]] LoadFiles look() {
         if (path_kind(input_) == PathKind::missing) raise_io(input_, "cannot open", ENOENT, "check the path.");
         std::string const folder = input_folder(input_);
         // Before anything is made: what else is there may be left of runs that died.
@@ -89,10 +87,10 @@ private:
     void agree_on_output(Make&& make) {
         commit_.agree([&] {
             pending_.raise_pending();
-            check_coverage(from_.manifest(), input_);
-            output_ = make(from_, hex_text(id_, 16));
-            check_replicas(from_, output_.catalogue, options_);
-            line_.emplace(from_, output_.catalogue);
+            check_coverage(from().manifest(), input_);
+            output_ = make(from(), hex_text(id_, 16));
+            check_replicas(from(), output_.catalogue, options_);
+            line_.emplace(from(), output_.catalogue);
             commit_.set_terms(output_.digest(), concat("writes ", output_.catalogue.files().size(), " files of ",
                                                        output_.catalogue.tensors().size(), " tensors"));
         });
@@ -147,18 +145,16 @@ private:
         ++report_.collectives.agreements;
         report_.collectives.broadcasts += 2;
         pending_.attempt([&] {
-            std::vector<std::string> paths;
             report_.left_over.clear();
             for (ByteReader in(names_); !in.at_end();) {
                 std::string leaf;
                 in.text(leaf);
-                if (paths.size() < output_.catalogue.files().size()) {
-                    paths.push_back(commit_.path(leaf));
+                if (auto const i = shared_.size(); i < output_.starts.size()) {
+                    shared_.add(commit_.path(leaf), output_.starts[i].size());
                 } else {
                     report_.left_over.push_back(std::move(leaf));
                 }
             }
-            shared_ = SharedFiles(std::move(paths), output_.start_bytes());
         });
     }
 
@@ -169,26 +165,26 @@ private:
             runs_.make_room(comm().size());
             blocks_.make_room(comm().size());
             pieces_.emplace(list_pieces(*line_, comm().rank(), comm().size(), options_));
-            maker_.emplace(from_, output_.catalogue, *line_, options_.replica);
-            PieceSurvey const needs = survey(*maker_, from_, output_.catalogue, *pieces_, options_);
+            maker_.emplace(from(), output_.catalogue, *line_, options_.replica);
+            PieceSurvey const needs = survey(*maker_, from(), output_.catalogue, *pieces_, options_);
             for (std::size_t i = 0; i < needs.reads_file.size(); ++i)
-                if (needs.reads_file[i] != 0) in_->open(static_cast<int>(i));
+                if (needs.reads_file[i] != 0) in_.open(static_cast<int>(i));
             for (std::size_t i = 0; i < needs.writes_file.size(); ++i)
-                if (needs.writes_file[i] != 0) shared_.open(static_cast<int>(i));
-            runner_.emplace(*maker_, from_, *in_, output_.catalogue, shared_, *pieces_, options_, report_);
+                if (needs.writes_file[i] != 0) shared_.open(i);
+            runner_.emplace(*maker_, in_, output_.catalogue, shared_, *pieces_, options_, report_);
         });
     }
 
     /// What was read is what was saved, where somebody knows.
     void verify_input() {
-        auto const extents = from_.extents();
+        auto const extents = from().extents();
         bool const any = options_.verify_checksums && std::any_of(extents.begin(), extents.end(), [](Extent const& e) {
                              return e.has_checksum && !e.box.empty();
                          });
         if (!any) return;
         SumVerdict mine;
         pending_.attempt([&] {
-            mine = sum_up(from_, in_->sums());
+            mine = in_.sum();
             mine.parts.push_back({-1, 0, mine.bytes, 0});
         });
         std::vector<ExtentRun> const all = join(runs_, mine.parts);
@@ -201,13 +197,13 @@ private:
                     parts.push_back(run);
                 }
             }
-            SumVerdict const together = sum_up(from_, std::move(parts));
+            SumVerdict const together = sum_up(from(), std::move(parts));
             report_.bytes_verified += together.bytes;
             mine.wrong.insert(mine.wrong.end(), together.wrong.begin(), together.wrong.end());
             if (mine.wrong.empty()) return;
             raise(ErrorCode::format,
                   concat(
-                      "reshard::consolidate: ", describe_wrong(from_, mine.wrong.front()),
+                      "reshard::consolidate: ", describe_wrong(from(), mine.wrong.front()),
                       ". Fix: fetch the file again; verify_checksums = false (of the command: --no-checksums) takes it "
                       "as it is."));
         });  // the next agreement is about it: before anything has its name
@@ -289,9 +285,9 @@ private:
 
     void fill_report() {
         report_.written = output_.catalogue.manifest();
-        report_.unlisted = with_unlisted(from_.manifest().files);
+        report_.unlisted = with_unlisted(from().manifest().files);
         report_.bytes_total = line_->bytes();
-        report_.files_opened += in_->count() + shared_.count();
+        report_.files_opened += in_.count() + shared_.count();
     }
 
     Clock::time_point start_;
@@ -306,10 +302,9 @@ private:
     GatheredLists<ExtentRun> runs_;
     GatheredLists<Index> blocks_;
     std::uint64_t id_ = 0;
-    Catalogue from_;
-    std::optional<LoadFiles> in_;
+    LoadFiles in_;
     OutputFiles output_;
-    std::optional<OutputLine> line_;
+    std::optional<ByteLine> line_;
     MadeFiles made_;  ///< on rank 0
     std::vector<std::byte> names_;
     SharedFiles shared_;

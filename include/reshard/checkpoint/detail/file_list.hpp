@@ -290,19 +290,21 @@ auto read_list(std::string const& path, Read&& read) {
     return read_saved(manifest, [&] { return read(list_files(path)); });
 }
 
-/// Opens all files of a list that is no manifest, in its order, and puts their headers together. Throws as
-/// Checkpoint::open(): also FormatError for shards that do not cover their tensors.
-template <class Files>
-[[nodiscard]] Manifest read_headers(FileList const& list, Files& files, Access access = Access::pread) {
+/// Files that are open, by their place in the manifest.
+using OpenFiles = std::vector<std::optional<SafetensorsFile>>;
+
+/// What a list says: that of a manifest is there. Else all files are opened, and their headers are put together. Throws
+/// as Checkpoint::open(): also FormatError for shards that do not cover their tensors.
+[[nodiscard]] inline Manifest read_headers(FileList list, OpenFiles& files, Access access = Access::pread) {
+    if (list.kind == CheckpointKind::manifest) return std::move(list.manifest);
     std::size_t const count = list.leaves.size();
     std::vector<FileEntries> entries(count);
-    std::vector<std::optional<SafetensorsFile>> opened(count);
+    files.resize(count);
     // Of thousands of files on a file system far away, several at once.
     run_on_workers(count, static_cast<int>(smaller<std::size_t>(1 + count / 16, 16)), [&](std::size_t i, int) {
-        opened[i] = SafetensorsFile::open(join_path(list.folder, list.leaves[i]), access);
-        entries[i] = read_entries(list, *opened[i], i);
+        files[i] = SafetensorsFile::open(join_path(list.folder, list.leaves[i]), access);
+        entries[i] = read_entries(list, *files[i], i);
     });
-    for (auto& file : opened) files.push_back(std::move(*file));
     if (list.kind != CheckpointKind::shards) return whole_manifest(std::move(entries));
     Manifest manifest = dcp_manifest(entries, list.source);
     group_replicas(manifest);

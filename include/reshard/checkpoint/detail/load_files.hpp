@@ -12,8 +12,10 @@
 #include <reshard/checkpoint/ranged_read.hpp>
 #include <reshard/core/sorting.hpp>
 
-#include <mutex>
-#include <optional>
+#include <algorithm>  // count
+#include <iterator>   // ssize
+#include <memory>     // unique_ptr
+#include <mutex>      // mutex
 
 namespace reshard::inline v0::detail {
 
@@ -88,17 +90,16 @@ struct SumVerdict {
     return verdict;
 }
 
-/// Collects the sums of what one rank reads. \pre the catalogue outlives it
+/// Collects the sums of what one rank reads.
 class ExtentSums {
 public:
     /// `counted`: of what it does, sorted and apart.
-    ExtentSums(Catalogue const& catalogue, std::vector<ExtentRun> counted)
-        : catalogue_(&catalogue), counted_(std::move(counted)) {}
+    explicit ExtentSums(std::vector<ExtentRun> counted) : counted_(std::move(counted)) {}
 
     /// Bytes of the data section of a file, just read. From several threads at once.
-    void add(int file, Index begin, std::span<std::byte const> bytes) {
+    void add(Catalogue const& catalogue, int file, Index begin, std::span<std::byte const> bytes) {
         Index const end = begin + static_cast<Index>(bytes.size());
-        auto const all = catalogue_->extents();
+        auto const all = catalogue.extents();
         auto const extent_of = [&](ExtentRun const& run) -> Extent const& {
             return all[static_cast<std::size_t>(run.extent)];
         };
@@ -113,7 +114,7 @@ public:
             run.begin = larger(begin - offset, at->begin);
             Index const to = smaller(end - offset, at->end);
             for (; run.begin < to; run.begin = run.end) {
-                run.end = smaller(to, summed_bytes(*catalogue_, run).end);
+                run.end = smaller(to, summed_bytes(catalogue, run).end);
                 run.crc32c = crc32c(bytes.subspan(static_cast<std::size_t>(offset + run.begin - begin),
                                                   static_cast<std::size_t>(run.end - run.begin)));
                 std::lock_guard<std::mutex> const lock(guard_);
@@ -125,7 +126,6 @@ public:
     [[nodiscard]] std::vector<ExtentRun> const& runs() const noexcept { return runs_; }
 
 private:
-    Catalogue const* catalogue_;
     std::vector<ExtentRun> counted_;
     std::mutex guard_;
     std::vector<ExtentRun> runs_;
@@ -153,56 +153,65 @@ inline void refuse_wrong(Catalogue const& catalogue, std::span<ExtentRun const> 
                                     "loads it as it is."));
 }
 
-/// Files that a rank has open already, by their place in the catalogue.
-using OpenFiles = std::vector<std::optional<SafetensorsFile>>;
-
-/// Looked at by who opens a file only: others may have none. `path` is as in Checkpoint::open().
-[[nodiscard]] inline std::string folder_with_files(std::string const& path) {
-    return path_kind(path) == PathKind::folder ? path : folder_or_none(path);
-}
-
-/// Files are opened before the first read; reads from several threads are safe.
+/// The catalogue of a checkpoint, and the files of it that this rank opens: before the first read; reads from several
+/// threads are safe.
 class LoadFiles {
 public:
+    LoadFiles() = default;
+    /// What a list says is there. Throws as Checkpoint::open().
+    explicit LoadFiles(FileList list) : path_(list.source) {
+        CheckpointKind const kind = list.kind;
+        catalogue_ = Catalogue(read_headers(std::move(list), own_), kind);
+        make_room();
+    }
+    /// What somebody else has found. `path` is as in Checkpoint::open(); files that are `open` stay so.
+    LoadFiles(std::string path, Catalogue catalogue, OpenFiles open = {})
+        : path_(std::move(path)), catalogue_(std::move(catalogue)), own_(std::move(open)) {
+        make_room();
+    }
     /// For a rank that has opened the whole checkpoint. \pre it outlives this.
-    explicit LoadFiles(Checkpoint const& checkpoint) : checkpoint_(&checkpoint), files_(checkpoint.files().size()) {}
-    /// For a rank that knows the catalogue only. `path` is as in Checkpoint::open(). \pre the catalogue outlives this.
-    LoadFiles(Catalogue const& catalogue, std::string path, OpenFiles open_files = {})
-        : catalogue_(&catalogue),
-          path_(std::move(path)),
-          own_(std::move(open_files)),
-          files_(catalogue.files().size()) {
-        own_.resize(files_.size());
+    explicit LoadFiles(Checkpoint const& checkpoint) : catalogue_(checkpoint), checkpoint_(&checkpoint) { make_room(); }
+
+    /// Where the list of tensors was found.
+    [[nodiscard]] std::string const& path() const noexcept { return path_; }
+    [[nodiscard]] Catalogue const& catalogue() const noexcept { return catalogue_; }
+    /// Its tensors by other names. \pre files and extents stay where they are
+    template <class Rename>
+    void rename(Rename&& rename) {
+        catalogue_ = rename(std::move(catalogue_));
+    }
+    [[nodiscard]] std::string path_of(int file) const {
+        return join_path(folder(), catalogue_.files()[static_cast<std::size_t>(file)].leaf);
     }
 
     /// Throws IoError or FormatError as SafetensorsFile::open(), MismatchError for another version of the file;
     /// FormatError where the manifest contradicts its header, unless `entries` are looked at by the caller.
-    void open(int file, bool entries = true) {
+    SafetensorsFile const& open(int file, bool entries = true) {
         auto const i = static_cast<std::size_t>(file);
-        if (files_[i] != nullptr) return;
+        if (files_[i] != nullptr) return *files_[i];
         if (checkpoint_ == nullptr && !own_[i])
-            own_[i] = open_listed(folder_with_files(path_), catalogue_->manifest(), i, catalogue_->kind(), entries);
-        files_[i] = checkpoint_ != nullptr ? &checkpoint_->files()[i] : &*own_[i];
-        ++count_;
+            own_[i] = open_listed(folder(), catalogue_.manifest(), i, catalogue_.kind(), entries);
+        return *(files_[i] = checkpoint_ != nullptr ? &checkpoint_->files()[i] : &*own_[i]);
     }
     [[nodiscard]] bool is_open(int file) const noexcept { return files_[static_cast<std::size_t>(file)] != nullptr; }
-    [[nodiscard]] SafetensorsHeader const& header(int file) const { return at(file).header(); }
+    /// \pre open(file)
     void read(int file, Index begin, std::span<std::byte> out) {
-        at(file).read_data(begin, out);
-        if (sums_) sums_->add(file, begin, out);
+        files_[static_cast<std::size_t>(file)]->read_data(begin, out);
+        if (sums_ != nullptr) sums_->add(catalogue_, file, begin, out);
     }
     /// Boxes of them: see read_boxes().
     ReadTotals read(ReadPlan const& plan, std::byte* scratch = nullptr) {
         auto const read_at = [&, this](int file, Index begin, std::span<std::byte> out) { read(file, begin, out); };
         return read_boxes(plan, read_at, scratch);
     }
-    /// What is read from now on of `counted`, sorted and apart, is summed up. \pre the catalogue outlives this
-    void sum_up(Catalogue const& catalogue, std::vector<ExtentRun> counted) {
-        sums_.emplace(catalogue, std::move(counted));
+    /// What is read from now on of `counted`, sorted and apart, is summed up.
+    void count_sums(std::vector<ExtentRun> counted) { sums_ = std::make_unique<ExtentSums>(std::move(counted)); }
+    /// What that came to. \pre count_sums(), and no reads are under way
+    [[nodiscard]] SumVerdict sum() const { return sum_up(catalogue_, sums_->runs()); }
+    /// Files that were opened for their data.
+    [[nodiscard]] Index count() const noexcept {
+        return std::ssize(files_) - std::count(files_.begin(), files_.end(), nullptr);
     }
-    /// \pre sum_up(), and no reads are under way
-    [[nodiscard]] std::vector<ExtentRun> const& sums() const noexcept { return sums_->runs(); }
-    [[nodiscard]] Index count() const noexcept { return count_; }
     /// Throws IoError if a file that was opened has changed since.
     void check_unchanged() const {
         for (SafetensorsFile const* file : files_)
@@ -210,16 +219,33 @@ public:
     }
 
 private:
-    /// \pre open(file)
-    [[nodiscard]] SafetensorsFile const& at(int file) const noexcept { return *files_[static_cast<std::size_t>(file)]; }
+    void make_room() {
+        files_.resize(catalogue_.files().size());
+        own_.resize(files_.size());
+    }
+    /// Looked at by who opens a file only: others may have none.
+    [[nodiscard]] std::string folder() const {
+        return path_kind(path_) == PathKind::folder ? path_ : folder_or_none(path_);
+    }
 
-    Checkpoint const* checkpoint_ = nullptr;
-    Catalogue const* catalogue_ = nullptr;
     std::string path_;
+    Catalogue catalogue_;
+    Checkpoint const* checkpoint_ = nullptr;
     OpenFiles own_;
-    std::vector<SafetensorsFile const*> files_;  ///< those that are open here
-    Index count_ = 0;
-    std::optional<ExtentSums> sums_;
+    std::vector<SafetensorsFile const*> files_;  ///< those that are open here for their data
+    std::unique_ptr<ExtentSums> sums_;
 };
+
+/// What is at a path: with a manifest no file is open yet, without all are. Throws as Checkpoint::open().
+[[nodiscard]] inline LoadFiles look_at(std::string const& path) {
+    return read_list(path, [](FileList list) { return LoadFiles(std::move(list)); });
+}
+
+/// Files that are opened for such a list of tensors: manifest, index, and files for their headers.
+[[nodiscard]] inline Index lists_opened(Catalogue const& catalogue) noexcept {
+    CheckpointKind const kind = catalogue.kind();
+    Index const headers = kind == CheckpointKind::manifest ? 0 : std::ssize(catalogue.files());
+    return headers + (kind == CheckpointKind::manifest || kind == CheckpointKind::index ? 1 : 0);
+}
 
 }  // namespace reshard::inline v0::detail

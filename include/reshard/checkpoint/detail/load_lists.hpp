@@ -14,26 +14,6 @@
 
 namespace reshard::inline v0::detail {
 
-/// What one rank knows of a checkpoint.
-struct LoadList {
-    Catalogue catalogue;
-    OpenFiles open;  ///< by this rank, by their place in the catalogue
-    Index opened = 0;
-};
-
-/// Looks at a path. Throws as Checkpoint::open().
-[[nodiscard]] inline LoadList look_at(std::string const& path) {
-    return read_list(path, [](FileList list) {
-        LoadList result;
-        bool const is_manifest = list.kind == CheckpointKind::manifest;
-        result.opened = is_manifest || list.kind == CheckpointKind::index ? 1 : 0;
-        Manifest manifest = is_manifest ? std::move(list.manifest) : read_headers(list, result.open);
-        result.catalogue = Catalogue(std::move(manifest), list.kind);
-        result.opened += static_cast<Index>(result.open.size());
-        return result;
-    });
-}
-
 /// Collective. Calls `load()`, and again where a save has overtaken it: all ranks have the same error then.
 template <class Load>
 auto load_saved(Load&& load) {
@@ -74,40 +54,31 @@ inline void broadcast_text(CommunicatorRef comm, int source, std::vector<std::by
     broadcast(comm, text, source, lists);
 }
 
-/// How the list goes round. Between two exchanges nobody leaves: what fails is pending until all agree.
-class ListShare {
-public:
-    /// Local, where all ranks agree next.
-    void prepare(CommunicatorRef comm, int source, LoadList const& list) {
-        lists_.make_room(comm.size());
-        if (comm.rank() == source) text_ = list_text(list.catalogue);
-    }
-    /// Collective. What rank `source` has found, on all ranks. Throws the same error on every rank; what fails at the
-    /// end is pending.
-    void run(CommunicatorRef comm, int source, LoadList& list, Collectives& collectives, PendingVerdict& pending) {
-        ++collectives.agreements;
-        broadcast_text(comm, source, text_, lists_, pending);
-        collectives.broadcasts += 2;
-        if (comm.rank() != source) pending.attempt([&, this] { list.catalogue = catalogue_from(text_); });
-    }
-
-private:
-    std::vector<std::byte> text_;
-    TransferLists lists_;
-};
+/// Collective. What rank `source` has found is what all know. Throws the same error on every rank; what fails at the
+/// end is pending.
+inline void share_list(LoadFiles& files, std::string const& path, CommunicatorRef comm, int source,
+                       TransferLists& lists, PendingVerdict& pending) {
+    bool const knows = comm.rank() == source;
+    std::vector<std::byte> text;
+    pending.attempt([&] {
+        if (knows) text = list_text(files.catalogue());
+    });
+    broadcast_text(comm, source, text, lists, pending);
+    pending.attempt([&] {
+        if (!knows) files = LoadFiles(path, catalogue_from(text));
+    });
+}
 
 /// Collective. What rank 0 finds at a path, on all ranks, about what is pending too; what fails at the end is pending.
-[[nodiscard]] inline LoadList list_together(std::string const& path, CommunicatorRef comm, PendingVerdict& pending) {
-    LoadList list;
-    ListShare share;
-    Collectives collectives;
+[[nodiscard]] inline LoadFiles look_together(std::string const& path, CommunicatorRef comm, TransferLists& lists,
+                                             PendingVerdict& pending) {
+    LoadFiles files;
     pending.attempt([&] {
-        if (comm.rank() == 0) list = look_at(path);
-        share.prepare(comm, 0, list);
+        if (comm.rank() == 0) files = look_at(path);
     });
     pending.agree(comm);
-    share.run(comm, 0, list, collectives, pending);
-    return list;
+    share_list(files, path, comm, 0, lists, pending);
+    return files;
 }
 
 }  // namespace reshard::inline v0::detail

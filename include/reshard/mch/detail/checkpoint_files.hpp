@@ -23,22 +23,22 @@ public:
     }
 
     [[nodiscard]] std::string const& folder() const noexcept { return folder_; }
-    [[nodiscard]] Manifest const& manifest() const noexcept { return reader_.manifest(); }
+    [[nodiscard]] Manifest const& manifest() const noexcept { return catalogue().manifest(); }
     [[nodiscard]] std::vector<MchSavedTable> const& tables() const noexcept { return tables_; }
     [[nodiscard]] bool sealed() const noexcept { return sealed_; }
     [[nodiscard]] DType dtype(std::string_view tensor) const { return catalogue().find(tensor)->dtype; }
 
     /// The path of the file that has a slot of a tensor, for messages.
     [[nodiscard]] std::string path_of(std::string const& tensor, Index slot) {
-        std::string path = reader_.source();
-        for_each_run(tensor, {slot, slot + 1}, [&](Extent const& extent, Interval) { path = reader_.path_of(extent); });
+        std::string path = reader_.path();
+        for_each_run(tensor, {slot, slot + 1},
+                     [&](Extent const& extent, Interval) { path = reader_.path_of(extent.file); });
         return path;
     }
     /// Sees that what holds these slots of a tensor is there and what it should be. Throws IoError, FormatError,
     /// MismatchError for files of another save.
     void open(std::string const& tensor, Interval slots) {
-        for_each_run(tensor, slots,
-                     [&](Extent const& extent, Interval) { static_cast<void>(reader_.file_of(extent)); });
+        for_each_run(tensor, slots, [&](Extent const& extent, Interval) { reader_.open(extent.file); });
     }
     /// These slots of a tensor, `width` bytes each, which were opened. Returns how many bytes were read, for checksums
     /// also more than these. Throws IoError; FormatError for bytes that are not those that were saved.
@@ -46,15 +46,15 @@ public:
         Index bytes = 0;
         for_each_run(tensor, slots, [&](Extent const& extent, Interval part) {
             Index const first = extent.box.begin(0);
-            bytes += reader_.read(extent, (part.begin - first) * width, (part.end - first) * width,
-                                  to + (part.begin - slots.begin) * width);
+            bytes += reader_.read_part(extent, (part.begin - first) * width, (part.end - first) * width,
+                                       to + (part.begin - slots.begin) * width);
         });
         return bytes;
     }
 
 private:
     [[noreturn]] void refuse(std::string_view what) const {
-        refuse_mch_file(reader_.source(), what, ". Fix: restore the file of this save, or load another save.");
+        refuse_mch_file(reader_.path(), what, ". Fix: restore the file of this save, or load another save.");
     }
     void check_tensors(MchSavedTable const& saved) const {
         MchTable const& table = saved.table;
@@ -72,7 +72,7 @@ private:
                 Box const& box = catalogue().extents()[e].box;
                 for (int d = 1; d < box.rank(); ++d) {
                     if (box.empty() || box[d] == Interval{0, tensor->shape.extent(d)}) continue;
-                    refuse_mch_file(reader_.source(), is, ", cut along dimension ", d,
+                    refuse_mch_file(reader_.path(), is, ", cut along dimension ", d,
                                     "; tables are cut by slots. Fix: consolidate() first, which makes it whole.");
                 }
             }
@@ -117,12 +117,12 @@ private:
 [[nodiscard]] inline MchFiles open_tables(std::string const& folder) {
     bool const has_old = path_kind(join_path(folder, mch_old_index)) != PathKind::missing;
     if (!has_old || path_kind(join_path(folder, manifest_name)) != PathKind::missing) {
-        CheckpointReader reader = CheckpointReader::open(folder);
-        Manifest const& manifest = reader.manifest();
-        auto tables = tables_from(manifest.metadata, reader.source());
+        CheckpointReader reader(list_files(folder));
+        auto tables = tables_from(reader.catalogue().manifest().metadata, reader.path());
         // Older releases saved tables beside dense tensors, in the same folder.
         if (!tables.empty() || !has_old) {
-            bool const sealed = reader.has_manifest();  // headers of files have no checksums
+            bool const sealed =
+                reader.catalogue().kind() == CheckpointKind::manifest;  // headers of files have no checksums
             return MchFiles(folder, std::move(tables), std::move(reader), sealed);
         }
     }

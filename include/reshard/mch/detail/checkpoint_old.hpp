@@ -160,8 +160,8 @@ template <class... Parts>
 }
 
 /// Adds what the files of all ranks have of a tensor. Throws FormatError for parts of different types.
-inline void add_old_tensor(Manifest& manifest, CheckpointReader::Files const& files, std::string const& name,
-                           MchTable const& table, bool sums) {
+inline void add_old_tensor(Manifest& manifest, OpenFiles const& files, std::string const& name, MchTable const& table,
+                           bool sums) {
     std::size_t const place = manifest.tensors.size();
     for (Index p = 0; p < table.parts(); ++p) {
         Interval const slots = table.part_range(p);
@@ -201,7 +201,7 @@ inline void add_old_tensor(Manifest& manifest, CheckpointReader::Files const& fi
 /// The folder as if it were a checkpoint of today, its files open.
 [[nodiscard]] inline CheckpointReader reader_of(MchIndex const& index, std::string const& folder) {
     Manifest manifest;
-    CheckpointReader::Files files;
+    OpenFiles files;
     manifest.save = index.save;
     manifest.world_size = static_cast<int>(index.files.size());
     manifest.block_bytes = mch_old_block_bytes;
@@ -219,7 +219,7 @@ inline void add_old_tensor(Manifest& manifest, CheckpointReader::Files const& fi
     sort_tensors(manifest);
     std::string source = join_path(folder, mch_old_index);
     sort_extents(manifest, source);
-    return CheckpointReader(folder, std::move(source), std::move(manifest), std::move(files));
+    return CheckpointReader(std::move(source), Catalogue(std::move(manifest)), std::move(files));
 }
 
 }  // namespace detail

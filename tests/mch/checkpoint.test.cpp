@@ -382,6 +382,31 @@ TEST_SUITE("mch/checkpoint") {
         }
     }
 
+    TEST_CASE("a file that was written to since it was opened is no file to load from, with checksums or without") {
+        Folder const saved;
+        TempFolder const whole;
+        run_on_threads(2, [&](ThreadCommunicator& comm) { consolidate(saved.path(), whole / "out", comm); });
+        for (std::string const& file : {saved.file(0), whole / "out/model.safetensors"}) {
+            CAPTURE(file);
+            MchCheckpoint files = MchCheckpoint::open(std::filesystem::path(file).parent_path());
+            World loaded = fresh_like(saved.world, 1);
+            files.load("user", table_of(loaded), 0, state_of(loaded.ranks[0]));
+            std::filesystem::last_write_time(file,
+                                             std::filesystem::file_time_type::clock::now() - std::chrono::hours(1));
+            for (bool const redistributed : {false, true}) {
+                World again = fresh_like(saved.world, 1);
+                Rows rows(again.ranks[0]);
+                auto const load = [&] {
+                    if (!redistributed) files.load("user", table_of(again), 0, state_of(again.ranks[0]), rows.views());
+                    if (redistributed)
+                        static_cast<void>(files.load_redistributed("user", table_of(again), 0, state_of(again.ranks[0]),
+                                                                   rows.views()));
+                };
+                check_error(checkpoint_test::caught(load), ErrorCode::io, {"it was written to while it was read"});
+            }
+        }
+    }
+
     TEST_CASE("tables come along whatever is made of a checkpoint: other files, and files of other ranks") {
         Folder const saved;  // by 4 ranks
         TempFolder const other;

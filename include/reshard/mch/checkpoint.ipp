@@ -89,6 +89,7 @@ RESHARD_INLINE MchLoaded MchCheckpoint::load(std::string_view name, MchTable con
         loaded.live += found.live;
     }
     detail::read_rows_in_place(reader, saved.table, rows);
+    files_->check_unchanged();
     reader.write_constants();
     loaded.bytes_read = reader.bytes_read();
     loaded.shards_read = static_cast<Index>(overlaps.size());
@@ -159,6 +160,7 @@ RESHARD_INLINE MchLoadedChange MchCheckpoint::load_redistributed(std::string_vie
     std::vector<MchRowMove> moves = change.moves;
     moves.insert(moves.end(), misses.begin(), misses.end());
     for (MchRows const& one : rows) detail::read_moved_rows(reader, saved.table, one, shard.offset, moves);
+    files_->check_unchanged();
     Router const router(current);
     incoming.commit();  // from here on nothing throws
     change.live_after = incoming.live();

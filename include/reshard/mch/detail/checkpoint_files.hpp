@@ -40,6 +40,8 @@ public:
     void open(std::string const& tensor, Interval slots) {
         for_each_run(tensor, slots, [&](Extent const& extent, Interval) { reader_.open(extent.file); });
     }
+    /// Throws IoError if a file that was opened has changed since.
+    void check_unchanged() const { reader_.check_unchanged(); }
     /// These slots of a tensor, `width` bytes each, which were opened. Returns how many bytes were read, for checksums
     /// also more than these. Throws IoError; FormatError for bytes that are not those that were saved.
     Index read(std::string const& tensor, Index width, Interval slots, std::byte* to) {

@@ -45,7 +45,7 @@ void agree_loaded(CommunicatorRef comm, LoadReport const& report);
 
 namespace detail {
 LoadReport load_from_one(std::string const& path, std::span<LocalTensor const> tensors, CommunicatorRef comm,
-                         OneReader const& strategy);
+                         LoadTerms const& terms);
 }  // namespace detail
 
 /// Collective over `comm`. Rank strategy.source reads `path` (see Checkpoint::open) and passes it on; other ranks need
@@ -59,7 +59,7 @@ LoadReport load_from_one(std::string const& path, std::span<LocalTensor const> t
 template <class How>
 LoadReport load(std::string const& path, std::span<LocalTensor const> tensors, CommunicatorRef comm,
                 OneRankReads<How> const& strategy) {
-    return detail::load_from_one(path, tensors, comm, detail::one_reader(strategy));
+    return detail::load_from_one(path, tensors, comm, detail::terms_of(strategy));
 }
 
 /// Collective over `comm`. Every rank has the files; each reads its own part. Errors as above; MismatchError also when

@@ -62,28 +62,19 @@ private:
     return text;
 }
 
-/// What all ranks must say alike of a load, and what each may say for itself.
-struct LoadTerms {
-    std::string_view strategy;
-    int source = 0;
-    Index window_bytes = 0;
-    ReadOptions const& reads;
-    LoadOptions const& options;
-    CooperativeRead const* chooser = nullptr;  ///< what the choice depends on, where there is one
-
-    [[nodiscard]] TensorTask task() const {
-        std::string text =
-            concat("with '", strategy, "', source rank ", source, ", windows of ", window_bytes, " bytes");
-        if (!options.verify_checksums) text += ", verify_checksums false";
-        std::string_view before = ", replica_axes ";
-        for (int const axis : options.replica_axes) text += concat(std::exchange(before, ","), axis);
-        before = ", rename of ";
-        for (auto const& [name, other] : options.rename)
-            text += concat(std::exchange(before, ", "), quote_name(name), " to ", quote_name(other));
-        if (chooser != nullptr) text += concat(", ", text_of(*chooser));
-        return {"load", "loads", Digest{}.add_text(text).value(), text};
-    }
-};
+/// What all ranks must say alike of a load.
+[[nodiscard]] inline TensorTask task_of(LoadTerms const& terms) {
+    std::string text = concat("with '", terms.strategy, "', source rank ", terms.source, ", windows of ",
+                              terms.window_bytes, " bytes");
+    if (!terms.options.verify_checksums) text += ", verify_checksums false";
+    std::string_view before = ", replica_axes ";
+    for (int const axis : terms.options.replica_axes) text += concat(std::exchange(before, ","), axis);
+    before = ", rename of ";
+    for (auto const& [name, other] : terms.options.rename)
+        text += concat(std::exchange(before, ", "), quote_name(name), " to ", quote_name(other));
+    if (terms.chooser != nullptr) text += concat(", ", text_of(*terms.chooser));
+    return {"load", "loads", Digest{}.add_text(text).value(), text};
+}
 
 /// The parts of a load that all strategies with a communicator share.
 class LoadSession {
@@ -92,10 +83,10 @@ public:
     /// outlives this. (Nothing is copied before the first agreement: there may be no memory.)
     LoadSession(std::string const& path, std::span<LocalTensor const> tensors, CommunicatorRef comm,
                 LoadTerms const& terms)
-        : comm_(comm), tensors_(tensors), options_(terms.options), start_(LoadClock::now()), before_(comm.traffic()) {
+        : comm_(comm), tensors_(tensors), terms_(terms), start_(LoadClock::now()), before_(comm.traffic()) {
         report_.collectives.agreements = 2;
         report_.collectives.broadcasts = 2;
-        auto const task = [&] { return terms.task(); };
+        auto const task = [&] { return task_of(terms); };
         agree_on_tensors(comm, tensors, task, [&] {
             check_source(terms.source, comm.size());
             check_window(terms.window_bytes);
@@ -108,7 +99,7 @@ public:
         });
         share_list(files_, path, comm, terms.source, lists_, pending_);
         attempt([&] {
-            wanted_ = match(catalogue(), tensors, options_);
+            wanted_ = match(catalogue(), tensors, terms.options);
             report_.lists_opened = comm.rank() == terms.source ? lists_opened(catalogue()) : 0;
             report_.tensors = static_cast<Index>(tensors.size());
             report_.files = catalogue().digest();
@@ -140,9 +131,9 @@ public:
     }
 
     /// Each rank reads what it needs.
-    void read_directly(ReadOptions const& reads) {
+    void read_directly() {
         std::optional<DirectRead> read;
-        attempt([&, this] { read.emplace(files_, wanted_, needs(), reads, options_); });
+        attempt([&, this] { read.emplace(files_, wanted_, needs(), terms_.reads, terms_.options); });
         agree();
         attempt([&] {
             fill_identities(tensors_, comm_.rank(), comm_.memory());
@@ -152,21 +143,21 @@ public:
     }
 
     /// The readers read and pass on.
-    void read_staged(ReadSchedule const& schedule, Spread spread, ReadOptions const& reads) {
+    void read_staged(ReadSchedule const& schedule, Spread spread) {
         bool cut = false;
         std::vector<ExtentParts> all_parts;
         attempt([&] {
             for (Piece const& piece : schedule.pieces) {
                 if (piece.reader == comm_.rank()) files_.open(wanted_[piece.wanted].file);
             }
-            files_.count_sums(summed_runs(catalogue(), wanted_, options_));
-            cut = spread == Spread::exchange && may_be_cut(catalogue(), wanted_, options_);
+            files_.count_sums(summed_runs(catalogue(), wanted_, terms_.options));
+            cut = spread == Spread::exchange && may_be_cut(catalogue(), wanted_, terms_.options);
             if (cut) all_parts.resize(static_cast<std::size_t>(comm_.size()));
         });
         agree();
         StagedLoad staged(comm_, wanted_, tensors_, schedule, spread, report_);
         try {
-            staged.run(files_, reads);
+            staged.run(files_, terms_.reads);
         } catch (Error const& error) {
             raise_partly_filled(error);
         }
@@ -189,8 +180,8 @@ public:
         agree_partly();
     }
 
-    [[nodiscard]] LoadReport finish(std::string_view strategy) {
-        report_.strategy = strategy;
+    [[nodiscard]] LoadReport finish() {
+        report_.strategy = terms_.strategy;
         report_.files_opened = files_.count();
         report_.traffic = comm_.traffic() - before_;
         report_.seconds = seconds_since(start_);
@@ -212,7 +203,7 @@ private:
 
     CommunicatorRef comm_;
     std::span<LocalTensor const> tensors_;
-    LoadOptions const& options_;
+    LoadTerms terms_;
     LoadClock::time_point start_;
     Traffic before_;
     PendingVerdict pending_;
@@ -226,14 +217,13 @@ private:
 }  // namespace detail
 
 RESHARD_INLINE LoadReport detail::load_from_one(std::string const& path, std::span<LocalTensor const> tensors,
-                                                CommunicatorRef comm, OneReader const& strategy) {
+                                                CommunicatorRef comm, LoadTerms const& terms) {
     return detail::load_saved([&] {
-        LoadSession session(path, tensors, comm,
-                            {strategy.name, strategy.source, strategy.window_bytes, strategy.reads, strategy.options});
+        LoadSession session(path, tensors, comm, terms);
         ReadSchedule schedule;
-        session.attempt([&] { schedule = one_reads(session.wanted(), strategy.source, strategy.window_bytes); });
-        session.read_staged(schedule, spread_of(strategy), strategy.reads);
-        return session.finish(strategy.name);
+        session.attempt([&] { schedule = one_reads(session.wanted(), terms.source, terms.window_bytes); });
+        session.read_staged(schedule, spread_of(terms));
+        return session.finish();
     });
 }
 
@@ -280,19 +270,16 @@ RESHARD_INLINE void agree_loaded(CommunicatorRef comm, LoadReport const& report)
 RESHARD_INLINE LoadReport load(std::string const& path, std::span<LocalTensor const> tensors, CommunicatorRef comm,
                                EachRankReadsItsBoxes const& strategy) {
     return detail::load_saved([&] {
-        detail::LoadSession session(path, tensors, comm,
-                                    {EachRankReadsItsBoxes::name, 0, 0, strategy.reads, strategy.options});
-        session.read_directly(strategy.reads);
-        return session.finish(EachRankReadsItsBoxes::name);
+        detail::LoadSession session(path, tensors, comm, detail::terms_of(strategy));
+        session.read_directly();
+        return session.finish();
     });
 }
 
 RESHARD_INLINE LoadReport load(std::string const& path, std::span<LocalTensor const> tensors, CommunicatorRef comm,
                                CooperativeRead const& strategy) {
     return detail::load_saved([&] {
-        detail::LoadSession session(
-            path, tensors, comm,
-            {CooperativeRead::name, 0, strategy.window_bytes, strategy.reads, strategy.options, &strategy});
+        detail::LoadSession session(path, tensors, comm, detail::terms_of(strategy));
         detail::ReadSchedule schedule;
         session.attempt([&] {
             schedule = detail::cooperative_reads(session.catalogue(), session.wanted(), tensors, comm.size(),
@@ -309,11 +296,11 @@ RESHARD_INLINE LoadReport load(std::string const& path, std::span<LocalTensor co
                                              strategy.model);
         }
         if (together) {
-            session.read_staged(schedule, detail::Spread::exchange, strategy.reads);
+            session.read_staged(schedule, detail::Spread::exchange);
         } else {
-            session.read_directly(strategy.reads);
+            session.read_directly();
         }
-        return session.finish(CooperativeRead::name);
+        return session.finish();
     });
 }
 

@@ -20,7 +20,7 @@ namespace reshard::inline v0 {
 
 namespace detail {
 [[nodiscard]] LoadForecast forecast_from_one(Catalogue const& catalogue, std::span<PlacedTensor const> targets,
-                                             int ranks, OneReader const& strategy, LoadModel const& model);
+                                             int ranks, LoadTerms const& terms, LoadModel const& model);
 }  // namespace detail
 
 /// What load(checkpoint, tensors, rank) comes to on ranks 0 to ranks - 1. Throws what a load throws before it reads:
@@ -35,7 +35,7 @@ namespace detail {
 template <class How>
 [[nodiscard]] LoadForecast forecast_load(Catalogue const& catalogue, std::span<PlacedTensor const> targets, int ranks,
                                          OneRankReads<How> const& strategy, LoadModel const& model = {}) {
-    return detail::forecast_from_one(catalogue, targets, ranks, detail::one_reader(strategy), model);
+    return detail::forecast_from_one(catalogue, targets, ranks, detail::terms_of(strategy), model);
 }
 /// With the choice that the load would make, by strategy.model.
 [[nodiscard]] LoadForecast forecast_load(Catalogue const& catalogue, std::span<PlacedTensor const> targets, int ranks,

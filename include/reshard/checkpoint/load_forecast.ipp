@@ -21,20 +21,19 @@ namespace detail {
 /// Adds up what the ranks would do.
 class LoadForecaster {
 public:
-    LoadForecaster(Catalogue const& catalogue, std::span<PlacedTensor const> targets, int ranks,
-                   ReadOptions const& reads, LoadOptions const& options, std::string_view strategy)
-        : catalogue_(catalogue), reads_(reads), options_(options) {
+    LoadForecaster(Catalogue const& catalogue, std::span<PlacedTensor const> targets, int ranks, LoadTerms const& terms)
+        : catalogue_(catalogue), terms_(terms) {
         if (ranks < 1) {
             raise(ErrorCode::mesh, concat("reshard::forecast_load: ", ranks, " ranks. Fix: name at least one."));
         }
-        static_cast<void>(count_reads({}, reads));  // refuses options
+        static_cast<void>(count_reads({}, terms.reads));  // refuses options
         targets_.reserve(targets.size());
         for (PlacedTensor const& target : targets) {
             targets_.push_back({target.name, target.distribution, DynamicView(nullptr, target.dtype, Shape{0})});
         }
         check_meshes(targets_, ranks);
-        wanted_ = match(catalogue, targets_, options);
-        result_.strategy = strategy;
+        wanted_ = match(catalogue, targets_, terms.options);
+        result_.strategy = terms.strategy;
         result_.ranks = ranks;
         result_.tensors = static_cast<Index>(targets.size());
         for (std::size_t i = 0; i < wanted_.size(); ++i) {
@@ -74,8 +73,8 @@ public:
                 target.view = DynamicView(next, target.view.dtype(), target.distribution.local_shape(rank));
                 next += target.view.size() * bytes(target.view.dtype()) + 64;
             }
-            ReadPlan const plan(needed_boxes(wanted_, targets_, rank), reads_);
-            result.push_back({plan.totals(), sum_of(summed_runs(catalogue_, wanted_, plan.reads(), options_))});
+            ReadPlan const plan(needed_boxes(wanted_, targets_, rank), terms_.reads);
+            result.push_back({plan.totals(), sum_of(summed_runs(catalogue_, wanted_, plan.reads(), terms_.options))});
         }
         return result;
     }
@@ -89,8 +88,8 @@ public:
             result_.bytes_verified += bytes_verified;
         }
         result_.read_directly = true;
-        result_.seconds =
-            direct_seconds(result_.bytes_read, result_.most_bytes_read, result_.most_reads, reads_.in_flight, model);
+        result_.seconds = direct_seconds(result_.bytes_read, result_.most_bytes_read, result_.most_reads,
+                                         terms_.reads.in_flight, model);
     }
 
     /// The readers read and pass on.
@@ -125,8 +124,8 @@ public:
                     kept[static_cast<std::size_t>(reader)] +=
                         needed_bytes(pieces[end].box, extent, to, reader, scratch);
                 }
-                ReadTotals const totals =
-                    count_reads(staging_boxes(pieces.subspan(i, end - i), wanted_, reader, some_address()), reads_);
+                ReadTotals const totals = count_reads(
+                    staging_boxes(pieces.subspan(i, end - i), wanted_, reader, some_address()), terms_.reads);
                 reads[static_cast<std::size_t>(reader)] += totals.reads;
                 bytes_read[static_cast<std::size_t>(reader)] += totals.bytes_read;
                 result_.extra_bytes =
@@ -146,8 +145,8 @@ public:
         for (std::size_t rank = 0; rank < ranks; ++rank) add_reads(bytes_read[rank], reads[rank]);
         result_.files_opened = opens(schedule, wanted_);
         add_windows(schedule.windows, spread);
-        result_.bytes_verified = sum_of(summed_runs(catalogue_, wanted_, options_));
-        if (spread == Spread::exchange && may_be_cut(catalogue_, wanted_, options_)) {
+        result_.bytes_verified = sum_of(summed_runs(catalogue_, wanted_, terms_.options));
+        if (spread == Spread::exchange && may_be_cut(catalogue_, wanted_, terms_.options)) {
             ++result_.collectives.exchanges;
             result_.bytes_of_lists +=
                 Index{result_.ranks} * (result_.ranks - 1) * static_cast<Index>(sizeof(ExtentParts));
@@ -201,8 +200,7 @@ private:
     }
 
     Catalogue const& catalogue_;
-    ReadOptions reads_;
-    LoadOptions options_;
+    LoadTerms terms_;
     std::vector<LocalTensor> targets_;
     std::vector<WantedExtent> wanted_;
     std::vector<Index> loaded_;
@@ -213,7 +211,7 @@ private:
 template <class Strategy>
 [[nodiscard]] LoadForecast forecast_direct(Catalogue const& catalogue, std::span<PlacedTensor const> targets, int ranks,
                                            Strategy const& strategy, LoadModel const& model) {
-    LoadForecaster forecaster(catalogue, targets, ranks, strategy.reads, strategy.options, Strategy::name);
+    LoadForecaster forecaster(catalogue, targets, ranks, terms_of(strategy));
     if (Strategy::communicates) forecaster.add_session();
     forecaster.read_directly(forecaster.direct_reads(), model);
     return forecaster.result();
@@ -222,13 +220,12 @@ template <class Strategy>
 }  // namespace detail
 
 RESHARD_INLINE LoadForecast detail::forecast_from_one(Catalogue const& catalogue, std::span<PlacedTensor const> targets,
-                                                      int ranks, OneReader const& strategy, LoadModel const& model) {
-    check_source(strategy.source, ranks);
-    check_window(strategy.window_bytes);
-    LoadForecaster forecaster(catalogue, targets, ranks, strategy.reads, strategy.options, strategy.name);
+                                                      int ranks, LoadTerms const& terms, LoadModel const& model) {
+    check_source(terms.source, ranks);
+    check_window(terms.window_bytes);
+    LoadForecaster forecaster(catalogue, targets, ranks, terms);
     forecaster.add_session();
-    forecaster.read_staged(one_reads(forecaster.wanted(), strategy.source, strategy.window_bytes), spread_of(strategy),
-                           model);
+    forecaster.read_staged(one_reads(forecaster.wanted(), terms.source, terms.window_bytes), spread_of(terms), model);
     return forecaster.result();
 }
 
@@ -245,8 +242,7 @@ RESHARD_INLINE LoadForecast forecast_load(Catalogue const& catalogue, std::span<
 RESHARD_INLINE LoadForecast forecast_load(Catalogue const& catalogue, std::span<PlacedTensor const> targets, int ranks,
                                           CooperativeRead const& strategy) {
     detail::check_window(strategy.window_bytes);
-    detail::LoadForecaster forecaster(catalogue, targets, ranks, strategy.reads, strategy.options,
-                                      CooperativeRead::name);
+    detail::LoadForecaster forecaster(catalogue, targets, ranks, detail::terms_of(strategy));
     forecaster.add_session();
     auto const schedule =
         detail::cooperative_reads(catalogue, forecaster.wanted(), forecaster.targets(), ranks, strategy.window_bytes);

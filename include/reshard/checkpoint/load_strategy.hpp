@@ -92,21 +92,6 @@ inline constexpr std::string_view rename_fix =
     return true;
 }
 
-/// OneRankReads with any How, as values. \pre what it was made from outlives it.
-struct OneReader {
-    std::string_view name;
-    bool scatters = true;
-    int source = 0;
-    Index window_bytes = 0;
-    ReadOptions const& reads;
-    LoadOptions const& options;
-};
-template <class How>
-[[nodiscard]] OneReader one_reader(OneRankReads<How> const& strategy) noexcept {
-    return {How::name,       std::is_same_v<How, Scatter>, strategy.source, strategy.window_bytes, strategy.reads,
-            strategy.options};
-}
-
 }  // namespace detail
 
 /// Every rank has the files and reads exactly what it needs, in few large reads, several in flight. Like
@@ -145,6 +130,30 @@ struct CooperativeRead {
     LoadModel model{};
     LoadOptions options{};
 };
+
+namespace detail {
+/// A strategy as values. \pre it outlives them.
+struct LoadTerms {
+    std::string_view strategy;
+    ReadOptions const& reads;
+    LoadOptions const& options;
+    int source = 0;  ///< who looks at the path
+    Index window_bytes = 0;
+    bool scatters = false;                     ///< what one rank reads, or it broadcasts that
+    CooperativeRead const* chooser = nullptr;  ///< what the choice depends on, where there is one
+};
+template <class Strategy>
+[[nodiscard]] LoadTerms terms_of(Strategy const& strategy) noexcept {
+    return {Strategy::name, strategy.reads, strategy.options};
+}
+template <class How>
+[[nodiscard]] LoadTerms terms_of(OneRankReads<How> const& one) noexcept {
+    return {How::name, one.reads, one.options, one.source, one.window_bytes, std::is_same_v<How, Scatter>};
+}
+[[nodiscard]] inline LoadTerms terms_of(CooperativeRead const& strategy) noexcept {
+    return {strategy.name, strategy.reads, strategy.options, 0, strategy.window_bytes, false, &strategy};
+}
+}  // namespace detail
 
 /// Collective calls, by kind. The payload of a scatter, a broadcast or an exchange is what Traffic counts.
 struct Collectives {

@@ -24,8 +24,8 @@ inline void check_window(Index window_bytes) {
     raise(ErrorCode::buffer, concat("reshard::load: windows of ", window_bytes, " bytes. Fix: use 0 or more."));
 }
 
-[[nodiscard]] inline Spread spread_of(OneReader const& strategy) noexcept {
-    return strategy.scatters ? Spread::scatter : Spread::broadcast;
+[[nodiscard]] inline Spread spread_of(LoadTerms const& terms) noexcept {
+    return terms.scatters ? Spread::scatter : Spread::broadcast;
 }
 
 /// Bytes of a span that speak for a rank.

@@ -23,8 +23,8 @@ template <class Make>
     check_replicas(from, output.catalogue, options);
     if (ranks < 1) raise(ErrorCode::mesh, concat("reshard::plan_consolidate: ", ranks, " ranks. Fix: at least one."));
     Catalogue const& to = output.catalogue;
-    ByteLine const line(from, to);
-    PieceMaker const maker(from, to, line, options.replica);
+    PieceMaker const maker(from, to, options.replica);
+    ByteLine const& line = maker.line();
     RewritePlan plan;
     plan.ranks = ranks;
     plan.tensors = static_cast<Index>(to.tensors().size());
@@ -35,7 +35,7 @@ template <class Make>
     plan.memory = 2 * piece_bytes_of(options) * options.in_flight;
     for (StoredTensor const& tensor : from.tensors()) plan.bytes_in += stored_bytes_of(tensor.dtype, Box(tensor.shape));
     for (int rank = 0; rank < ranks; ++rank) {
-        plan.shares.push_back(survey(maker, from, to, list_pieces(line, rank, ranks, options), options).share);
+        plan.shares.push_back(survey(maker, list_pieces(line, rank, ranks, options), options).share);
         plan.shares.back().begin = line.position(line.cut(rank, ranks));
         plan.shares.back().end = line.position(line.cut(rank + 1, ranks));
     }

@@ -215,19 +215,25 @@ inline void append_reads(std::vector<ReadBox>& reads, Catalogue const& from, std
     });
 }
 
-/// Finds reads and writes of pieces. \pre the catalogues and the line outlive it
+/// Finds reads and writes of pieces. \pre the catalogues outlive it
 class PieceMaker {
 public:
-    PieceMaker(Catalogue const& from, Catalogue const& to, ByteLine const& line, int replica)
-        : from_(&from), to_(&to), line_(&line), replica_(replica) {}
+    PieceMaker(Catalogue const& from, Catalogue const& to, int replica)
+        : from_(&from), to_(&to), line_(from, to), replica_(replica) {}
 
+    [[nodiscard]] Catalogue const& from() const noexcept { return *from_; }
+    [[nodiscard]] Catalogue const& to() const noexcept { return *to_; }
+    [[nodiscard]] ByteLine const& line() const noexcept { return line_; }
+    [[nodiscard]] LineTensor const& tensor_of(PieceWrite const& write) const noexcept {
+        return line_.tensor(to_->extents()[write.extent].tensor);
+    }
     /// `buffer` takes the runs that are put together; it may be null when nothing will be read. It has room for the
     /// bytes that a piece reads.
     void make(std::span<LineRun const> piece, std::byte* buffer, PieceWork& work) const {
         work.clear();
         for (LineRun const& run : piece) {
-            LineItem const& item = line_->items()[run.item];
-            LineTensor const& tensor = line_->tensor_of(item);
+            LineItem const& item = line_.items()[run.item];
+            LineTensor const& tensor = line_.tensor_of(item);
             for_each_box(tensor.shape, run.begin, run.end,
                          [&, this](Box const& slab) { add(item, tensor, slab, work); });
         }
@@ -273,22 +279,21 @@ private:
         work.writes.resize(kept);
         for (PieceWrite& write : work.writes) {
             write.at = work.buffer_bytes;
-            work.buffer_bytes +=
-                (write.end - write.begin) * line_->tensor(to_->extents()[write.extent].tensor).from_bytes();
+            work.buffer_bytes += (write.end - write.begin) * tensor_of(write).from_bytes();
         }
     }
 
     /// Where a run is read from: what the boxes of the copy that is read have of it.
     void fill(PieceWrite const& write, std::byte* buffer, PieceWork& work) const {
         Extent const& to = to_->extents()[write.extent];
-        LineTensor const& tensor = line_->tensor(to.tensor);
+        LineTensor const& tensor = tensor_of(write);
         append_reads(work.reads, *from_, to.tensor, tensor, read_from(to.tensor, to.replica), tensor.box(to.box),
                      write.begin, write.end, buffer + write.at);
     }
 
     Catalogue const* from_;
     Catalogue const* to_;
-    ByteLine const* line_;
+    ByteLine line_;
     int replica_;
 };
 

@@ -144,9 +144,9 @@ struct PieceList {
 class PieceRunner {
 public:
     /// Allocates. \pre all that is given outlives this; files are open
-    PieceRunner(PieceMaker const& maker, LoadFiles& in, Catalogue const& to, SharedFiles& out, PieceList const& pieces,
+    PieceRunner(PieceMaker const& maker, LoadFiles& in, SharedFiles& out, PieceList const& pieces,
                 RewriteOptions const& options, RewriteReport& report)
-        : maker_(&maker), in_(&in), to_(&to), out_(&out), pieces_(&pieces), options_(&options), report_(&report) {
+        : maker_(&maker), in_(&in), out_(&out), pieces_(&pieces), options_(&options), report_(&report) {
         piece_bytes_ = piece_bytes_of(options);
         work_.resize(smaller(static_cast<std::size_t>(options.in_flight), pieces.pieces.size()));
         memory_ = Scratch(2 * piece_bytes_ * static_cast<Index>(work_.size()));
@@ -156,8 +156,8 @@ public:
             for (std::size_t i = 0; i < in.catalogue().extents().size(); ++i) summed.push_back(i);
         in.count_sums(whole_runs(in.catalogue(), std::move(summed)));
         std::vector<Index> written;
-        for (Extent const& extent : to.extents()) written.push_back(to.extent_bytes(extent));
-        written_ = BlockSums(std::move(written), to.manifest().block_bytes);
+        for (Extent const& extent : maker.to().extents()) written.push_back(maker.to().extent_bytes(extent));
+        written_ = BlockSums(std::move(written), maker.to().manifest().block_bytes);
     }
 
     /// All pieces of a window. Throws what the first failure threw, when all that run have ended.
@@ -209,9 +209,8 @@ private:
             ++writes;
         };
         for (PieceWrite const& run : work.writes) {
-            Extent const& to = to_->extents()[run.extent];
-            LineTensor const tensor =
-                line_tensor(in_->catalogue().tensors()[to.tensor], to_->tensors()[to.tensor].dtype);
+            Extent const& to = maker_->to().extents()[run.extent];
+            LineTensor const& tensor = maker_->tensor_of(run);
             Index const begin = run.begin * tensor.to_bytes();
             Index const bytes = run.end * tensor.to_bytes() - begin;
             std::byte const* from = buffer + run.at;
@@ -250,7 +249,6 @@ private:
 
     PieceMaker const* maker_;
     LoadFiles* in_;
-    Catalogue const* to_;
     SharedFiles* out_;
     PieceList const* pieces_;
     RewriteOptions const* options_;
@@ -268,11 +266,11 @@ struct PieceSurvey {
     std::vector<char> reads_file;
     std::vector<char> writes_file;
 };
-[[nodiscard]] inline PieceSurvey survey(PieceMaker const& maker, Catalogue const& from, Catalogue const& to,
-                                        PieceList const& pieces, RewriteOptions const& options) {
+[[nodiscard]] inline PieceSurvey survey(PieceMaker const& maker, PieceList const& pieces,
+                                        RewriteOptions const& options) {
     PieceSurvey result;
-    result.reads_file.resize(from.files().size(), 0);
-    result.writes_file.resize(to.files().size(), 0);
+    result.reads_file.resize(maker.from().files().size(), 0);
+    result.writes_file.resize(maker.to().files().size(), 0);
     RewriteShare& share = result.share;
     ReadOptions reads;
     reads.chunk_bytes = piece_bytes_of(options);
@@ -287,7 +285,7 @@ struct PieceSurvey {
         share.runs += static_cast<Index>(work.writes.size());
         for (ReadBox const& box : work.reads) result.reads_file[static_cast<std::size_t>(box.file)] = 1;
         for (PieceWrite const& write : work.writes)
-            result.writes_file[static_cast<std::size_t>(to.extents()[write.extent].file)] = 1;
+            result.writes_file[static_cast<std::size_t>(maker.to().extents()[write.extent].file)] = 1;
     }
     share.files_read = std::count(result.reads_file.begin(), result.reads_file.end(), 1);
     share.files_written = std::count(result.writes_file.begin(), result.writes_file.end(), 1);

@@ -90,7 +90,7 @@ private:
             check_coverage(from().manifest(), input_);
             output_ = make(from(), hex_text(id_, 16));
             check_replicas(from(), output_.catalogue, options_);
-            line_.emplace(from(), output_.catalogue);
+            maker_.emplace(from(), output_.catalogue, options_.replica);
             commit_.set_terms(output_.digest(), concat("writes ", output_.catalogue.files().size(), " files of ",
                                                        output_.catalogue.tensors().size(), " tensors"));
         });
@@ -164,14 +164,13 @@ private:
             pending_.raise_pending();
             runs_.make_room(comm().size());
             blocks_.make_room(comm().size());
-            pieces_.emplace(list_pieces(*line_, comm().rank(), comm().size(), options_));
-            maker_.emplace(from(), output_.catalogue, *line_, options_.replica);
-            PieceSurvey const needs = survey(*maker_, from(), output_.catalogue, *pieces_, options_);
+            pieces_.emplace(list_pieces(maker_->line(), comm().rank(), comm().size(), options_));
+            PieceSurvey const needs = survey(*maker_, *pieces_, options_);
             for (std::size_t i = 0; i < needs.reads_file.size(); ++i)
                 if (needs.reads_file[i] != 0) in_.open(static_cast<int>(i));
             for (std::size_t i = 0; i < needs.writes_file.size(); ++i)
                 if (needs.writes_file[i] != 0) shared_.open(i);
-            runner_.emplace(*maker_, in_, output_.catalogue, shared_, *pieces_, options_, report_);
+            runner_.emplace(*maker_, in_, shared_, *pieces_, options_, report_);
         });
     }
 
@@ -286,7 +285,7 @@ private:
     void fill_report() {
         report_.written = output_.catalogue.manifest();
         report_.unlisted = with_unlisted(from().manifest().files);
-        report_.bytes_total = line_->bytes();
+        report_.bytes_total = maker_->line().bytes();
         report_.files_opened += in_.count() + shared_.count();
     }
 
@@ -304,7 +303,6 @@ private:
     std::uint64_t id_ = 0;
     LoadFiles in_;
     OutputFiles output_;
-    std::optional<ByteLine> line_;
     MadeFiles made_;  ///< on rank 0
     std::vector<std::byte> names_;
     SharedFiles shared_;

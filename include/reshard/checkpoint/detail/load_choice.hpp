@@ -11,6 +11,8 @@
 #include <reshard/checkpoint/detail/load_staged.hpp>
 #include <reshard/core/sorting.hpp>
 
+#include <map>  // map
+
 namespace reshard::inline v0::detail {
 
 /// Throw MeshError and BufferError for what no load can be asked.
@@ -66,14 +68,15 @@ struct SpanAffinity {
     constexpr int most_holders = 8;  // of the middle of a piece: enough to find one that is free
     // Rank numbers of a save of another size say nothing.
     bool const same_world = catalogue.manifest().world_size == ranks;
-    std::vector<SpanAffinity> written;
-    std::vector<SpanAffinity> needed;
+    using ByPlace = std::map<std::pair<int, int>, Index>;  // of a span and a rank
+    ByPlace written;
+    ByPlace needed;
     Needs scratch;
     for (Piece const& piece : schedule.pieces) {
         WantedExtent const& extent = wanted[piece.wanted];
         int const writer = catalogue.files()[static_cast<std::size_t>(extent.file)].writer;
         if (same_world && writer >= 0 && writer < ranks) {
-            written.push_back({piece.bytes, piece.reader, writer});
+            written[{piece.reader, writer}] += piece.bytes;
             continue;
         }
         DynamicDistribution const& to = targets[extent.target].distribution;
@@ -84,33 +87,19 @@ struct SpanAffinity {
         }
         int holders = 0;
         for_each_needing(extent, middle, to, [&](Index rank) {
-            Index const bytes = needed_bytes(piece.box, extent, to, rank, scratch);
-            needed.push_back({bytes, piece.reader, static_cast<int>(rank)});
+            needed[{piece.reader, static_cast<int>(rank)}] += needed_bytes(piece.box, extent, to, rank, scratch);
             return ++holders < most_holders;
         });
     }
-    auto const add_up = [](std::vector<SpanAffinity>& list) {
-        sort_list(list, [](SpanAffinity const& a, SpanAffinity const& b) {
-            return std::tie(a.span, a.rank) < std::tie(b.span, b.rank);
-        });
-        std::size_t kept = 0;
-        for (std::size_t i = 0; i < list.size(); ++i) {
-            if (kept != 0 && list[kept - 1].span == list[i].span && list[kept - 1].rank == list[i].rank) {
-                list[kept - 1].bytes += list[i].bytes;
-            } else {
-                list[kept++] = list[i];
-            }
-        }
-        list.resize(kept);
-    };
-    add_up(written);
-    add_up(needed);
-    // What was written counts before what is needed, whatever its size.
+    std::vector<SpanAffinity> wishes;
     Index most_needed = 0;
-    for (SpanAffinity const& wish : needed) most_needed = larger(most_needed, wish.bytes);
-    for (SpanAffinity& wish : written) wish.bytes += most_needed;
-    written.insert(written.end(), needed.begin(), needed.end());
-    return assign_spans(std::move(written), ranks);
+    for (auto const& [place, bytes] : needed) {
+        wishes.push_back({bytes, place.first, place.second});
+        most_needed = larger(most_needed, bytes);
+    }
+    // What was written counts before what is needed, whatever its size.
+    for (auto const& [place, bytes] : written) wishes.push_back({bytes + most_needed, place.first, place.second});
+    return assign_spans(std::move(wishes), ranks);
 }
 
 /// What CooperativeRead reads: equal spans, each by the rank that has most to do with it.

@@ -524,9 +524,10 @@ TEST_SUITE("checkpoint/consolidate") {
         TempFolder elsewhere;
         write_text(here / "nonce", "");
         auto const all = caught_on_ranks(4, [&](ThreadCommunicator& comm) {
-            bool const shares = comm.rank() % 2 == 0;
-            reshard::detail::SharedCheck check(4, shares ? here.path() : elsewhere.path(), "nonce");
-            check.run(comm);
+            TempFolder const& folder = comm.rank() % 2 == 0 ? here : elsewhere;
+            std::byte seen[4];
+            reshard::detail::TransferLists lists;
+            reshard::detail::check_shared(comm, folder.path(), folder / "nonce", seen, lists);
         });
         for (Caught const& one : all) {
             CAPTURE(one.message);

@@ -61,8 +61,7 @@ inline void refuse_other_files(std::string const& folder, std::string const& inp
 
 /// A file that only who sees this folder can know of; it goes with what is returned.
 inline constexpr std::string_view nonce_prefix = ".reshard.nonce.";
-[[nodiscard]] inline PassingPath make_nonce(std::string const& folder, std::string_view leaf) {
-    std::string path = join_path(folder, leaf);
+[[nodiscard]] inline PassingPath make_nonce(std::string path) {
     FileDescriptor const file(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
     if (!file.is_open()) raise_io(path, "cannot create", errno, "check that the folder is writable.");
     return PassingPath(std::move(path));
@@ -82,37 +81,24 @@ inline constexpr std::string_view nonce_prefix = ".reshard.nonce.";
     }
 }
 
-/// Whether all ranks see a file. Made where all of them agree next: then there is memory to ask them.
-class SharedCheck {
-public:
-    SharedCheck() = default;
-    SharedCheck(int ranks, std::string_view folder, std::string_view leaf)
-        : folder_(folder), path_(join_path(folder_, leaf)), seen_(static_cast<std::size_t>(ranks)) {
-        lists_.make_room(ranks);
+/// Collective. Throws IoError, on all ranks, naming every rank that does not see a file of rank 0. `seen` has a byte
+/// for each rank: nothing is allocated before all have said what they see.
+inline void check_shared(CommunicatorRef comm, std::string const& folder, std::string const& file,
+                         std::span<std::byte> seen, TransferLists& lists) {
+    auto const mine = static_cast<std::byte>(turns_up(file) ? 1 : 0);
+    all_gather(comm, std::span(&mine, 1), seen, lists);
+    std::string list;
+    int missing = 0;
+    for (std::size_t rank = 0; rank < seen.size(); ++rank) {
+        if (seen[rank] != std::byte{0}) continue;
+        if (++missing <= 16) list += concat(missing == 1 ? "" : ", ", rank);
     }
-    /// Collective. Throws IoError, on all ranks, naming every rank that does not see the file of rank 0.
-    void run(CommunicatorRef comm) {
-        auto const mine = static_cast<std::byte>(turns_up(path_) ? 1 : 0);
-        all_gather(comm, std::span(&mine, 1), std::span(seen_), lists_);
-        std::string list;
-        int missing = 0;
-        for (std::size_t rank = 0; rank < seen_.size(); ++rank) {
-            if (seen_[rank] != std::byte{0}) continue;
-            if (++missing <= 16) list += concat(missing == 1 ? "" : ", ", rank);
-        }
-        if (missing == 0) return;
-        if (missing > 16) list += ", ...";
-        raise(ErrorCode::io, concat("IoError: ", folder_, ": ", missing == 1 ? "rank " : "ranks ", list, " of ",
-                                    comm.size(), missing == 1 ? " does" : " do",
-                                    " not see what rank 0 writes there. Fix: write to a folder that all ranks share."));
-    }
-
-private:
-    std::string folder_;
-    std::string path_;
-    std::vector<std::byte> seen_;  ///< by which ranks
-    TransferLists lists_;
-};
+    if (missing == 0) return;
+    if (missing > 16) list += ", ...";
+    raise(ErrorCode::io, concat("IoError: ", folder, ": ", missing == 1 ? "rank " : "ranks ", list, " of ", comm.size(),
+                                missing == 1 ? " does" : " do",
+                                " not see what rank 0 writes there. Fix: write to a folder that all ranks share."));
+}
 
 /// What lies in a folder while files are written there.
 [[nodiscard]] inline SaveNames output_names(std::string_view lock) noexcept {

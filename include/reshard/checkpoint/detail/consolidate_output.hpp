@@ -132,12 +132,6 @@ struct OutputFiles {
     bool const plain = stays_in_folder(leaf) && leaf.find('/') == std::string_view::npos && leaf.front() != '.';
     return plain && leaf.ends_with(".safetensors") && is_utf8(leaf);
 }
-inline void check_output_leaf(std::string_view leaf) {
-    if (is_output_leaf(leaf)) return;
-    raise_rule(SafetensorsRule::invalid_index,
-               concat("reshard::ConsolidateOptions: weight_map names the file ", quote_name(leaf),
-                      ". Fix: name files '*.safetensors', without a folder."));
-}
 
 /// Which tensors share a file. Throws FormatError for a weight_map that does not name each tensor once.
 [[nodiscard]] inline std::vector<FileSpec> group_tensors(std::vector<TensorSpec> specs,
@@ -166,7 +160,10 @@ inline void check_output_leaf(std::string_view leaf) {
         }
         auto file = std::find_if(files.begin(), files.end(), [&](FileSpec const& one) { return one.leaf == leaf; });
         if (file == files.end()) {
-            check_output_leaf(leaf);
+            if (!is_output_leaf(leaf)) {
+                refuse(SafetensorsRule::invalid_index, "names the file ", quote_name(leaf),
+                       ". Fix: name files '*.safetensors', without a folder.");
+            }
             file = files.insert(files.end(), {leaf, {}});
         }
         file->tensors.push_back(std::move(spec));

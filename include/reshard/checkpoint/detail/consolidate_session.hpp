@@ -100,10 +100,11 @@ private:
     /// The folder is ours, it is empty, it has room, and all ranks see it.
     void claim_folder() {
         PassingPath file;
-        SharedCheck check;
+        std::string nonce;
+        std::vector<std::byte> seen;
         commit_.agree([&] {
-            std::string const nonce = concat(nonce_prefix, hex_text(id_, 16));
-            check = SharedCheck(comm().size(), commit_.folder(), nonce);
+            nonce = commit_.path(concat(nonce_prefix, hex_text(id_, 16)));
+            seen.resize(static_cast<std::size_t>(comm().size()));
             if (!commit_.is_first()) return;
             std::string name = commit_.folder();
             bool const is_new = path_kind(name) == PathKind::missing;
@@ -121,9 +122,9 @@ private:
             refuse_other_files(commit_.folder(), input_folder(input_));
             commit_.forget_index();  // it may have been left over
             check_space(commit_.folder(), output_.file_bytes());
-            file = make_nonce(commit_.folder(), nonce);
+            file = make_nonce(nonce);
         });
-        check.run(comm());
+        check_shared(comm(), commit_.folder(), nonce, seen, lists_);
         ++report_.collectives.exchanges;
     }
 

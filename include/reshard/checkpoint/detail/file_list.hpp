@@ -235,13 +235,6 @@ inline void refuse_missing(std::string const& source, std::string const& folder,
     return result;
 }
 
-/// Whether a header has the entry that a manifest says an extent is.
-[[nodiscard]] inline bool has_entry(SafetensorsHeader const& header, Manifest const& manifest, Extent const& extent) {
-    TensorInfo const* const entry = header.find(key_of(manifest, extent));
-    return entry != nullptr && entry->dtype == manifest.tensors[extent.tensor].dtype &&
-           entry->shape == extent.box.shape() && entry->begin == extent.begin;
-}
-
 /// Throws MismatchError unless the file is the one that the list describes.
 inline void check_file(SafetensorsFile const& file, Manifest const& manifest, std::size_t number, CheckpointKind kind) {
     CheckpointFile const& listed = manifest.files[number];
@@ -262,7 +255,10 @@ void check_entries(SafetensorsHeader const& header, Manifest const& manifest, st
     auto extent = std::lower_bound(manifest.extents.begin(), manifest.extents.end(), wanted,
                                    [](Extent const& one, int which) { return one.file < which; });
     for (; extent != manifest.extents.end() && extent->file == wanted; ++extent) {
-        if (extent->box.empty() || has_entry(header, manifest, *extent)) continue;
+        TensorInfo const* const entry = header.find(key_of(manifest, *extent));
+        bool const is_there = entry != nullptr && entry->dtype == manifest.tensors[extent->tensor].dtype &&
+                              entry->shape == extent->box.shape() && entry->begin == extent->begin;
+        if (is_there || extent->box.empty()) continue;
         tell(concat(describe(manifest, *extent), " is not in ", quote_name(manifest.files[number].leaf), " as "));
     }
 }

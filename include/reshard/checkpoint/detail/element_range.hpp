@@ -8,8 +8,6 @@
 #include <reshard/core/view_box.hpp>
 #include <reshard/memory/place.hpp>
 
-#include <span>  // span
-
 namespace reshard::inline v0::detail {
 
 /// The index of the element at a row-major position. \pre the position is one of the shape's.
@@ -69,22 +67,6 @@ inline void gather(ConstDynamicView const& view, Index begin, Index end, std::by
         place(policy, {0, from.data(), strided_box(from)}, {0, to, strided_box(dense)});
         to += box.size() * bytes(view.dtype());
     });
-}
-
-/// Calls change(elements) and then visit(bytes) for the elements [begin, end), so many at a time as `buffer` holds.
-/// \pre the buffer holds one element or more.
-template <class Change, class Visit>
-void for_each_piece(ConstDynamicView const& view, Index begin, Index end, std::span<std::byte> buffer,
-                    MemoryPolicy const* policy, Change&& change, Visit&& visit) {
-    Index const element = bytes(view.dtype());
-    Index const most = static_cast<Index>(buffer.size()) / element;
-    for (; begin < end; begin += most) {
-        Index const last = smaller(begin + most, end);
-        auto const piece = buffer.first(static_cast<std::size_t>((last - begin) * element));
-        gather(view, begin, last, piece.data(), policy);
-        change(piece);
-        visit(std::span<std::byte const>(piece));
-    }
 }
 
 }  // namespace reshard::inline v0::detail

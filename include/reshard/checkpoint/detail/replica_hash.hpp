@@ -11,8 +11,10 @@
 #include <reshard/checkpoint/detail/element_range.hpp>
 #include <reshard/checkpoint/detail/replica_value.hpp>
 
-#include <memory>  // unique_ptr
-#include <vector>  // vector
+#include <iterator>  // ssize
+#include <memory>    // unique_ptr
+#include <span>      // span
+#include <vector>    // vector
 
 #include <xxhash.h>
 
@@ -50,19 +52,19 @@ public:
     [[nodiscard]] Hash128 hash(ConstDynamicView const& view, Index begin, Index end) {
         bool const changes = canonical_ && has_equal_bits_apart(view.dtype());
         MemoryPolicy const* const from = policy_for(memory_, view.data());
+        Index const element = bytes(view.dtype());
         if (!changes && from == nullptr && is_dense(view)) {
-            Index const element = bytes(view.dtype());
             return hash_of({view.data() + begin * element, static_cast<std::size_t>((end - begin) * element)});
         }
         static_cast<void>(XXH3_128bits_reset(state_.get()));
-        for_each_piece(
-            view, begin, end, buffer_, from,
-            [&](std::span<std::byte> piece) {
-                if (changes) canonicalise(view.dtype(), piece);
-            },
-            [&](std::span<std::byte const> piece) {
-                static_cast<void>(XXH3_128bits_update(state_.get(), piece.data(), piece.size()));
-            });
+        Index const most = std::ssize(buffer_) / element;
+        for (; begin < end; begin += most) {
+            Index const last = smaller(begin + most, end);
+            auto const piece = std::span(buffer_).first(static_cast<std::size_t>((last - begin) * element));
+            gather(view, begin, last, piece.data(), from);
+            if (changes) canonicalise(view.dtype(), piece);
+            static_cast<void>(XXH3_128bits_update(state_.get(), piece.data(), piece.size()));
+        }
         XXH128_hash_t const hash = XXH3_128bits_digest(state_.get());
         return {hash.low64, hash.high64};
     }

@@ -22,6 +22,13 @@ namespace reshard::inline v0::detail {
 /// How a room says that a file is not what it claims to be: throws FormatError with a remedy.
 using RefuseFile = void (*)(std::string_view file, std::string_view what);
 
+/// Of names that are looked up: which is there twice, if any.
+[[nodiscard]] inline std::string_view twin_of(std::vector<std::string_view>& names) {
+    sort_list(names);
+    auto const twin = std::adjacent_find(names.begin(), names.end());
+    return twin == names.end() ? std::string_view{} : *twin;
+}
+
 /// Containers nested deeper than this are refused: no header needs more than 3, and serde_json stops here too.
 inline constexpr int max_json_depth = 128;
 
@@ -170,9 +177,8 @@ private:
     void refuse_twins(std::uint32_t object) {
         keys_.clear();
         for_each(object, [&](std::uint32_t member) { keys_.push_back(key(member)); });
-        sort_list(keys_);
-        auto const twin = std::adjacent_find(keys_.begin(), keys_.end());
-        if (twin != keys_.end()) twice_(file_, concat(quote_name(*twin), " is given twice"));
+        std::string_view const twin = twin_of(keys_);
+        if (twin.data() != nullptr) twice_(file_, concat(quote_name(twin), " is given twice"));
     }
 
     std::vector<Node> nodes_;

@@ -62,8 +62,7 @@ private:
     }
     [[nodiscard]] bool can_use(int file) {
         auto const i = static_cast<std::size_t>(file);
-        if (usable[i] && !files.is_open(file)) usable[i] = attempt([&, this] { files.open(file, false); });
-        return usable[i] && files.is_open(file);
+        return usable[i] = usable[i] && attempt([&, this] { files.open(file, false); });
     }
 };
 

@@ -193,7 +193,6 @@ public:
             own_[i] = open_listed(folder(), catalogue_.manifest(), i, catalogue_.kind(), entries);
         return *(files_[i] = checkpoint_ != nullptr ? &checkpoint_->files()[i] : &*own_[i]);
     }
-    [[nodiscard]] bool is_open(int file) const noexcept { return files_[static_cast<std::size_t>(file)] != nullptr; }
     /// \pre open(file)
     void read(int file, Index begin, std::span<std::byte> out) {
         files_[static_cast<std::size_t>(file)]->read_data(begin, out);

@@ -12,8 +12,7 @@
 #include <reshard/checkpoint/manifest.hpp>
 #include <reshard/core/sorting.hpp>
 
-#include <algorithm>  // adjacent_find
-#include <tuple>      // tuple
+#include <tuple>  // tuple
 
 namespace reshard::inline v0 {
 
@@ -269,13 +268,6 @@ inline void check_manifest_seal(std::string_view json, std::string_view file) {
                 concat("is not the notation of one: ", why.substr(0, smaller(why.find(". Fix: "), std::size_t{400}))));
     }
     return tensor;
-}
-
-/// Of names that are looked up: which is there twice, if any.
-[[nodiscard]] inline std::string_view twin_of(std::vector<std::string_view>& names) {
-    sort_list(names);
-    auto const twin = std::adjacent_find(names.begin(), names.end());
-    return twin == names.end() ? std::string_view{} : *twin;
 }
 
 /// No byte of a file belongs to two extents, no name stands for two. Sorts the extents: (file, begin).

@@ -112,13 +112,9 @@ public:
         }
         for (Index i = 0; !interned_; ++i)
             if (i == size_ || numbers_.few[i] == rank) return i == size_ ? -1 : i;
-        Index low = 0;
-        Index high = size_;  // the rank, if it is there, stands at [low, high) of the sorted places
-        while (high - low > 1) {
-            Index const middle = low + (high - low) / 2;
-            (number(place(middle)) <= rank ? low : high) = middle;
-        }
-        return number(place(low)) == rank ? place(low) : -1;
+        auto const is_behind = [&, this](Index i) { return number(place(i)) > rank; };
+        Index const found = place(detail::first_where<Index>(1, size_, is_behind) - 1);
+        return number(found) == rank ? found : -1;
     }
     [[nodiscard]] constexpr bool contains(Index rank) const noexcept { return ordinal(rank) >= 0; }
 

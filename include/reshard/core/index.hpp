@@ -141,15 +141,20 @@ concept IntegerList = requires(T const& list) {
 };
 
 namespace detail {
+/// The first number from `begin` on that `holds`; `end` when none does. \pre what holds for one holds for all behind
+/// it.
+template <class Count, class Holds>
+[[nodiscard]] RESHARD_HOST_DEVICE constexpr Count first_where(Count begin, Count end, Holds const& holds) {
+    while (begin < end) {
+        Count const middle = begin + (end - begin) / 2;
+        holds(middle) ? end = middle : begin = middle + 1;
+    }
+    return begin;
+}
 /// The part that a place lies in, where part k begins at begins[k]: the last of `parts` that begins there or before.
 template <class Count>
 [[nodiscard]] RESHARD_HOST_DEVICE constexpr Count part_at(Index const* begins, Count parts, Index place) noexcept {
-    Count low = 0;
-    while (parts - low > 1) {
-        Count const middle = low + (parts - low) / 2;
-        (begins[middle] <= place ? low : parts) = middle;
-    }
-    return low;
+    return first_where<Count>(1, parts, [&](Count part) { return begins[part] > place; }) - 1;
 }
 
 template <class List>

@@ -27,17 +27,8 @@ inline constexpr int merge_group = 16;
 template <class Number, class ComesFirst>
 [[nodiscard]] RESHARD_HOST_DEVICE constexpr Number merge_path(Number a_count, Number b_count, Number diagonal,
                                                               ComesFirst const& comes_first) noexcept {
-    Number low = larger<Number>(0, diagonal - b_count);
-    Number high = smaller(diagonal, a_count);
-    while (low < high) {
-        Number const middle = low + (high - low) / 2;
-        if (comes_first(middle)) {
-            low = middle + 1;
-        } else {
-            high = middle;
-        }
-    }
-    return low;
+    return first_where(larger<Number>(0, diagonal - b_count), smaller(diagonal, a_count),
+                       [&](Number i) { return !comes_first(i); });
 }
 
 /// What a tile merges: pieces of neighbouring runs. Places are those among all entries.

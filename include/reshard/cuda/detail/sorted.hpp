@@ -62,17 +62,7 @@ struct BeginOfSorted {
     Key const* sorted;
     Index entries;
     [[nodiscard]] RESHARD_HOST_DEVICE Index operator()(Index d) const {
-        Index low = 0;
-        Index high = entries;
-        while (low < high) {
-            Index const middle = low + (high - low) / 2;
-            if (static_cast<Index>(sorted[middle]) < d) {
-                low = middle + 1;
-            } else {
-                high = middle;
-            }
-        }
-        return low;
+        return first_where<Index>(0, entries, [&, this](Index i) { return static_cast<Index>(sorted[i]) >= d; });
     }
 };
 

@@ -87,11 +87,7 @@ struct BatchDigest {
     Index alike = 0;
     Index unlike = 1;
     for (; !differs(unlike); unlike *= 2) alike = unlike;
-    while (unlike - alike > 1) {
-        Index const middle = alike + (unlike - alike) / 2;
-        (differs(middle) ? unlike : alike) = middle;
-    }
-    return alike;
+    return first_where(alike + 1, unlike, differs) - 1;
 }
 
 /// The one agreement of a batch: the lowest rank with an error of its own is named by all; when ranks list different

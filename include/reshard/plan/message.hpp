@@ -129,7 +129,7 @@ inline void append(Message& message, Segments const& segments) noexcept {
 }
 
 /// What a rank holds or needs: the product of one set per dimension.
-using IndexSets = InlineList<IndexSet, max_rank>;
+using IndexSets = InlineList<IndexSet, max_grid_dims>;
 
 [[nodiscard]] inline IndexSets index_sets(DynamicDistribution const& distribution, Indices const& coordinates) {
     IndexSets sets;

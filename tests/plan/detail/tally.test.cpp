@@ -47,7 +47,7 @@ Index check_counts(Grid const& from, Grid const& to, Index piece, Index referenc
     for (int dim = 0; dim < to.dims.size(); ++dim) {
         CAPTURE(dim);
         Index expected = 0;
-        bool const listed = tally.places().is_listed(dim);
+        bool const listed = tally.is_listed(dim);
         for (Index i = 0; i < to.dims[dim].extent; ++i) {
             if (!listed) REQUIRE(tally.before(dim, i) == expected);
             if (!sets[dim].contains(i)) continue;
@@ -82,7 +82,8 @@ Index check_narrowed(Grid const& from, Grid const& to, Index piece, unsigned axe
     auto const sets = detail::index_sets(from, piece);
     auto const forms = detail::forms_of(from, to);
     detail::Tally const home(to, sets, forms, piece, axes);
-    Index const length = home.places().elements() - home.elements();
+    detail::Tally const all(to, sets, forms);
+    Index const length = all.elements() - home.elements();
     Index const begin = random.between(-1, larger<Index>(length - 1, 0));
     Interval const stretch{begin, begin + random.between(1, larger<Index>(length / 3, 1))};
     std::set<Key> wanted;
@@ -91,17 +92,16 @@ Index check_narrowed(Grid const& from, Grid const& to, Index piece, unsigned axe
         whole.insert(key_of(message, destination));
         bool away = false;
         for (int dim = 0; dim < to.dims.size(); ++dim) away = away || !agree(to, destination, piece, dim, axes);
-        Index const place = home.places().place(message) - home.place(message, destination);
+        Index const place = all.place(message, destination) - home.place(message, destination);
         bool const touches = place < stretch.end && place + message.elements() > stretch.begin;
         if (away && touches) wanted.insert(key_of(message, destination));
     });
     std::set<Key> visited;
-    detail::Narrowed(to, home.places(), forms, nullptr, &home, stretch)
-        .for_each([&](Message const& message, Index destination) {
-            bool const is_new = visited.insert(key_of(message, destination)).second;
-            REQUIRE(is_new);
-            REQUIRE(whole.count(key_of(message, destination)) == 1);
-        });
+    detail::Narrowed(to, forms, all, &home, stretch).for_each([&](Message const& message, Index destination) {
+        bool const is_new = visited.insert(key_of(message, destination)).second;
+        REQUIRE(is_new);
+        REQUIRE(whole.count(key_of(message, destination)) == 1);
+    });
     for (Key const& key : wanted) REQUIRE(visited.count(key) == 1);
     return static_cast<Index>(whole.size() - visited.size());
 }
@@ -159,14 +159,13 @@ TEST_SUITE("plan/detail/tally") {
             auto const axes = static_cast<unsigned>(random.between(0, (1 << mesh.axes()) - 1));
             Index piece = source.cutting_ordinal(random.between(0, mesh.size() - 1));
             detail::Tally tally(target, detail::index_sets(source, piece), forms, piece, axes);
-            if (tally.places().any_listed()) continue;
+            if (tally.any_listed()) continue;
             for (int i = 0; i < 5; ++i) {
                 piece = source.cutting_ordinal(random.between(0, mesh.size() - 1));
                 auto const sets = detail::index_sets(source, piece);
                 tally.follow(sets, piece);
                 detail::Tally const anew(target, sets, forms, piece, axes);
                 REQUIRE(tally.elements() == anew.elements());
-                REQUIRE(tally.places().elements() == anew.places().elements());
                 for (int dim = 0; dim < sets.size(); ++dim) {
                     Index const position = random.between(0, target.dims[dim].extent);
                     REQUIRE(tally.before(dim, position) == anew.before(dim, position));

@@ -35,7 +35,7 @@ inline void sort_exchange(Exchange& exchange) {
 /// The pieces of `grid` that meet `sets`, dimension by dimension; their products are the messages.
 class Meeting {
 public:
-    Meeting(Grid const& grid, InlineList<IndexSet, max_grid_dims> const& sets, DimForms const& forms) {
+    Meeting(Grid const& grid, IndexSets const& sets, DimForms const& forms) {
         pieces_.reserve(8);
         bool any = true;  // a dimension of which nothing is had leaves nothing to meet
         for (IndexSet const& set : sets) any = any && set.size() != 0;
@@ -97,13 +97,13 @@ inline void add_message(std::vector<Message>& messages, Index peer, Message cons
     messages.back().peer = peer;
 }
 
-[[nodiscard]] inline InlineList<IndexSet, max_grid_dims> index_sets(Grid const& grid, Index ordinal) {
-    InlineList<IndexSet, max_grid_dims> sets;
+[[nodiscard]] inline IndexSets index_sets(Grid const& grid, Index ordinal) {
+    IndexSets sets;
     for (int dim = 0; dim < grid.dims.size(); ++dim) sets.push_back(grid.index_set(ordinal, dim));
     return sets;
 }
 
-[[nodiscard]] inline bool holds_nothing(InlineList<IndexSet, max_grid_dims> const& sets) noexcept {
+[[nodiscard]] inline bool holds_nothing(IndexSets const& sets) noexcept {
     for (auto const& set : sets)
         if (set.size() == 0) return true;
     return false;

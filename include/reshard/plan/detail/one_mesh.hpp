@@ -55,31 +55,29 @@ private:
     struct Line {
         Index piece = -1;     ///< ordinal of the axes that cut the source
         Index reference = 0;  ///< coordinates to agree with
-        Tally seen;           ///< of the near group
+        Tally seen;           ///< without axes, all
         Tally left_out;
         Index elements = 0;  ///< in each stretch of receivers, and in those at the end, where some are left out
         Index rest = 0;
         Index length = 0;
-
-        [[nodiscard]] Places const& places() const noexcept { return left_out.places(); }
     };
 
     /// Goes on to the line of another piece; for the near group, in the node where `member` is. Messages come dimension
     /// by dimension, so most of the line stays as it is.
     void follow(Line& line, Group const& group, Index piece, Index member) const {
         if (piece == line.piece) return;
-        bool const anew = line.piece < 0 || line.places().any_listed();
+        bool const anew = line.piece < 0 || line.seen.any_listed();
         line.piece = piece;
         line.reference = group.is_near() ? piece + copies_outside_.ordinal(copies_outside_.index(member)) : piece;
         auto const sets = index_sets(from_, piece);
         if (anew) {
+            line.seen = Tally(to_, sets, forms_, line.reference, group.visible);
             line.left_out = Tally(to_, sets, forms_, line.reference, group.visible | group.home);
-            if (group.is_near()) line.seen = Tally(to_, sets, forms_, line.reference, group.visible);
         } else {
+            line.seen.follow(sets, line.reference);
             line.left_out.follow(sets, line.reference);
-            if (group.is_near()) line.seen.follow(sets, line.reference);
         }
-        line.elements = group.is_near() ? line.seen.elements() : line.places().elements();
+        line.elements = line.seen.elements();
         line.rest = line.elements - line.left_out.elements();
         Index const stretches = group.turning.size() * group.following.size();
         line.length = line_elements(stretches, line.elements) - group.following.size() * line.left_out.elements();
@@ -91,7 +89,7 @@ private:
         Index const count = group.turning.size();
         Index const turn = (group.turning.index(receiver) - group.turning.index(line.reference) + count) % count;
         Index const follower = group.following.index(receiver);
-        Index const position = group.is_near() ? line.seen.place(message, receiver) : line.places().place(message);
+        Index const position = line.seen.place(message, receiver);
         if (turn != 0) return ((turn - 1) * group.following.size() + follower) * line.elements + position;
         return (count - 1) * group.following.size() * line.elements + follower * line.rest + position -
                line.left_out.place(message, receiver);
@@ -157,10 +155,10 @@ private:
             if (at_home && origin + line.rest <= mine.begin) continue;
             Index const turn = (group.turning.index(own) + 1 + stretch / followers) % group.turning.size();
             Index const receivers = same + group.turning.ordinal(turn) + group.following.ordinal(stretch % followers);
-            Narrowed const around(to_, line.places(), forms_, group.is_near() ? &line.seen : nullptr,
-                                  at_home ? &line.left_out : nullptr, {mine.begin - origin, mine.end - origin});
+            Narrowed const around(to_, forms_, line.seen, at_home ? &line.left_out : nullptr,
+                                  {mine.begin - origin, mine.end - origin});
             around.for_each([&](Message const& message, Index destination) {
-                if (group.is_near() && !line.seen.agrees(destination)) return;
+                if (!line.seen.agrees(destination)) return;
                 if (at_home && line.left_out.agrees(destination)) return;
                 Index const receiver = destination + receivers;
                 auto const send = [&](Index sender, Message const& part) {

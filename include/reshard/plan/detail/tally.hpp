@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/plan/detail/tally.hpp
 /// \brief  How many elements of a piece go to destinations that agree with a reference on certain axes.
-/// \depends share.
+/// \depends share; <vector>.
 ///
 /// Parts of a cut have at most two sizes (boundaries apart), so whole parts are counted by multiplication, cut by cut,
 /// and only the one that a position lies in is looked into: a million parts cost what a few cost.
@@ -9,19 +9,19 @@
 
 #include <reshard/plan/detail/share.hpp>
 
+#include <vector>  // vector
+
 namespace reshard::inline v0::detail {
 
-/// The elements of a piece whose destination agrees with `reference` on `axes`: a product over dimensions.
+/// The elements of a piece whose destination agrees with `reference` on `axes`, a product over dimensions: row-major,
+/// message by message, each with a stretch of its own. Without axes all agree. Dimensions without blocks count
+/// positions; of the others the families that agree are listed.
 class Tally {
 public:
     Tally() = default;
     /// \pre `to` outlives the tally.
-    Tally(Grid const& to, InlineList<IndexSet, max_grid_dims> const& sets, DimForms const& forms, Index reference,
-          unsigned axes)
-        : to_(&to),
-          reference_(reference),
-          axes_(axes),
-          places_(to, sets, forms, [&](int dim, Index destination) { return agrees(destination, dim); }) {
+    Tally(Grid const& to, IndexSets const& sets, DimForms const& forms, Index reference = 0, unsigned axes = 0)
+        : to_(&to), reference_(reference), axes_(axes), sets_(sets), ends_(0) {
         for (int dim = 0; dim < to.dims.size(); ++dim) {
             int levels = 0;
             int level = 0;
@@ -32,24 +32,28 @@ public:
             levels_.push_back(levels);
             skipped_.push_back(0);
             totals_.push_back(0);
+            if (forms[dim].interleaved) list(dim, forms[dim].levels);
+            ends_.push_back(static_cast<Index>(tiles_.size()));
             count_dim(dim);
         }
     }
 
     /// Goes on to another piece of the same grid: dimensions in which it is the same are not counted again.
     /// \pre no dimension is listed.
-    void follow(InlineList<IndexSet, max_grid_dims> const& sets, Index reference) {
+    void follow(IndexSets const& sets, Index reference) {
         unsigned changed = 0;
         for (int dim = 0; dim < sets.size(); ++dim) {
-            if (!(sets[dim] == places_.set(dim)) || !agrees(reference, dim)) changed |= 1U << dim;
+            if (!(sets[dim] == sets_[dim]) || !agrees(reference, dim)) changed |= 1U << dim;
         }
         reference_ = reference;
-        places_.follow(sets);
+        sets_ = sets;
         for (int dim = 0; dim < sets.size(); ++dim)
             if (((changed >> dim) & 1U) != 0) count_dim(dim);
     }
 
-    [[nodiscard]] Places const& places() const noexcept { return places_; }
+    [[nodiscard]] IndexSet const& set(int dim) const noexcept { return sets_[dim]; }
+    [[nodiscard]] bool any_listed() const noexcept { return !tiles_.empty(); }
+    [[nodiscard]] bool is_listed(int dim) const noexcept { return ends_[dim] != ends_[dim + 1]; }
     [[nodiscard]] Index elements() const noexcept {
         Index product = 1;
         for (Index total : totals_) product *= total;
@@ -62,10 +66,14 @@ public:
     [[nodiscard]] bool agrees(Index destination) const noexcept {
         return agree(destination, {to_->all_cuts.begin(), to_->all_cuts.end()});
     }
-    /// Indices before `position` along one dimension.
+    /// Indices before `position` along one dimension. \pre where it is listed, a family begins there, or it is the
+    /// extent.
     [[nodiscard]] Index before(int dim, Index position) const noexcept {
-        if (places_.is_listed(dim)) return places_.tile(dim, position).own_before;
-        Interval const span = places_.set(dim).span();
+        if (is_listed(dim)) {
+            auto const begins_there = [&, this](Index i) { return tile(i).begin >= position; };
+            return tile(first_where(ends_[dim], ends_[dim + 1] - 1, begins_there)).before;
+        }
+        Interval const span = sets_[dim].span();
         if (position <= span.begin) return 0;
         if (position >= span.end) return totals_[dim];
         return counted(dim, 0, extent(dim), position) - skipped_[dim];
@@ -76,10 +84,10 @@ public:
         for (int d = dim + 1; d < totals_.size(); ++d) product *= totals_[d];
         return product;
     }
-    /// Elements before a message: row-major, message by message.
+    /// Elements before a message.
     [[nodiscard]] Index place(Message const& message, Index destination) const noexcept {
         Index sum = 0;
-        Index across = 1;
+        Index across = 1;  // elements of the message in the outer dimensions
         for (int dim = 0; dim < message.box.size() && across != 0; ++dim) {
             sum += across * before(dim, message.box[dim].begin) * inner(dim);
             across *= agrees(destination, dim) ? message.extent(dim) : 0;
@@ -88,6 +96,30 @@ public:
     }
 
 private:
+    /// A family of a dimension where all that agree are laid end to end, by where they begin; the last is the end of
+    /// all.
+    struct Tile {
+        Index begin = 0;
+        Index before = 0;  ///< elements of the piece in the tiles before this one
+    };
+    [[nodiscard]] Tile const& tile(Index i) const noexcept { return tiles_[static_cast<std::size_t>(i)]; }
+    void list(int dim, int levels) {
+        std::vector<Tile> tiles;  // with their sizes, then with what is before them
+        to_->for_each_part(dim, sets_[dim], [&, this](IndexSet const& part, Index ordinal) {
+            if (!agrees(ordinal, dim)) return;
+            for_each_sent(sets_[dim], part, levels, [&](Segments const& segments) {
+                tiles.push_back({segments.first.begin, segments.size()});
+            });
+        });
+        sort_list(tiles, [](Tile const& a, Tile const& b) { return a.begin < b.begin; });
+        Index sum = 0;
+        for (Tile const& sizes : tiles) {
+            tiles_.push_back({sizes.begin, sum});
+            sum += sizes.before;
+        }
+        tiles_.push_back({INT64_MAX, sum});
+    }
+
     /// Which coordinates along a cut agree: those with coordinate / block % count == value. A cut can be by two axes
     /// of a finer mesh at once, of which the reference may concern one.
     struct Agreeing {
@@ -114,16 +146,17 @@ private:
         return {1, inner, coordinate % inner};
     }
     [[nodiscard]] bool agree(Index destination, Grid::Cuts cuts) const noexcept {
+        if (axes_ == 0) return true;
         for (GridCut const& cut : cuts)
             if (!agreeing(cut).has(destination / cut.stride % cut.parts)) return false;
         return true;
     }
     void count_dim(int dim) noexcept {
-        if (places_.is_listed(dim)) {
-            totals_[dim] = places_.tile(dim, extent(dim)).own_before;
+        if (is_listed(dim)) {
+            totals_[dim] = before(dim, extent(dim));
             return;
         }
-        Interval const span = places_.set(dim).span();
+        Interval const span = sets_[dim].span();
         skipped_[dim] = counted(dim, 0, extent(dim), span.begin);
         totals_[dim] = counted(dim, 0, extent(dim), span.end) - skipped_[dim];
     }
@@ -159,20 +192,21 @@ private:
     Grid const* to_ = nullptr;
     Index reference_ = 0;
     unsigned axes_ = 0;
-    Places places_;
-    InlineList<int, max_grid_dims> levels_;     ///< per dimension: cuts up to the last one by any of the axes
-    InlineList<Index, max_grid_dims> skipped_;  ///< per dimension: indices before the piece begins
+    IndexSets sets_;
+    std::vector<Tile> tiles_;
+    InlineList<Index, max_grid_dims + 1> ends_;  ///< of the tiles of the dimensions before each
+    InlineList<int, max_grid_dims> levels_;      ///< per dimension: cuts up to the last one by any of the axes
+    InlineList<Index, max_grid_dims> skipped_;   ///< per dimension: indices before the piece begins
     InlineList<Index, max_grid_dims> totals_;
 };
 
-/// Visits those messages from a piece that lie around [first, last) of a line on which the elements `seen` (null: all)
-/// without those `left_out` (null: none) lie message by message, row-major. Along each dimension without blocks, what
+/// Visits those messages from a piece that lie around [first, last) of a line on which the elements `seen` without
+/// those `left_out` (null: none) lie message by message, row-major. Along each dimension without blocks, what
 /// can matter is found by bisection; of the others everything is visited.
 class Narrowed {
 public:
-    Narrowed(Grid const& to, Places const& places, DimForms const& forms, Tally const* seen, Tally const* left_out,
-             Interval line)
-        : to_(to), places_(places), forms_(forms), seen_(seen), left_out_(left_out), line_(line) {}
+    Narrowed(Grid const& to, DimForms const& forms, Tally const& seen, Tally const* left_out, Interval line)
+        : to_(to), forms_(forms), seen_(seen), left_out_(left_out), line_(line) {}
 
     /// Calls `visit(message, ordinal)` with whole messages, and perhaps with some outside of the line's interval.
     void for_each(MessageVisitor visit) const {
@@ -191,28 +225,16 @@ private:
     /// Where on the line the elements from `position` on begin.
     [[nodiscard]] Index place(int dim, Outer const& outer, Index position) const noexcept {
         Index result = outer.place;
-        if (seen_ == nullptr) {
-            result += outer.seen * places_.before(dim, position) * places_.inner(dim);
-        } else if (outer.seen != 0) {
-            result += outer.seen * seen_->before(dim, position) * seen_->inner(dim);
-        }
+        if (outer.seen != 0) result += outer.seen * seen_.before(dim, position) * seen_.inner(dim);
         if (outer.left_out != 0) result -= outer.left_out * left_out_->before(dim, position) * left_out_->inner(dim);
         return result;
     }
     /// The lowest position of a dimension whose place is beyond `limit`; the span's end when there is none.
     [[nodiscard]] Index beyond(int dim, Outer const& outer, Interval span, Index limit) const noexcept {
-        while (!span.empty()) {
-            Index const middle = span.begin + span.size() / 2;
-            if (place(dim, outer, middle) > limit) {
-                span.end = middle;
-            } else {
-                span.begin = middle + 1;
-            }
-        }
-        return span.begin;
+        return first_where(span.begin, span.end, [&, this](Index at) { return place(dim, outer, at) > limit; });
     }
     [[nodiscard]] Interval narrowed(int dim, Outer const& outer) const noexcept {
-        Interval span = places_.set(dim).span();
+        Interval span = seen_.set(dim).span();
         if (span.empty()) return span;
         if (place(dim, outer, span.end) > line_.end - 1) span.end = beyond(dim, outer, span, line_.end - 1);
         if (span.empty() || place(dim, outer, span.begin) >= line_.begin) return span;
@@ -222,7 +244,7 @@ private:
     void walk(int dim, Outer const& outer, Message& message, MessageVisitor visit) const {
         if (dim == forms_.size()) return visit(message, outer.destination);
         int const repeats = message.repeats.size();
-        IndexSet const& set = places_.set(dim);
+        IndexSet const& set = seen_.set(dim);
         IndexSet const met = forms_[dim].interleaved ? set : IndexSet(narrowed(dim, outer));
         to_.for_each_part(dim, met, [&](IndexSet const& part, Index ordinal) {
             Index const destination = outer.destination + ordinal;
@@ -230,7 +252,7 @@ private:
                 append(message, segments);
                 Outer next{destination, 0, 1, 0};
                 if (dim + 1 < forms_.size()) {  // else there is nothing left to narrow
-                    bool const seen = seen_ == nullptr || seen_->agrees(destination, dim);
+                    bool const seen = seen_.agrees(destination, dim);
                     bool const left_out = left_out_ != nullptr && left_out_->agrees(destination, dim);
                     next.place = place(dim, outer, segments.first.begin);
                     next.seen = seen ? outer.seen * segments.size() : 0;
@@ -244,9 +266,8 @@ private:
     }
 
     Grid const& to_;
-    Places const& places_;
     DimForms const& forms_;
-    Tally const* seen_;
+    Tally const& seen_;
     Tally const* left_out_;
     Interval line_;
 };

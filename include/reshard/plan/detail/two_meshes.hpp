@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/plan/detail/two_meshes.hpp
 /// \brief  What one rank sends and receives between grids on two meshes.
-/// \depends meeting, tally; <algorithm>, <vector>.
+/// \depends meeting, tally; <vector>.
 #pragma once
 
 #include <reshard/plan/detail/meeting.hpp>
 #include <reshard/plan/detail/tally.hpp>
 
-#include <algorithm>  // lower_bound
-#include <vector>     // vector
+#include <vector>  // vector
 
 namespace reshard::inline v0::detail {
 
@@ -22,9 +21,7 @@ public:
           receivers_(*to.mesh, ~to.cutting & ((1U << to.mesh->axes()) - 1U)),
           forms_(forms_of(from, to)),
           overlap_(from.mesh->lowest_rank() <= to.mesh->last_rank() &&
-                   to.mesh->lowest_rank() <= from.mesh->last_rank()) {
-        for (DimForm const& form : forms_) any_interleaved_ = any_interleaved_ || form.interleaved;
-    }
+                   to.mesh->lowest_rank() <= from.mesh->last_rank()) {}
 
     void plan(Index rank, Exchange& exchange) const {
         Index const target = to_.mesh->ordinal(rank);
@@ -42,35 +39,28 @@ private:
         InlineList<Index, max_grid_dims> totals{};
         Index elements = 1;
         Index before = 0;  ///< elements of the holders before this one
+
+        [[nodiscard]] bool is_before(Index other_turn, Index other) const noexcept {
+            return turn != other_turn ? turn < other_turn : target < other;
+        }
     };
     /// A piece of the source with copies. Its receivers lie end to end, copy by copy of the destination, without what
     /// is at home.
     struct Line {
         Index piece = -1;
-        Places places;
+        Tally all;                    ///< of the piece
         std::vector<Holder> holders;  ///< by turn
-        std::vector<Places> blocks;   ///< of the piece, each with a holder's part as its own
+        std::vector<Tally> blocks;    ///< what a holder needs of the piece
         Index length = 0;
 
-        /// The first holder whose turn is `turn` or later.
-        [[nodiscard]] std::size_t first_holder(Index turn) const noexcept {
-            std::size_t low = 0;
-            for (std::size_t high = holders.size(); low < high;) {
-                std::size_t const middle = low + (high - low) / 2;
-                if (holders[middle].turn < turn) {
-                    low = middle + 1;
-                } else {
-                    high = middle;
-                }
-            }
-            return low;
+        /// The first holder whose turn is `turn` or later; in that turn, whose target is `target` or behind it.
+        [[nodiscard]] std::size_t first_holder(Index turn, Index target = 0) const noexcept {
+            return first_where<std::size_t>(0, holders.size(),
+                                            [&, this](std::size_t i) { return !holders[i].is_before(turn, target); });
         }
         [[nodiscard]] bool is_holder(Index turn, Index target) const noexcept {
-            auto const before = [](Holder const& a, Index b) { return a.target < b; };
-            auto const first = holders.begin() + static_cast<std::ptrdiff_t>(first_holder(turn));
-            auto const last = holders.begin() + static_cast<std::ptrdiff_t>(first_holder(turn + 1));
-            auto const found = std::lower_bound(first, last, target, before);
-            return found != last && found->target == target;
+            std::size_t const i = first_holder(turn, target);
+            return i < holders.size() && holders[i].turn == turn && holders[i].target == target;
         }
         /// Where the receivers of a turn begin.
         [[nodiscard]] Index origin(Index turn) const noexcept {
@@ -78,7 +68,7 @@ private:
             Index const at_home = next < holders.size() ? holders[next].before
                                   : holders.empty()     ? 0
                                                         : holders.back().before + holders.back().elements;
-            return turn * places.elements() - at_home;
+            return turn * all.elements() - at_home;
         }
     };
 
@@ -90,32 +80,27 @@ private:
     }
     /// Elements of the piece before `position`, along one dimension, that are at home with a holder.
     [[nodiscard]] Index home_before(Line const& line, Holder const& holder, int dim, Index position) const noexcept {
-        if (line.places.is_listed(dim)) return line.blocks[holder.blocks].tile(dim, position).own_before;
+        if (line.all.is_listed(dim)) return line.blocks[holder.blocks].before(dim, position);
         Interval const need = to_.index_set(holder.target, dim).span();
-        return intersect(intersect(line.places.set(dim).span(), need), {0, position}).size();
+        return intersect(intersect(line.all.set(dim).span(), need), {0, position}).size();
     }
     [[nodiscard]] Line line_of(Index piece) const {
         auto const sets = index_sets(from_, piece);
-        Line line{piece, Places(to_, sets, forms_, [](int, Index) { return false; }), {}, {}, 0};
+        Line line{piece, Tally(to_, sets, forms_), {}, {}, 0};
         for (Index copy = 0; overlap_ && copy < copies_.size(); ++copy) {
             Index const target = to_.mesh->ordinal(from_.mesh->rank_at(piece + copies_.ordinal(copy)));
             if (target < 0) continue;
             Holder holder{target, receivers_.index(target), line.blocks.size()};
-            if (any_interleaved_) {
-                auto const is_own = [&, this](int dim, Index other) { return same_part(target, other, dim); };
-                line.blocks.emplace_back(to_, sets, forms_, is_own);
-            }
+            if (line.all.any_listed()) line.blocks.emplace_back(to_, sets, forms_, target, to_.cutting);
             for (int dim = 0; dim < sets.size(); ++dim) {
                 holder.totals.push_back(home_before(line, holder, dim, to_.dims[dim].extent));
                 holder.elements *= holder.totals[dim];
             }
             if (holder.elements != 0) line.holders.push_back(holder);
         }
-        sort_list(line.holders, [](Holder const& a, Holder const& b) {
-            return a.turn != b.turn ? a.turn < b.turn : a.target < b.target;
-        });
+        sort_list(line.holders, [](Holder const& a, Holder const& b) { return a.is_before(b.turn, b.target); });
         // First: it throws, or what is at home fits as well.
-        Index const all = line_elements(receivers_.size(), line.places.elements());
+        Index const all = line_elements(receivers_.size(), line.all.elements());
         Index at_home = 0;
         for (Holder& holder : line.holders) {
             holder.before = at_home;
@@ -127,7 +112,7 @@ private:
     /// Where a message to the rank at `target` starts on the line.
     [[nodiscard]] Index start(Line const& line, Message const& message, Index target) const noexcept {
         Index const turn = receivers_.index(target);
-        Index result = line.origin(turn) + line.places.place(message);
+        Index result = line.origin(turn) + line.all.place(message, target);
         for (std::size_t i = line.first_holder(turn); i < line.holders.size() && line.holders[i].turn == turn; ++i) {
             Holder const& holder = line.holders[i];
             Index across = 1;
@@ -188,27 +173,18 @@ private:
         Index const copies = copies_.size();
         Index const first = larger<Index>(multiply_divide(line.length, copy, copies) - 1, 0);
         Index const last = smaller(multiply_divide(line.length, copy + 1, copies), line.length - 1) + 1;
-        Index turn = 0;  // the first that reaches behind `first`
-        for (Index high = receivers_.size(); turn < high;) {
-            Index const middle = turn + (high - turn) / 2;
-            if (line.origin(middle + 1) <= first) {
-                turn = middle + 1;
-            } else {
-                high = middle;
-            }
-        }
+        Index turn = first_where<Index>(0, receivers_.size(), [&](Index i) { return line.origin(i + 1) > first; });
         for (; turn < receivers_.size() && line.origin(turn) < last; ++turn) {
             std::size_t const holder = line.first_holder(turn);
             bool const at_home = holder < line.holders.size() && line.holders[holder].turn == turn;
             Index const origin = line.origin(turn);
-            Interval const span =
-                at_home ? Interval{0, line.places.elements()} : Interval{first - origin, last - origin};
-            Narrowed const near(to_, line.places, forms_, nullptr, nullptr, span);
+            Interval const span = at_home ? Interval{0, line.all.elements()} : Interval{first - origin, last - origin};
+            Narrowed const near(to_, forms_, line.all, nullptr, span);
             Index next = origin;  // without blocks, messages come in the order of the line
             near.for_each([&](Message const& message, Index destination) {
                 Index const target = destination + receivers_.ordinal(turn);
                 if (at_home && line.is_holder(turn, target)) return;
-                Index const place = at_home && !any_interleaved_ ? next : start(line, message, target);
+                Index const place = at_home && !line.all.any_listed() ? next : start(line, message, target);
                 next += message.elements();
                 if (place >= last || place + message.elements() <= first) return;
                 Index const receiver = to_.mesh->rank_at(target);
@@ -225,7 +201,6 @@ private:
     AxisSubset copies_;
     AxisSubset receivers_;
     DimForms forms_;
-    bool any_interleaved_ = false;
     bool overlap_;  ///< the meshes may have ranks in common
 };
 

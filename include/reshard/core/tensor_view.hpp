@@ -23,43 +23,9 @@ namespace reshard::inline v0 {
 }
 
 namespace detail {
-/// Leaves of every dimension the indices part(dim) = {begin, end}; returns how many elements the first one moves: none
-/// when nothing is left. Number by number, because a list just written is slow to copy as a whole.
-template <class Part>
-constexpr Index narrow(DynamicShape& shape, Indices const& strides, Part&& part) noexcept {
-    Index offset = 0;
-    bool empty = false;
-    for (int dim = 0; dim < strides.size(); ++dim) {
-        auto const [begin, end] = part(dim);
-        shape.narrow(dim, end - begin);
-        offset += begin * strides[dim];
-        empty = empty || begin == end;
-    }
-    return empty ? 0 : offset;
-}
-}  // namespace detail
-
-/// Elements `T` at `data + sum(index[d] * stride(d))`; strides in elements, zero or negative allowed.
-/// Throws ShapeError when the number of strides differs from the rank.
-template <Element T>
-class TensorView {
+/// Where the elements of a view lie, counted from its data and in elements.
+class ViewShape {
 public:
-    using element_type = T;
-
-    constexpr TensorView() = default;
-    constexpr TensorView(T* data, DynamicShape const& shape) noexcept
-        : data_(data), shape_(shape), strides_(row_major_strides(shape)) {}
-    constexpr TensorView(T* data, DynamicShape const& shape, Indices const& strides)
-        : data_(data), shape_(shape), strides_(strides) {
-        if (strides.size() != shape.rank()) raise_strides(shape, strides);
-    }
-    /// A view of T is a view of const T.
-    template <class U>  // a template: otherwise it would stand in for the copy constructor of TensorView<U>
-        requires(std::is_const_v<T>&& std::is_same_v<U, std::remove_const_t<T>>)
-    constexpr TensorView(TensorView<U> const& other) noexcept
-        : data_(other.data()), shape_(other.shape()), strides_(other.strides()) {}
-
-    [[nodiscard]] constexpr T* data() const noexcept { return data_; }
     [[nodiscard]] constexpr int rank() const noexcept { return shape_.rank(); }
     [[nodiscard]] constexpr Index extent(int dim) const noexcept { return shape_.extent(dim); }
     [[nodiscard]] constexpr Index stride(int dim) const noexcept { return strides_[dim]; }
@@ -68,6 +34,55 @@ public:
     [[nodiscard]] constexpr Indices const& strides() const& noexcept { return strides_; }
     [[nodiscard]] constexpr DynamicShape shape() && noexcept { return shape_; }
     [[nodiscard]] constexpr Indices strides() && noexcept { return strides_; }
+
+protected:
+    constexpr ViewShape() = default;
+    constexpr explicit ViewShape(DynamicShape const& shape) noexcept
+        : shape_(shape), strides_(row_major_strides(shape)) {}
+    constexpr ViewShape(DynamicShape const& shape, Indices const& strides) noexcept
+        : shape_(shape), strides_(strides) {}
+    /// Leaves of every dimension the indices part(dim) = {begin, end}; returns how many elements the first one moves:
+    /// none when nothing is left. Number by number, because a list just written is slow to copy as a whole.
+    template <class Part>
+    constexpr Index narrow(Part&& part) noexcept {
+        Index offset = 0;
+        bool empty = false;
+        for (int dim = 0; dim < strides_.size(); ++dim) {
+            auto const [begin, end] = part(dim);
+            shape_.narrow(dim, end - begin);
+            offset += begin * strides_[dim];
+            empty = empty || begin == end;
+        }
+        return empty ? 0 : offset;
+    }
+
+    DynamicShape shape_;
+    Indices strides_;
+};
+}  // namespace detail
+
+/// Elements `T` at `data + sum(index[d] * stride(d))`; strides in elements, zero or negative allowed.
+/// Throws ShapeError when the number of strides differs from the rank.
+template <Element T>
+class TensorView : public detail::ViewShape {
+public:
+    using element_type = T;
+
+    constexpr TensorView() = default;
+    constexpr TensorView(T* data, DynamicShape const& shape) noexcept : ViewShape(shape), data_(data) {}
+    constexpr TensorView(T* data, DynamicShape const& shape, Indices const& strides)
+        : ViewShape(shape, strides), data_(data) {
+        if (strides.size() == shape.rank()) return;
+        raise(ErrorCode::shape,
+              concat("reshard::TensorView: shape ", to_string(shape), " has ", shape.rank(), " dimensions but ",
+                     strides.size(), " strides were given. Fix: give one stride (in elements) per dimension."));
+    }
+    /// A view of T is a view of const T.
+    template <class U>  // a template: otherwise it would stand in for the copy constructor of TensorView<U>
+        requires(std::is_const_v<T>&& std::is_same_v<U, std::remove_const_t<T>>)
+    constexpr TensorView(TensorView<U> const& other) noexcept : ViewShape(other), data_(other.data()) {}
+
+    [[nodiscard]] constexpr T* data() const noexcept { return data_; }
 
     /// The element at one index per dimension. No bounds check: this is the inner loop of user code.
     template <std::integral... Integers>
@@ -83,20 +98,12 @@ public:
     template <class Part>
     [[nodiscard]] constexpr TensorView window(Part&& part) const noexcept {
         TensorView result = *this;
-        result.data_ += detail::narrow(result.shape_, strides_, part);
+        result.data_ += result.narrow(part);
         return result;
     }
 
 private:
-    [[noreturn]] static void raise_strides(DynamicShape const& shape, Indices const& strides) {
-        raise(ErrorCode::shape,
-              concat("reshard::TensorView: shape ", to_string(shape), " has ", shape.rank(), " dimensions but ",
-                     strides.size(), " strides were given. Fix: give one stride (in elements) per dimension."));
-    }
-
     T* data_ = nullptr;
-    DynamicShape shape_;
-    Indices strides_;
 };
 
 template <class T, class S>
@@ -107,57 +114,42 @@ TensorView(T*, S const&, Indices const&) -> TensorView<T>;
 /// The same window with the element type as a value: what files and C++ runtimes have.
 /// `Byte` is std::byte or std::byte const.
 template <class Byte>
-class BasicDynamicView {
+class BasicDynamicView : public detail::ViewShape {
     using Void = std::conditional_t<std::is_const_v<Byte>, void const, void>;
 
 public:
     constexpr BasicDynamicView() = default;
     BasicDynamicView(Void* data, DType dtype, DynamicShape const& shape)
-        : BasicDynamicView(data, dtype, shape, row_major_strides(shape)) {}
+        : ViewShape(shape), data_(static_cast<Byte*>(data)), dtype_(dtype) {}
     BasicDynamicView(Void* data, DType dtype, DynamicShape const& shape, Indices const& strides)
-        : data_(static_cast<Byte*>(data)), shape_(shape), strides_(strides), dtype_(dtype) {
-        if (strides.size() != shape.rank()) {
-            raise(ErrorCode::shape,
-                  concat("reshard::DynamicView: shape ", to_string(shape), " needs ", shape.rank(), " strides, got ",
-                         strides.size(), ". Fix: give one stride (in elements) per dimension."));
-        }
+        : ViewShape(shape, strides), data_(static_cast<Byte*>(data)), dtype_(dtype) {
+        if (strides.size() == shape.rank()) return;
+        raise(ErrorCode::shape,
+              concat("reshard::DynamicView: shape ", to_string(shape), " needs ", shape.rank(), " strides, got ",
+                     strides.size(), ". Fix: give one stride (in elements) per dimension."));
     }
     template <class T>
         requires(std::is_const_v<Byte> || !std::is_const_v<T>)
     BasicDynamicView(TensorView<T> const& view)
-    noexcept
-        : data_(reinterpret_cast<Byte*>(view.data())),
-          shape_(view.shape()),
-          strides_(view.strides()),
-          dtype_(dtype_of<T>) {}
+    noexcept : ViewShape(view), data_(reinterpret_cast<Byte*>(view.data())), dtype_(dtype_of<T>) {}
     template <class Other>
         requires(std::is_const_v<Byte>&& std::is_same_v<Other, std::byte>)
     BasicDynamicView(BasicDynamicView<Other> const& other)
-    noexcept : data_(other.data()), shape_(other.shape()), strides_(other.strides()), dtype_(other.dtype()) {}
+    noexcept : ViewShape(other), data_(other.data()), dtype_(other.dtype()) {}
 
     [[nodiscard]] Byte* data() const noexcept { return data_; }
     [[nodiscard]] DType dtype() const noexcept { return dtype_; }
-    [[nodiscard]] int rank() const noexcept { return shape_.rank(); }
-    [[nodiscard]] Index extent(int dim) const noexcept { return shape_.extent(dim); }
-    [[nodiscard]] Index stride(int dim) const noexcept { return strides_[dim]; }
-    [[nodiscard]] Index size() const noexcept { return shape_.size(); }
-    [[nodiscard]] DynamicShape const& shape() const& noexcept { return shape_; }
-    [[nodiscard]] Indices const& strides() const& noexcept { return strides_; }
-    [[nodiscard]] DynamicShape shape() && noexcept { return shape_; }
-    [[nodiscard]] Indices strides() && noexcept { return strides_; }
 
     /// As TensorView::window. \pre elements of whole bytes.
     template <class Part>
     [[nodiscard]] BasicDynamicView window(Part&& part) const noexcept {
         BasicDynamicView result = *this;
-        result.data_ += detail::narrow(result.shape_, strides_, part) * bytes(dtype_);
+        result.data_ += result.narrow(part) * bytes(dtype_);
         return result;
     }
 
 private:
     Byte* data_ = nullptr;
-    DynamicShape shape_;
-    Indices strides_;
     DType dtype_ = DType::u8;
 };
 

@@ -39,13 +39,14 @@ enum class DType : std::uint8_t {
 };  // clang-format off
 
 namespace detail {
-struct DTypeRow { std::string_view name; int bits; };
+struct DTypeRow { std::string_view name; int bits; char kind = 0; };  // 'i': an integer, 'f': a float with arithmetic
 inline constexpr DTypeRow dtype_rows[] = {
-    {"BOOL", 8},       {"F4", 4},           {"F6_E2M3", 6},     {"F6_E3M2", 6}, {"U8", 8},   {"I8", 8},
-    {"F8_E5M2", 8},    {"F8_E4M3", 8},      {"F8_E8M0", 8},     {"F8_E4M3FNUZ", 8}, {"F8_E5M2FNUZ", 8},
-    {"I16", 16},       {"U16", 16},         {"F16", 16},        {"BF16", 16},   {"I32", 32}, {"U32", 32},
-    {"F32", 32},       {"C64", 64},         {"F64", 64},        {"I64", 64},    {"U64", 64},
+    {"BOOL", 8},      {"F4", 4},        {"F6_E2M3", 6},  {"F6_E3M2", 6},     {"U8", 8, 'i'},     {"I8", 8, 'i'},
+    {"F8_E5M2", 8},   {"F8_E4M3", 8},   {"F8_E8M0", 8},  {"F8_E4M3FNUZ", 8}, {"F8_E5M2FNUZ", 8},
+    {"I16", 16, 'i'}, {"U16", 16, 'i'}, {"F16", 16, 'f'}, {"BF16", 16, 'f'}, {"I32", 32, 'i'},   {"U32", 32, 'i'},
+    {"F32", 32, 'f'}, {"C64", 64},      {"F64", 64, 'f'}, {"I64", 64, 'i'},  {"U64", 64, 'i'},
 };
+[[nodiscard]] constexpr DTypeRow const& row_of(DType dtype) noexcept { return dtype_rows[static_cast<int>(dtype)]; }
 }  // namespace detail
 // clang-format on
 
@@ -53,10 +54,11 @@ inline constexpr int dtype_count = 22;
 static_assert(sizeof(detail::dtype_rows) / sizeof(detail::DTypeRow) == dtype_count);
 
 /// The name as safetensors writes it: "BF16", "F8_E4M3", "BOOL", ...
-[[nodiscard]] constexpr std::string_view name(DType dtype) noexcept {
-    return detail::dtype_rows[static_cast<int>(dtype)].name;
-}
-[[nodiscard]] constexpr int bits(DType dtype) noexcept { return detail::dtype_rows[static_cast<int>(dtype)].bits; }
+[[nodiscard]] constexpr std::string_view name(DType dtype) noexcept { return detail::row_of(dtype).name; }
+[[nodiscard]] constexpr int bits(DType dtype) noexcept { return detail::row_of(dtype).bits; }
+[[nodiscard]] constexpr bool is_integer(DType dtype) noexcept { return detail::row_of(dtype).kind == 'i'; }
+/// F16, BF16, F32 and F64.
+[[nodiscard]] constexpr bool is_floating(DType dtype) noexcept { return detail::row_of(dtype).kind == 'f'; }
 
 /// False for the 4- and 6-bit types: their elements have no address, so they can be stored but not cut.
 [[nodiscard]] constexpr bool is_byte_sized(DType dtype) noexcept { return bits(dtype) % 8 == 0; }
@@ -191,28 +193,5 @@ concept Element = requires {
     DTypeOf<std::remove_cv_t<T>>::value;
 }
 &&sizeof(T) == bytes(dtype_of<T>);
-
-[[nodiscard]] constexpr bool is_floating(DType dtype) noexcept {
-    switch (dtype) {
-        case DType::f16:
-        case DType::bf16:
-        case DType::f32:
-        case DType::f64: return true;
-        default: return false;
-    }
-}
-[[nodiscard]] constexpr bool is_integer(DType dtype) noexcept {
-    switch (dtype) {
-        case DType::u8:
-        case DType::i8:
-        case DType::i16:
-        case DType::u16:
-        case DType::i32:
-        case DType::u32:
-        case DType::i64:
-        case DType::u64: return true;
-        default: return false;
-    }
-}
 
 }  // namespace reshard::inline v0

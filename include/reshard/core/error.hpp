@@ -14,7 +14,7 @@
 #include <string>            // string, to_string
 #include <string_view>       // string_view
 #include <type_traits>       // is_integral
-#include <utility>           // move
+#include <utility>           // integer_sequence, move
 
 namespace reshard::inline v0 {
 

@@ -9,7 +9,7 @@ namespace reshard::inline v0 {
 namespace detail {
 
 template <ErrorCode Code>
-[[noreturn]] inline void raise_as(std::string message) {
+[[noreturn]] void raise_as(std::string& message) {
 #if defined(__cpp_exceptions)
     throw CodedError<Code>(std::move(message));
 #else
@@ -21,6 +21,12 @@ template <ErrorCode Code>
     }
     std::abort();
 #endif
+}
+/// The codes count from 1 to that of the user, which is what any other number means.
+template <int... Before>
+[[noreturn]] void raise_among(ErrorCode code, std::string& message, std::integer_sequence<int, Before...>) {
+    ((static_cast<int>(code) == Before + 1 ? raise_as<ErrorCode{Before + 1}>(message) : void()), ...);
+    raise_as<ErrorCode::user>(message);
 }
 
 }  // namespace detail
@@ -43,25 +49,7 @@ RESHARD_INLINE void detail::append(std::string& text, std::initializer_list<Part
 }
 
 [[noreturn]] RESHARD_INLINE void raise(ErrorCode code, std::string message) {
-    switch (code) {
-        case ErrorCode::shape: detail::raise_as<ErrorCode::shape>(std::move(message));
-        case ErrorCode::mesh: detail::raise_as<ErrorCode::mesh>(std::move(message));
-        case ErrorCode::placement: detail::raise_as<ErrorCode::placement>(std::move(message));
-        case ErrorCode::notation: detail::raise_as<ErrorCode::notation>(std::move(message));
-        case ErrorCode::mismatch: detail::raise_as<ErrorCode::mismatch>(std::move(message));
-        case ErrorCode::buffer: detail::raise_as<ErrorCode::buffer>(std::move(message));
-        case ErrorCode::dtype: detail::raise_as<ErrorCode::dtype>(std::move(message));
-        case ErrorCode::transition: detail::raise_as<ErrorCode::transition>(std::move(message));
-        case ErrorCode::peer_failed: detail::raise_as<ErrorCode::peer_failed>(std::move(message));
-        case ErrorCode::deadline: detail::raise_as<ErrorCode::deadline>(std::move(message));
-        case ErrorCode::transport: detail::raise_as<ErrorCode::transport>(std::move(message));
-        case ErrorCode::format: detail::raise_as<ErrorCode::format>(std::move(message));
-        case ErrorCode::io: detail::raise_as<ErrorCode::io>(std::move(message));
-        case ErrorCode::out_of_memory: detail::raise_as<ErrorCode::out_of_memory>(std::move(message));
-        case ErrorCode::none:
-        case ErrorCode::user: break;
-    }
-    detail::raise_as<ErrorCode::user>(std::move(message));
+    detail::raise_among(code, message, std::make_integer_sequence<int, static_cast<int>(ErrorCode::user)>());
 }
 
 }  // namespace reshard::inline v0

@@ -142,7 +142,10 @@ concept IntegerList = requires(T const& list) {
 
 namespace detail {
 /// The first number from `begin` on that `holds`; `end` when none does. \pre what holds for one holds for all behind
-/// it.
+/// it. On the side that `holds` is for.
+#if defined(__CUDACC__)
+#pragma nv_exec_check_disable
+#endif
 template <class Count, class Holds>
 [[nodiscard]] RESHARD_HOST_DEVICE constexpr Count first_where(Count begin, Count end, Holds const& holds) {
     while (begin < end) {

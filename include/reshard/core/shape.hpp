@@ -21,7 +21,10 @@ public:
     template <IntegerList List>
     constexpr explicit DynamicShape(List const& extents) : DynamicShape(detail::indices_of(extents)) {}
     constexpr DynamicShape(Index const* extents, int rank) {
-        if (rank < 0 || rank > max_rank) raise_rank(rank);
+        if (rank < 0 || rank > max_rank) {
+            raise(ErrorCode::shape, concat("reshard::Shape: ", rank, " dimensions given, at most ", max_rank,
+                                           " are supported. Fix: merge dimensions that are never cut."));
+        }
         for (int d = 0; d < rank; ++d) extents_.push_back(extents[d]);
         check();
     }
@@ -47,23 +50,17 @@ private:
     constexpr void check() const {
         Index product = 1;
         for (int d = 0; d < rank(); ++d) {
-            if (extents_[d] < 0) raise_negative(d, extents_[d]);
+            if (extents_[d] < 0) {
+                raise(ErrorCode::shape, concat("reshard::Shape: dimension ", d, " has extent ", extents_[d],
+                                               ". Fix: extents are zero or more."));
+            }
             // An empty tensor is legal whatever its other extents, as long as those alone do not overflow.
-            if (extents_[d] != 0 && !multiply_fits(product, extents_[d], product)) raise_too_large();
+            if (extents_[d] != 0 && !multiply_fits(product, extents_[d], product)) {
+                raise(ErrorCode::shape,
+                      "reshard::Shape: the number of elements does not fit 64 bits. "
+                      "Fix: check the extents for a wrong unit or a bad conversion.");
+            }
         }
-    }
-    [[noreturn]] static void raise_rank(int rank) {
-        raise(ErrorCode::shape, concat("reshard::Shape: ", rank, " dimensions given, at most ", max_rank,
-                                       " are supported. Fix: merge dimensions that are never cut."));
-    }
-    [[noreturn]] static void raise_negative(int dim, Index extent) {
-        raise(ErrorCode::shape,
-              concat("reshard::Shape: dimension ", dim, " has extent ", extent, ". Fix: extents are zero or more."));
-    }
-    [[noreturn]] static void raise_too_large() {
-        raise(ErrorCode::shape,
-              "reshard::Shape: the number of elements does not fit 64 bits. "
-              "Fix: check the extents for a wrong unit or a bad conversion.");
     }
 
     Indices extents_;
@@ -86,7 +83,11 @@ public:
     template <std::integral... Integers>
         requires(sizeof...(Integers) == sizeof...(Extents) && sizeof...(Integers) > 0)
     constexpr Shape(Integers... extents) : DynamicShape(make(static_cast<Index>(extents)...)) {
-        if (((Extents != dynamic && Extents != static_cast<Index>(extents)) || ...)) raise_static();
+        if (((Extents != dynamic && Extents != static_cast<Index>(extents)) || ...)) {
+            raise(ErrorCode::shape,
+                  "reshard::Shape: an extent given at run time differs from the one in the type. "
+                  "Fix: pass the same number, or write reshard::dynamic in the type.");
+        }
     }
 
     /// Refuses, in words, what does not tell the compiler how many there are.
@@ -115,11 +116,6 @@ private:
         Indices list;
         (list.push_back(extents), ...);
         return DynamicShape(list);
-    }
-    [[noreturn]] static void raise_static() {
-        raise(ErrorCode::shape,
-              "reshard::Shape: an extent given at run time differs from the one in the type. "
-              "Fix: pass the same number, or write reshard::dynamic in the type.");
     }
 };
 

@@ -25,11 +25,6 @@ std::vector<Segments> shared(IndexSet const& a, IndexSet const& b) {
     for_each_shared(a, b, [&](Segments const& segments) { list.push_back(segments); });
     return list;
 }
-constexpr Index shared_size(IndexSet const& a, IndexSet const& b) {
-    Index size = 0;
-    for_each_shared(a, b, [&](Segments const& segments) { size += segments.size(); });
-    return size;
-}
 
 /// All elements of a family, one by one.
 void list_elements(Segments const& segments, std::vector<Index>& elements) {

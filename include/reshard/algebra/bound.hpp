@@ -90,10 +90,7 @@ struct FoldShape {
         IndexSet const want = to.index_set(target, dim);
         need *= want.size();
         if (have == 0) continue;
-        IndexSet const held = from.index_set(from.mesh().coordinates(rank), dim);
-        Index common = 0;
-        for_each_shared(want, held, [&](Segments const& segments) { common += segments.size(); });
-        have *= common;
+        have *= shared_size(want, from.index_set(from.mesh().coordinates(rank), dim));
     }
     return need - have;
 }
@@ -103,13 +100,11 @@ struct FoldShape {
     return one.size() == 1 && many.contains(one.rank_at(0));
 }
 
-[[noreturn]] inline void raise_bound() {
-    raise(ErrorCode::shape,
-          "reshard::bound: the bound is more elements than 64 bits count. Fix: ask for a smaller tensor and scale.");
-}
 /// total += count * elements. Throws ShapeError when that does not fit.
 constexpr void add_to_bound(Index& total, Index elements, Index count = 1) {
-    if (!add_fits(total, elements, count)) raise_bound();
+    if (add_fits(total, elements, count)) return;
+    raise(ErrorCode::shape,
+          "reshard::bound: the bound is more elements than 64 bits count. Fix: ask for a smaller tensor and scale.");
 }
 /// ceil(factor * (ranks - 1) * elements / ranks)
 [[nodiscard]] constexpr Index shared(Index factor, Index ranks, Index elements) {
@@ -131,9 +126,8 @@ constexpr void add_to_bound(Index& total, Index elements, Index count = 1) {
         for (int axis = 0; axis < from.mesh().axes(); ++axis) {
             owes = owes || (from.signature()[axis].is_partial() && from.mesh().extent(axis) > 1);
         }
-        bool fills = false;
-        for (int axis = 0; axis < to.mesh().axes(); ++axis) fills = fills || to.signature()[axis].is_partial();
-        if (fills) return {!owes && detail::one_rank_of(from.mesh(), to.mesh()), 0};
+        if (to.signature().axes_of(PlacementKind::partial) != 0)
+            return {!owes && detail::one_rank_of(from.mesh(), to.mesh()), 0};
         if (owes && detail::one_rank_of(to.mesh(), from.mesh()) && to.contains(rank)) {
             return {true, to.shape().size()};
         }

@@ -158,44 +158,37 @@ concept TypedDistribution = detail::is_typed_distribution<std::remove_cvref_t<T>
 template <class T>
 concept AnyDistribution = TypedDistribution<T> || std::same_as<std::remove_cvref_t<T>, DynamicDistribution>;
 
+namespace detail {
+/// Types where mesh and shape are some; else a DynamicDistribution.
+template <class Order, std::derived_from<DynamicMesh> M, std::derived_from<DynamicShape> S, class... P>
+[[nodiscard]] constexpr auto make_distribution(M const& mesh, S const& shape, P const&... placements) {
+    if constexpr (is_mesh<M> && is_shape<S>) {
+        return Distribution<M, S, Order, P...>(mesh, shape, placements...);
+    } else {
+        return of_types(mesh, shape, Order::list(), placements...);
+    }
+}
+}  // namespace detail
+
 /// `distribution<Replicate, Shard<0>>(mesh, shape)`: one placement per mesh axis, the first axis cuts first; or in
-/// another order: `distribution<Shard<0>, Shard<0>>(mesh, shape, AxisOrder<1, 0>{})`.
-template <PlacementType... P, Index... E, Index... X, int... Axes>
+/// another order: `distribution<Shard<0>, Shard<0>>(mesh, shape, AxisOrder<1, 0>{})`. On a mesh or of a shape that is
+/// known at run time a DynamicDistribution, so that what can only be seen then is thrown then.
+template <PlacementType... P, std::derived_from<DynamicMesh> M, std::derived_from<DynamicShape> S, int... Axes>
     requires(sizeof...(P) > 0)
-[[nodiscard]] constexpr auto distribution(Mesh<E...> const& mesh, Shape<X...> const& shape,
-                                          AxisOrder<Axes...> /*order*/ = {}) {
-    return Distribution<Mesh<E...>, Shape<X...>, AxisOrder<Axes...>, P...>(mesh, shape, P{}...);
+[[nodiscard]] constexpr auto distribution(M const& mesh, S const& shape, AxisOrder<Axes...> /*order*/ = {}) {
+    return detail::make_distribution<AxisOrder<Axes...>>(mesh, shape, P{}...);
 }
 /// Placements as arguments, for rules that carry numbers: `Shard<0, Boundaries>{{0, 3, 9}}`.
-template <Index... E, Index... X, PlacementType First, PlacementType... P>
-[[nodiscard]] constexpr auto distribution(Mesh<E...> const& mesh, Shape<X...> const& shape, First const& first,
-                                          P const&... rest) {
-    return Distribution<Mesh<E...>, Shape<X...>, AxisOrder<>, First, P...>(mesh, shape, first, rest...);
+template <PlacementType First, PlacementType... P, std::derived_from<DynamicMesh> M, std::derived_from<DynamicShape> S>
+[[nodiscard]] constexpr auto distribution(M const& mesh, S const& shape, First const& first, P const&... rest) {
+    return detail::make_distribution<AxisOrder<>>(mesh, shape, first, rest...);
 }
 /// Order first, then placements as arguments: `distribution(mesh, shape, AxisOrder<1, 0>{}, Shard<0>{}, Shard<0>{})`.
-template <Index... E, Index... X, int... Axes, PlacementType First, PlacementType... P>
-[[nodiscard]] constexpr auto distribution(Mesh<E...> const& mesh, Shape<X...> const& shape,
-                                          AxisOrder<Axes...> /*order*/, First const& first, P const&... rest) {
-    return Distribution<Mesh<E...>, Shape<X...>, AxisOrder<Axes...>, First, P...>(mesh, shape, first, rest...);
-}
-/// The same on a mesh or of a shape that is known at run time: a DynamicDistribution, so that what can only be seen
-/// then is thrown then.
-template <PlacementType... P, int... Axes>
-    requires(sizeof...(P) > 0)
-[[nodiscard]] constexpr DynamicDistribution distribution(DynamicMesh const& mesh, DynamicShape const& shape,
-                                                         AxisOrder<Axes...> /*order*/ = {}) {
-    return detail::of_types(mesh, shape, AxisOrder<Axes...>::list(), P{}...);
-}
-template <PlacementType First, PlacementType... P>
-[[nodiscard]] constexpr DynamicDistribution distribution(DynamicMesh const& mesh, DynamicShape const& shape,
-                                                         First const& first, P const&... rest) {
-    return detail::of_types(mesh, shape, {}, first, rest...);
-}
-template <int... Axes, PlacementType First, PlacementType... P>
-[[nodiscard]] constexpr DynamicDistribution distribution(DynamicMesh const& mesh, DynamicShape const& shape,
-                                                         AxisOrder<Axes...> /*order*/, First const& first,
-                                                         P const&... rest) {
-    return detail::of_types(mesh, shape, AxisOrder<Axes...>::list(), first, rest...);
+template <PlacementType First, PlacementType... P, std::derived_from<DynamicMesh> M, std::derived_from<DynamicShape> S,
+          int... Axes>
+[[nodiscard]] constexpr auto distribution(M const& mesh, S const& shape, AxisOrder<Axes...> /*order*/,
+                                          First const& first, P const&... rest) {
+    return detail::make_distribution<AxisOrder<Axes...>>(mesh, shape, first, rest...);
 }
 /// Placements known at run time.
 [[nodiscard]] constexpr DynamicDistribution distribution(DynamicMesh const& mesh, DynamicShape const& shape,

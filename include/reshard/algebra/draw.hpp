@@ -37,8 +37,7 @@ template <class Ranks>
 }
 
 /// Where some rank's part begins or ends along a dimension, ascending, with the extent itself last.
-template <AnyDistribution D>
-[[nodiscard]] std::vector<Index> cut_positions(D const& distribution, int dim) {
+[[nodiscard]] inline std::vector<Index> cut_positions(DynamicDistribution const& distribution, int dim) {
     DynamicMesh const& mesh = distribution.mesh();
     std::vector<Index> positions{0, distribution.shape().extent(dim)};
     for (Index i = 0; i < mesh.size(); ++i) {
@@ -71,9 +70,7 @@ struct DrawnParts {
 };
 
 /// Throws ShapeError for what is too large to draw.
-template <AnyDistribution D>
-[[nodiscard]] DrawnParts drawn_parts(D const& any) {
-    DynamicDistribution const& distribution = any;
+[[nodiscard]] inline DrawnParts drawn_parts(DynamicDistribution const& distribution) {
     int const rank = distribution.shape().rank();
     DrawnParts parts;
     detail::check_drawable(distribution.mesh().size());
@@ -102,9 +99,7 @@ template <AnyDistribution D>
 
 /// A grid of the first two dimensions (one for vectors): rows and columns are the parts, each cell names the ranks
 /// that hold it. Cost grows with ranks times parts. Throws ShapeError for what is too large to draw.
-template <AnyDistribution D>
-[[nodiscard]] std::string draw(D const& any) {
-    DynamicDistribution const& distribution = any;
+[[nodiscard]] inline std::string draw(DynamicDistribution const& distribution) {
     DrawnParts const parts = drawn_parts(distribution);
     int const rank = distribution.shape().rank();
     std::vector<std::vector<std::string>> table(1, {""});
@@ -139,9 +134,7 @@ template <AnyDistribution D>
 }
 
 /// The same picture as an SVG file: a cell for each part, coloured by the first rank that holds it.
-template <AnyDistribution D>
-[[nodiscard]] std::string draw_svg(D const& any) {
-    DynamicDistribution const& distribution = any;
+[[nodiscard]] inline std::string draw_svg(DynamicDistribution const& distribution) {
     DrawnParts const parts = drawn_parts(distribution);
     constexpr Index height = 28;
     constexpr Index left = 110;  // of the grid: begin and end of each row stand there

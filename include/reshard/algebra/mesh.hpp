@@ -232,8 +232,6 @@ private:
     [[noreturn]] static void raise_size();
     [[noreturn]] static void raise_count(Index given, Index size);
     [[noreturn]] static void raise_repeated(Index rank);
-    [[noreturn]] void raise_names(int count) const;
-    [[noreturn]] void raise_no_axis(std::string_view name) const;
     [[noreturn]] void raise_outside(Index rank) const;
 
     /// The ranks, or the first of them. Interned: behind a list its places in ascending order of the ranks, and behind

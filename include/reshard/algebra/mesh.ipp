@@ -31,7 +31,10 @@ RESHARD_INLINE void DynamicMesh::intern_ranks(IndexList const& ranks) {
 }
 
 RESHARD_INLINE void DynamicMesh::name_axes(InlineList<AxisName, max_axes> const& names) {
-    if (names.size() != axes()) raise_names(names.size());
+    if (names.size() != axes()) {
+        raise(ErrorCode::mesh,
+              concat("reshard::Mesh: ", names.size(), " names for ", axes(), " axes. Fix: name every axis."));
+    }
     for (int a = 0; a < axes(); ++a) {
         for (int b = 0; b < a; ++b) {
             if (names[a].view().empty() || names[a].view() != names[b].view()) continue;
@@ -59,7 +62,11 @@ RESHARD_INLINE std::string_view DynamicMesh::axis_name(int axis) const noexcept 
 RESHARD_INLINE int DynamicMesh::axis(std::string_view name) const {
     for (int a = 0; named_ && a < axes(); ++a)
         if (axis_name(a) == name) return a;
-    raise_no_axis(name);
+    std::string known;
+    for (int a = 0; named_ && a < axes(); ++a) known += concat(known.empty() ? "" : ", ", axis_name(a));
+    raise(ErrorCode::mesh,
+          concat("reshard::Mesh: no axis is called '", name, "'; the names are: ", named_ ? known : "none",
+                 ". Fix: ", named_ ? "use one of them." : "name the axes with named()."));
 }
 
 RESHARD_INLINE Indices DynamicMesh::axis_numbers(MeshAxes const& given) const {
@@ -113,18 +120,6 @@ RESHARD_INLINE DynamicMesh DynamicMesh::along(MeshAxes const& given, Index rank)
 [[noreturn]] RESHARD_INLINE void DynamicMesh::raise_repeated(Index rank) {
     raise(ErrorCode::mesh,
           concat("reshard::Mesh: rank ", rank, " is negative, too large or listed twice. Fix: list each rank once."));
-}
-
-[[noreturn]] RESHARD_INLINE void DynamicMesh::raise_names(int count) const {
-    raise(ErrorCode::mesh, concat("reshard::Mesh: ", count, " names for ", axes(), " axes. Fix: name every axis."));
-}
-
-[[noreturn]] RESHARD_INLINE void DynamicMesh::raise_no_axis(std::string_view name) const {
-    std::string known;
-    for (int a = 0; named_ && a < axes(); ++a) known += concat(known.empty() ? "" : ", ", axis_name(a));
-    raise(ErrorCode::mesh,
-          concat("reshard::Mesh: no axis is called '", name, "'; the names are: ", named_ ? known : "none",
-                 ". Fix: ", named_ ? "use one of them." : "name the axes with named()."));
 }
 
 [[noreturn]] RESHARD_INLINE void DynamicMesh::raise_outside(Index rank) const {

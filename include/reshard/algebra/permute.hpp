@@ -24,16 +24,14 @@ namespace reshard::inline v0 {
 
 namespace detail {
 
-[[noreturn]] inline void raise_permutation(Indices const& order, int rank) {
-    raise(ErrorCode::shape, concat("reshard::permute: ", to_string(order), " is no permutation of ", rank,
-                                   " dimensions. Fix: name every dimension from 0 to rank - 1 once."));
-}
 constexpr void check_permutation(Indices const& order, int rank) {
     unsigned seen = 0;
     for (Index dim : order) {
         if (dim >= 0 && dim < max_rank) seen |= 1U << dim;
     }
-    if (order.size() != rank || seen != (1U << rank) - 1U) raise_permutation(order, rank);
+    if (order.size() == rank && seen == (1U << rank) - 1U) return;
+    raise(ErrorCode::shape, concat("reshard::permute: ", to_string(order), " is no permutation of ", rank,
+                                   " dimensions. Fix: name every dimension from 0 to rank - 1 once."));
 }
 
 [[nodiscard]] constexpr Indices permuted(Indices const& list, Indices const& order) noexcept {

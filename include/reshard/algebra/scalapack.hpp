@@ -133,14 +133,10 @@ constexpr void check_descriptor(ScalapackDescriptor const& d, ProcessGrid const&
             ranks.push_back(grid.rank((descriptor.rsrc + i) % grid.rows, (descriptor.csrc + j) % grid.columns));
         }
     IndexList const list(ranks.data(), static_cast<Index>(ranks.size()));
-    SplitRule by_row;
-    SplitRule by_column;
-    by_row.kind = by_column.kind = SplitKind::cyclic;
-    by_row.block = descriptor.mb;
-    by_column.block = descriptor.nb;
     return {DynamicMesh({grid.rows, grid.columns}, RankList{0, list}),
             DynamicShape(Indices{descriptor.m, descriptor.n}),
-            Placements{Placement::shard(0, by_row), Placement::shard(1, by_column)}};
+            Placements{Placement::shard(0, {SplitKind::cyclic, descriptor.mb, {}}),
+                       Placement::shard(1, {SplitKind::cyclic, descriptor.nb, {}})}};
 }
 
 /// The descriptor of a matrix that mesh axis 0 cuts by rows and axis 1 by columns, in blocks or in chunks (one block

@@ -129,4 +129,11 @@ constexpr void for_each_shared(IndexSet const& a, IndexSet const& b, Visit&& vis
                            b.regular_end() == end ? IndexSet(b.last()) : b, static_cast<Visit&&>(visit));
 }
 
+/// How many elements both have.
+[[nodiscard]] constexpr Index shared_size(IndexSet const& a, IndexSet const& b) {
+    Index size = 0;
+    for_each_shared(a, b, [&](Segments const& segments) { size += segments.size(); });
+    return size;
+}
+
 }  // namespace reshard::inline v0

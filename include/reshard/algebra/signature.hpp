@@ -52,6 +52,13 @@ struct Signature {
         for (PlacementForm const& placement : list) placements[axes++] = placement;
     }
     [[nodiscard]] constexpr PlacementForm const& operator[](int axis) const noexcept { return placements[axis]; }
+    /// A bit for every axis with a placement of this kind.
+    [[nodiscard]] constexpr unsigned axes_of(PlacementKind kind) const noexcept {
+        unsigned mask = 0;
+        for (int axis = 0; axis < axes; ++axis)
+            if (placements[axis].kind() == kind) mask |= 1U << axis;
+        return mask;
+    }
     [[nodiscard]] constexpr bool cuts_dim(int dim) const noexcept { return ((cut_dims >> dim) & 1U) != 0; }
     /// The axes that cut a dimension, first cut first.
     [[nodiscard]] constexpr AxisList cuts(int dim) const noexcept {

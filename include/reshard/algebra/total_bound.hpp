@@ -67,10 +67,8 @@ template <AnyDistribution From, AnyDistribution To>
     DynamicMesh const& targets = to.mesh();
     detail::FoldShape fold;
     if (across) {
-        bool owes = false;
-        bool fills = false;
-        for (int axis = 0; axis < sources.axes(); ++axis) owes = owes || from.signature()[axis].is_partial();
-        for (int axis = 0; axis < targets.axes(); ++axis) fills = fills || to.signature()[axis].is_partial();
+        bool const owes = from.signature().axes_of(PlacementKind::partial) != 0;
+        bool const fills = to.signature().axes_of(PlacementKind::partial) != 0;
         bool const to_one = sources.axes() == 1 && detail::one_rank_of(targets, sources);
         bool const from_one = targets.axes() == 1 && detail::one_rank_of(sources, targets);
         if (owes && to_one && !fills) {

@@ -112,31 +112,21 @@ template <class Same>
 
 namespace detail {
 
-template <class From, class To>
-inline constexpr bool fits_statically = [] {
-    using A = typename From::shape_type;
-    using B = typename To::shape_type;
-    if (A::rank() != B::rank()) return false;
-    for (int d = 0; d < A::rank(); ++d) {
-        Index const a = A::static_extent(d);
-        Index const b = B::static_extent(d);
+/// Whether shapes or meshes of so many dimensions or axes can be the same, as far as their types know.
+template <class A, class B>
+consteval bool fit(int a_count, int b_count) {
+    if (a_count != b_count) return false;
+    for (int i = 0; i < a_count; ++i) {
+        Index const a = A::static_extent(i);
+        Index const b = B::static_extent(i);
         if (a != dynamic && b != dynamic && a != b) return false;
     }
     return true;
-}();
-
-template <class From, class To>
-inline constexpr bool meshes_fit_statically = [] {
-    using A = typename From::mesh_type;
-    using B = typename To::mesh_type;
-    if (A::axes() != B::axes()) return false;
-    for (int a = 0; a < A::axes(); ++a) {
-        Index const x = A::static_extent(a);
-        Index const y = B::static_extent(a);
-        if (x != dynamic && y != dynamic && x != y) return false;
-    }
-    return true;
-}();
+}
+template <class From, class To, class A = typename From::shape_type, class B = typename To::shape_type>
+inline constexpr bool fits_statically = fit<A, B>(A::rank(), B::rank());
+template <class From, class To, class A = typename From::mesh_type, class B = typename To::mesh_type>
+inline constexpr bool meshes_fit_statically = fit<A, B>(A::axes(), B::axes());
 
 /// Two cuts of one static rule are the same cut whatever their extents; other rules carry numbers no type knows.
 template <class A, class B>

@@ -17,8 +17,7 @@ inline void check_sync(LocalTensor const& tensor, int source) {
     auto const refuse = [&](ErrorCode code, auto const&... parts) {
         raise(code, concat("reshard::sync: tensor '", tensor.name, "' ", parts...));
     };
-    for (int axis = 0; axis < distribution.mesh().axes(); ++axis) {
-        if (!distribution.signature()[axis].is_partial()) continue;
+    if (distribution.signature().axes_of(PlacementKind::partial) != 0) {
         refuse(ErrorCode::placement, "is ", to_string(distribution),
                ": its ranks hold addends, which need not be equal. Fix: redistribute it to R or S first, or leave it "
                "out.");

@@ -90,9 +90,7 @@ public:
     }
     /// A chunk of so many indices.
     [[nodiscard]] Interval part_of(Index extent, Index chunk) const noexcept {
-        SplitRule balanced;
-        balanced.kind = SplitKind::balanced;
-        return part(balanced, extent, count_, chunk);
+        return part({SplitKind::balanced, nullptr}, extent, count_, chunk);
     }
     /// The largest chunk of a share.
     [[nodiscard]] Indices largest_of(Indices share) const noexcept {
@@ -125,10 +123,9 @@ public:
                 Box const share = folded.box(sent ? message.peer : rank);
                 int const dim = dim_of(share.shape().extents());
                 Interval const mine = part_of(share.extent(dim), chunk);
-                Interval const inside = message.box[dim];
-                Interval const both{larger(inside.begin, share.begin(dim) + mine.begin),
-                                    smaller(inside.end, share.begin(dim) + mine.end)};
-                if (both.begin >= both.end) continue;
+                Interval const both =
+                    intersect(message.box[dim], {share.begin(dim) + mine.begin, share.begin(dim) + mine.end});
+                if (both.empty()) continue;
                 parts.push_back(message);
                 parts.back().box[dim] = both;
             }

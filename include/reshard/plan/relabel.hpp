@@ -52,11 +52,7 @@ namespace detail {
     std::vector<IndexSets> result;
     DynamicMesh const& mesh = distribution.mesh();
     for (Index ordinal = 0; ordinal < mesh.size(); ++ordinal) {
-        Indices coordinates;
-        for (int axis = 0; axis < mesh.axes(); ++axis) {
-            coordinates.push_back(ordinal / mesh.stride(axis) % mesh.extent(axis));
-        }
-        result.push_back(index_sets(distribution, coordinates));
+        result.push_back(index_sets(distribution, mesh.coordinates(mesh.rank_at(ordinal))));
     }
     return result;
 }
@@ -70,16 +66,7 @@ namespace detail {
 /// Elements that both hold.
 [[nodiscard]] inline Index common_size(IndexSets const& a, IndexSets const& b) noexcept {
     Index product = 1;
-    for (int dim = 0; dim < a.size() && product != 0; ++dim) {
-        bool const fewer = a[dim].segments() <= b[dim].segments();
-        IndexSet const& walked = fewer ? a[dim] : b[dim];
-        IndexSet const& asked = fewer ? b[dim] : a[dim];
-        Index common = 0;
-        for (Index k = 0; k < walked.segments(); ++k) {
-            common += asked.local_index(walked.segment(k).end) - asked.local_index(walked.segment(k).begin);
-        }
-        product *= common;
-    }
+    for (int dim = 0; dim < a.size() && product != 0; ++dim) product *= shared_size(a[dim], b[dim]);
     return product;
 }
 
@@ -100,12 +87,10 @@ inline void require_relabelled(std::vector<Relabelled> const& tensors, std::vect
                          ". Fix: relabel the tensors of one mesh together."));
         }
         for (DynamicDistribution const* side : {&tensor.from, &tensor.to}) {
-            for (int axis = 0; axis < side->mesh().axes(); ++axis) {
-                if (!side->signature()[axis].is_partial()) continue;
-                raise(ErrorCode::transition, concat("reshard::relabel: ", to_string(*side),
-                                                    " owes a reduction: no rank holds its values. "
-                                                    "Fix: relabel between placements without Partial."));
-            }
+            if (side->signature().axes_of(PlacementKind::partial) == 0) continue;
+            raise(ErrorCode::transition, concat("reshard::relabel: ", to_string(*side),
+                                                " owes a reduction: no rank holds its values. "
+                                                "Fix: relabel between placements without Partial."));
         }
         if (!is_byte_sized(tensor.dtype)) {
             raise(ErrorCode::dtype,

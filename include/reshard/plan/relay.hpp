@@ -38,7 +38,10 @@ namespace reshard::inline v0::detail {
 
 struct RelayPlanning {
     [[nodiscard]] static constexpr decltype(PlanValue::steps) maker(Index ranks_per_node) {
-        if (ranks_per_node < 0) raise_ranks(ranks_per_node);
+        if (ranks_per_node < 0) {
+            raise(ErrorCode::mesh, concat("reshard::Plan::relayed: nodes of ", ranks_per_node,
+                                          " ranks. Fix: give the number of ranks per node, 1 for a direct plan."));
+        }
         return ranks_per_node < 2 ? nullptr : &steps;
     }
 
@@ -49,10 +52,6 @@ private:
         Steps result = plan.across ? relay_across(plan, outline) : relay_within(plan, outline);
         result.relays.explain = &relay_text;
         return result;
-    }
-    [[noreturn]] static void raise_ranks(Index given) {
-        raise(ErrorCode::mesh, concat("reshard::Plan::relayed: nodes of ", given,
-                                      " ranks. Fix: give the number of ranks per node, 1 for a direct plan."));
     }
 };
 

@@ -17,17 +17,10 @@
 
 namespace reshard::inline v0::detail {
 
-/// The Replicate axes of the mesh, a bit each. Ranks that differ along a Shard axis hold other elements, along a
-/// Partial axis other addends.
-[[nodiscard]] inline unsigned copy_axes(DynamicDistribution const& distribution) noexcept {
-    unsigned axes = 0;
-    for (int axis = 0; axis < distribution.mesh().axes(); ++axis)
-        if (distribution.signature()[axis].is_replicate()) axes |= 1U << static_cast<unsigned>(axis);
-    return axes;
-}
-/// The places of the copies of a part.
+/// The places of the copies of a part, along the Replicate axes. Ranks that differ along a Shard axis hold other
+/// elements, along a Partial axis other addends.
 [[nodiscard]] inline AxisSubset copies_of(DynamicDistribution const& distribution) {
-    return {distribution.mesh(), copy_axes(distribution)};
+    return {distribution.mesh(), distribution.signature().axes_of(PlacementKind::replicate)};
 }
 
 /// The ranks, ascending, that hold what `rank` holds. \pre the rank is in the mesh.
@@ -63,7 +56,7 @@ namespace reshard::inline v0::detail {
 /// that memory may be source and destination. \pre no Partial; more than one replica; the mesh has the source.
 [[nodiscard]] inline Plan<> replica_plan(DynamicDistribution const& distribution, Index source) {
     DynamicMesh const& mesh = distribution.mesh();
-    unsigned const cuts = ~copy_axes(distribution);
+    unsigned const cuts = ~distribution.signature().axes_of(PlacementKind::replicate);
     AxisSubset const copies = copies_of(distribution);
     AxisSubset const parts(mesh, cuts);
     std::vector<Index> holders;

@@ -52,11 +52,8 @@ inline void for_each_outside(DynamicShape const& shape, IndexSets const& sets, I
 
 /// Whether two products have an element in common.
 [[nodiscard]] inline bool meet(IndexSets const& a, IndexSets const& b) {
-    for (int dim = 0; dim < a.size(); ++dim) {
-        bool met = false;
-        for_each_shared(a[dim], b[dim], [&](Segments const&) { met = true; });
-        if (!met) return false;
-    }
+    for (int dim = 0; dim < a.size(); ++dim)
+        if (shared_size(a[dim], b[dim]) == 0) return false;
     return true;
 }
 

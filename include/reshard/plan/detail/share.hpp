@@ -94,10 +94,8 @@ inline void share(Message const& message, Index start, Index length, Index holde
         return;
     }
     Index const step = elements / loop.extent;
-    SplitRule balanced;
-    balanced.kind = SplitKind::balanced;
     for (Index i = 0; i < parts; ++i) {
-        Interval const cut = part(balanced, loop.extent, parts, i);
+        Interval const cut = part({SplitKind::balanced, nullptr}, loop.extent, parts, i);
         share(slice(message, loop, cut), start + step * cut.begin, length, holders, visit);  // may still be long
     }
 }

@@ -63,10 +63,8 @@ public:
     }
     [[nodiscard]] Layout share_of_source() const {
         Refinement result(plan_.from, plan_.across ? nullptr : &needed_.distribution);
-        unsigned axes = 0;
+        unsigned axes = plan_.from.signature().axes_of(PlacementKind::replicate);
         for (int axis : resolved_) axes |= 1U << axis;
-        for (int axis = 0; axis < plan_.from.mesh().axes(); ++axis)
-            if (plan_.from.signature()[axis].is_replicate()) axes |= 1U << axis;
         result.cut(axes);
         return result.layout(Place::scratch);
     }

@@ -19,7 +19,7 @@
 #include <reshard/plan/steps.hpp>
 #include <reshard/plan/topology.hpp>
 
-#include <algorithm>      // lower_bound, sort
+#include <algorithm>      // sort
 #include <unordered_map>  // unordered_map
 #include <vector>         // vector
 
@@ -60,35 +60,6 @@ using UnitLevels = InlineList<UnitLevel, max_tiers + 1>;
     return true;
 }
 
-/// Coordinates along some axes, numbered row-major, and their part in a rank's number.
-class AxisPlaces {
-public:
-    AxisPlaces(DynamicMesh const& mesh, unsigned mask) : subset_(mesh, mask) {
-        Index stride = subset_.size();
-        for (int axis = 0; axis < mesh.axes(); ++axis) {
-            bool const in = ((mask >> axis) & 1U) != 0;
-            if (in) stride /= mesh.extent(axis);
-            strides_.push_back(in ? stride : 0);
-        }
-    }
-    [[nodiscard]] Index size() const noexcept { return subset_.size(); }
-    [[nodiscard]] Index stride(int axis) const noexcept { return strides_[axis]; }
-    [[nodiscard]] Index ordinal(Index place) const noexcept { return subset_.ordinal(place); }
-    [[nodiscard]] Index place(Index ordinal) const noexcept { return subset_.index(ordinal); }
-    /// Neighbouring places that one unit of a level holds.
-    [[nodiscard]] Index block(DynamicMesh const& mesh, UnitLevel const& level) const noexcept {
-        Index product = 1;
-        for (int axis = level.axis; axis < mesh.axes(); ++axis) {
-            if (strides_[axis] != 0) product *= axis == level.axis ? level.block : mesh.extent(axis);
-        }
-        return product;
-    }
-
-private:
-    AxisSubset subset_;
-    InlineList<Index, max_axes> strides_;  ///< 0: not one of the axes
-};
-
 /// The lists of one dimension and one direction: per place along the axes that cut `mine`, the pieces of `other` that
 /// meet what is there; and of a rank, the digest of its list seen from its own place along the axes that cut `other`.
 class MeetingLists {
@@ -97,7 +68,14 @@ public:
     MeetingLists(DynamicMesh const& mesh, UnitLevels const& levels, Grid const& mine, Grid const& other, int dim,
                  int repeats, Index& budget)
         : mine_(mesh, mine.axes_cutting(dim)), other_(mesh, other.axes_cutting(dim)) {
-        for (UnitLevel const& level : levels) blocks_.push_back(other_.block(mesh, level));
+        for (UnitLevel const& level : levels) {
+            Index block = 1;  // neighbouring places that one unit of the level holds
+            for (int axis = level.axis; axis < mesh.axes(); ++axis) {
+                if ((other.axes_cutting(dim) >> axis & 1U) == 0) continue;
+                block *= axis == level.axis ? level.block : mesh.extent(axis);
+            }
+            blocks_.push_back(block);
+        }
         auto const lists = static_cast<std::size_t>(mine_.size());
         budget -= mine_.size() + other_.size();
         if (budget < 0) return;
@@ -115,8 +93,9 @@ public:
         }
     }
 
-    [[nodiscard]] Index mine_stride(int axis) const noexcept { return mine_.stride(axis); }
-    [[nodiscard]] Index other_stride(int axis) const noexcept { return other_.stride(axis); }
+    /// Which list a rank has, and from which place it sees it.
+    [[nodiscard]] Index list(Index ordinal) const noexcept { return mine_.index(ordinal); }
+    [[nodiscard]] Index place(Index ordinal) const noexcept { return other_.index(ordinal); }
     /// Every rank sees one and the same list from one and the same place.
     [[nodiscard]] bool is_constant() const noexcept { return mine_.size() == 1 && other_.size() == 1; }
 
@@ -145,7 +124,7 @@ private:
         other.for_each_part(dim, set, [&](IndexSet const& part, Index ordinal) {
             if (--budget < 0) return;
             for_each_sent(set, part, repeats, [&](Segments const& segments) {
-                pieces_.push_back({other_.place(ordinal), segments.size()});
+                pieces_.push_back({other_.index(ordinal), segments.size()});
                 --budget;
             });
         });
@@ -175,11 +154,10 @@ private:
 
     /// Sum over the pieces before `place`.
     [[nodiscard]] std::uint64_t before(Index list, Index place) const noexcept {
-        auto const first = entries_.begin() + (begin_[static_cast<std::size_t>(list)]);
-        auto const last = entries_.begin() + (begin_[static_cast<std::size_t>(list) + 1]);
-        auto const found =
-            std::lower_bound(first, last, place, [](Entry const& entry, Index at) { return entry.place < at; });
-        return found == first ? 0 : (found - 1)->sum;
+        Entry const* const first = entries_.data() + begin_[static_cast<std::size_t>(list)];
+        Index const count = begin_[static_cast<std::size_t>(list) + 1] - begin_[static_cast<std::size_t>(list)];
+        Index const found = first_where<Index>(0, count, [&](Index i) { return first[i].place >= place; });
+        return found == 0 ? 0 : first[found - 1].sum;
     }
     [[nodiscard]] std::uint64_t near_digest(Index list, Index place) const noexcept {
         std::uint64_t key = combined(before(list, INT64_MAX), 0);
@@ -192,8 +170,8 @@ private:
 
     static constexpr Index memo_limit = 1 << 21;
 
-    AxisPlaces mine_;
-    AxisPlaces other_;
+    AxisSubset mine_;
+    AxisSubset other_;
     InlineList<Index, max_tiers + 1> blocks_;  ///< per level, in places of `other_`
     std::vector<Entry> entries_;
     std::vector<Index> begin_;
@@ -244,8 +222,7 @@ public:
         RankClasses result;
         std::unordered_map<std::uint64_t, std::uint32_t> known;  // classes by key, numbered in the order they are met
         result.of.reserve(static_cast<std::size_t>(mesh_.size()));
-        int const inner = mesh_.axes() - 1;
-        Index const row = mesh_.extent(inner);
+        Index const row = mesh_.extent(mesh_.axes() - 1);
         struct Line {  // what a list needs to know of a row of ranks: its places at the start and the steps along it
             Index list = 0;
             Index list_step = 0;
@@ -254,17 +231,13 @@ public:
         };
         std::vector<Line> lines(lists_.size());
         for (std::size_t i = 0; i != lists_.size(); ++i) {
-            lines[i].list_step = lists_[i].mine_stride(inner);
-            lines[i].place_step = lists_[i].other_stride(inner);
+            lines[i].list_step = lists_[i].list(1);
+            lines[i].place_step = lists_[i].place(1);
         }
         for (Index start = 0; start < mesh_.size(); start += row) {
             for (std::size_t i = 0; i != lists_.size(); ++i) {
-                lines[i].list = lines[i].place = 0;
-                for (int axis = 0; axis < inner; ++axis) {
-                    Index const at = start / mesh_.stride(axis) % mesh_.extent(axis);
-                    lines[i].list += at * lists_[i].mine_stride(axis);
-                    lines[i].place += at * lists_[i].other_stride(axis);
-                }
+                lines[i].list = lists_[i].list(start);
+                lines[i].place = lists_[i].place(start);
             }
             for (Index k = 0; k < row; ++k) {
                 std::uint64_t key = 0;

@@ -18,11 +18,11 @@ namespace {
 using namespace reshard;
 
 /// The whole tensor, one value at a time.
-template <class T, class I>
-std::vector<T> whole_tensor(I const& initializer, Index count, std::uint64_t seed, std::string const& name) {
+template <class T, class Law>
+std::vector<T> whole_tensor(Law const& initializer, Index count, std::uint64_t seed, std::string const& name) {
     constexpr Index each = sizeof(detail::Computed<T>) == 8 ? 2 : 4;
     constexpr std::size_t words = sizeof(detail::Computed<T>) / 4;
-    auto const values = detail::values_of<T>(initializer);
+    detail::RandomValues<T, Law> const values(initializer);
     std::vector<T> result;
     for (Index i = 0; i < count; ++i) {
         PhiloxBlock const block = philox4x32(static_cast<std::uint64_t>(i / each), name_stream(name), seed);

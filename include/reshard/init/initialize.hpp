@@ -91,7 +91,7 @@ public:
         require_bounds(normal.low, normal.high, normal.low < normal.high, "]");
         with_float(dtype_, [&]<class T>() {
             require_number<T>(least_from<T>(normal.low), greatest_to<T>(normal.high), normal.low, normal.high, "]");
-            if (!TruncatedNormalValues<T>(normal).has_mass()) {
+            if (!RandomValues<T, TruncatedNormal>(normal).has_mass()) {
                 refuse(interval(normal.low, normal.high, "]"), " is more than 37 deviations from the mean. ",
                        "Fix: choose bounds that values are near to.");
             }
@@ -190,7 +190,7 @@ void fill(LocalTensor const& tensor, int rank, std::uint64_t seed, Law const& in
     } else {
         std::uint64_t const stream = name_stream(tensor.name);
         with_float(view.dtype(), [&]<class T>() {
-            auto const values = values_of<T>(initializer);
+            RandomValues<T, Law> const values(initializer);
             for_each_global_run(tensor.distribution, rank, view.strides(), [&](GlobalRun const& run) {
                 constexpr Index size = sizeof(T);
                 write_values<T>(values, seed, stream, run.first, run.count, view.data() + run.offset * size,

@@ -18,25 +18,33 @@ struct PhiloxBlock {
 };
 
 namespace detail {
-inline constexpr int philox_rounds = 10;
-inline constexpr std::uint32_t philox_multipliers[] = {0xD2511F53U, 0xCD9E8D57U};
-inline constexpr std::uint32_t philox_weyl[] = {0x9E3779B9U, 0xBB67AE85U};  // golden ratio, sqrt(3) - 1
+/// Word w of counter i is x[w][i]; each becomes the words that belong to it.
+template <Index Counters>
+RESHARD_HOST_DEVICE constexpr void philox_rounds(std::uint32_t (&x)[4][Counters], std::uint64_t key) noexcept {
+    auto k0 = static_cast<std::uint32_t>(key);
+    auto k1 = static_cast<std::uint32_t>(key >> 32U);
+    for (int round = 0; round < 10; ++round) {
+        for (Index i = 0; i < Counters; ++i) {
+            std::uint64_t const a = std::uint64_t{0xD2511F53U} * x[0][i];
+            std::uint64_t const b = std::uint64_t{0xCD9E8D57U} * x[2][i];
+            x[0][i] = static_cast<std::uint32_t>(b >> 32U) ^ x[1][i] ^ k0;
+            x[1][i] = static_cast<std::uint32_t>(b);
+            x[2][i] = static_cast<std::uint32_t>(a >> 32U) ^ x[3][i] ^ k1;
+            x[3][i] = static_cast<std::uint32_t>(a);
+        }
+        k0 += 0x9E3779B9U;  // golden ratio
+        k1 += 0xBB67AE85U;  // sqrt(3) - 1
+    }
+}
 }  // namespace detail
 
 /// The words that belong to a counter. The key's first word is its lower half. A bijection of the counter for every
 /// key, so that two counters never give the same block.
 [[nodiscard]] RESHARD_HOST_DEVICE constexpr PhiloxBlock philox4x32(PhiloxBlock counter, std::uint64_t key) noexcept {
-    auto k0 = static_cast<std::uint32_t>(key);
-    auto k1 = static_cast<std::uint32_t>(key >> 32U);
-    for (int round = 0; round < detail::philox_rounds; ++round) {
-        std::uint64_t const a = std::uint64_t{detail::philox_multipliers[0]} * counter.words[0];
-        std::uint64_t const b = std::uint64_t{detail::philox_multipliers[1]} * counter.words[2];
-        counter = {{static_cast<std::uint32_t>(b >> 32U) ^ counter.words[1] ^ k0, static_cast<std::uint32_t>(b),
-                    static_cast<std::uint32_t>(a >> 32U) ^ counter.words[3] ^ k1, static_cast<std::uint32_t>(a)}};
-        k0 += detail::philox_weyl[0];
-        k1 += detail::philox_weyl[1];
-    }
-    return counter;
+    auto const& words = counter.words;
+    std::uint32_t x[4][1]{{words[0]}, {words[1]}, {words[2]}, {words[3]}};
+    detail::philox_rounds(x, key);
+    return {{x[0][0], x[1][0], x[2][0], x[3][0]}};
 }
 
 /// Block `block` of stream `stream`: the counter's lower half is the block, its upper half the stream.
@@ -60,20 +68,7 @@ constexpr void philox4x32_blocks(std::uint64_t first, Index blocks, std::uint64_
             x[2][i] = static_cast<std::uint32_t>(stream);
             x[3][i] = static_cast<std::uint32_t>(stream >> 32U);
         }
-        auto k0 = static_cast<std::uint32_t>(key);
-        auto k1 = static_cast<std::uint32_t>(key >> 32U);
-        for (int round = 0; round < detail::philox_rounds; ++round) {
-            for (Index i = 0; i < lanes; ++i) {
-                std::uint64_t const a = std::uint64_t{detail::philox_multipliers[0]} * x[0][i];
-                std::uint64_t const b = std::uint64_t{detail::philox_multipliers[1]} * x[2][i];
-                x[0][i] = static_cast<std::uint32_t>(b >> 32U) ^ x[1][i] ^ k0;
-                x[1][i] = static_cast<std::uint32_t>(b);
-                x[2][i] = static_cast<std::uint32_t>(a >> 32U) ^ x[3][i] ^ k1;
-                x[3][i] = static_cast<std::uint32_t>(a);
-            }
-            k0 += detail::philox_weyl[0];
-            k1 += detail::philox_weyl[1];
-        }
+        detail::philox_rounds(x, key);
         for (Index i = 0; i < lanes; ++i)
             for (Index word = 0; word < 4; ++word) words[4 * i + word] = x[word][i];
     }

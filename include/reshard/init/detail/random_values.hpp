@@ -100,14 +100,17 @@ template <class C>
 // ---- Values ------------------------------------------------------------------------------------------------------
 // One class per initializer: made once per tensor, then called with the words of up to value_block values.
 
+template <class T, class Law>
+class RandomValues;
+
 /// low + u * (high - low), u in [0, 1) of 24 digits (double: 53), not beyond the first and last number of T in
 /// [low, high): rounding would reach `high`.
 template <class T>
-class UniformValues {
+class RandomValues<T, Uniform> {
     using C = Computed<T>;
 
 public:
-    explicit UniformValues(Uniform const& uniform) noexcept
+    explicit RandomValues(Uniform const& uniform) noexcept
         : low_(uniform.low),
           step_(number(nearest<C>(uniform.high - uniform.low)) * (sizeof(C) == 4 ? 0x1p-24 : 0x1p-53)),
           first_(static_cast<C>(least_from<T>(uniform.low))),
@@ -177,11 +180,11 @@ void normal_values(double const* p, Index count, double mean, C deviation, C* va
 
 /// mean + deviation * quantile(p), p = (n + 1/2) / 2^32 for a word n (double: the first 52 digits n, / 2^52).
 template <class T>
-class NormalValues {
+class RandomValues<T, Normal> {
     using C = Computed<T>;
 
 public:
-    explicit NormalValues(Normal const& normal) noexcept
+    explicit RandomValues(Normal const& normal) noexcept
         : mean_(normal.mean), deviation_(static_cast<C>(normal.deviation)) {}
 
     void operator()(std::uint32_t const* words, Index count, C* values) const noexcept {
@@ -201,11 +204,11 @@ private:
 /// The same with p between the probabilities of the bounds: p = p_low + u * (p_high - p_low), u = (n + 1/2) / 2^28 for
 /// the first 28 digits n of a word (double: 52). Bounds above the mean are mirrored, because p is finer near 0.
 template <class T>
-class TruncatedNormalValues {
+class RandomValues<T, TruncatedNormal> {
     using C = Computed<T>;
 
 public:
-    explicit TruncatedNormalValues(TruncatedNormal const& normal) noexcept
+    explicit RandomValues(TruncatedNormal const& normal) noexcept
         : mean_(normal.mean),
           deviation_(static_cast<C>(normal.deviation)),
           first_(static_cast<C>(least_from<T>(normal.low))),
@@ -252,19 +255,6 @@ private:
     C first_;
     C last_;
 };
-
-template <class T>
-[[nodiscard]] UniformValues<T> values_of(Uniform const& uniform) noexcept {
-    return UniformValues<T>(uniform);
-}
-template <class T>
-[[nodiscard]] NormalValues<T> values_of(Normal const& normal) noexcept {
-    return NormalValues<T>(normal);
-}
-template <class T>
-[[nodiscard]] TruncatedNormalValues<T> values_of(TruncatedNormal const& normal) noexcept {
-    return TruncatedNormalValues<T>(normal);
-}
 
 /// Values first, first + 1, ... of a tensor, `stride` bytes apart. The tensor's stream is the digest of its name, its
 /// value i is in block i / 4 of the stream (double: i / 2).

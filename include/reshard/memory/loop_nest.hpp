@@ -66,10 +66,7 @@ struct LoopNest {
 }
 /// The innermost one, or a loop of one step.
 [[nodiscard]] constexpr LoopDim take_inner(LoopNest& nest) noexcept {
-    if (nest.dims.empty()) return {1, 0, 0};
-    LoopDim const taken = nest.dims.back();
-    nest.dims.pop_back();
-    return taken;
+    return nest.dims.empty() ? LoopDim{1, 0, 0} : take_loop(nest, nest.dims.size() - 1);
 }
 
 /// Two loops that are taken together, in tiles.

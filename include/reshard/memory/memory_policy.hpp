@@ -15,7 +15,7 @@
 
 #include <span>         // span
 #include <string_view>  // string_view
-#include <utility>      // exchange, move
+#include <utility>      // move, swap
 
 namespace reshard::inline v0 {
 
@@ -25,35 +25,27 @@ public:
     Workspace() = default;
     /// Keeps `holder`, which has data() and frees the memory in its destructor.
     template <class Holder>
-    explicit Workspace(Holder holder) : holder_(new Kept<Holder>(std::move(holder))), data_(holder_->data()) {}
-    Workspace(Workspace&& other) noexcept
-        : holder_(std::exchange(other.holder_, nullptr)), data_(std::exchange(other.data_, nullptr)) {}
+    explicit Workspace(Holder holder)
+        : holder_(new Holder(std::move(holder))),
+          data_(static_cast<Holder*>(holder_)->data()),
+          release_([](void* kept) noexcept { delete static_cast<Holder*>(kept); }) {}
+    Workspace(Workspace&& other) noexcept { *this = std::move(other); }
     Workspace& operator=(Workspace&& other) noexcept {
         std::swap(holder_, other.holder_);
         std::swap(data_, other.data_);
+        std::swap(release_, other.release_);
         return *this;
     }
-    ~Workspace() { delete holder_; }
+    ~Workspace() {
+        if (holder_ != nullptr) release_(holder_);
+    }
 
     [[nodiscard]] std::byte* data() const noexcept { return data_; }
 
 private:
-    struct Holding {
-        Holding() = default;
-        Holding(Holding const&) = delete;
-        Holding& operator=(Holding const&) = delete;
-        virtual ~Holding() = default;
-        [[nodiscard]] virtual std::byte* data() noexcept = 0;
-    };
-    template <class Holder>
-    struct Kept final : Holding {
-        explicit Kept(Holder given) : holder(std::move(given)) {}
-        [[nodiscard]] std::byte* data() noexcept override { return holder.data(); }
-        Holder holder;
-    };
-
-    Holding* holder_ = nullptr;
+    void* holder_ = nullptr;
     std::byte* data_ = nullptr;
+    void (*release_)(void* holder) noexcept = nullptr;
 };
 
 /// Addends that become one: `addends` boxes, `slot_bytes` apart, of which the first is `slots`.

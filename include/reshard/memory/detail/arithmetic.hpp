@@ -9,7 +9,7 @@
 #include <bit>          // bit_cast
 #include <cstring>      // memcpy
 #include <limits>       // numeric_limits
-#include <type_traits>  // conditional, is_floating_point, make_unsigned
+#include <type_traits>  // conditional, is_floating_point, is_same, make_unsigned
 
 // Refuses options of the compiler under which sums and conversions would silently have other values. Rounding adds a
 // constant and takes it away again, minima compare NaN with itself, and a sum of nothing is -0.0: under -ffast-math, or
@@ -27,19 +27,7 @@ namespace reshard::inline v0::detail {
 
 /// The type an element is accumulated in: 16-bit floats in float, everything else in itself.
 template <class T>
-struct AccumulatorOf {
-    using type = T;
-};
-template <>
-struct AccumulatorOf<Float16> {
-    using type = float;
-};
-template <>
-struct AccumulatorOf<BFloat16> {
-    using type = float;
-};
-template <class T>
-using Accumulator = typename AccumulatorOf<T>::type;
+using Accumulator = std::conditional_t<std::is_same_v<T, Float16> || std::is_same_v<T, BFloat16>, float, T>;
 
 template <class T>
 [[nodiscard]] Accumulator<T> load_element(std::byte const* from) noexcept {

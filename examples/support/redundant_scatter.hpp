@@ -49,7 +49,8 @@ inline reshard::LoadReport redundant_scatter(std::string const& path, std::span<
     Traffic const before = comm.traffic();
     std::optional<Checkpoint> checkpoint;
     std::vector<parts::WantedExtent> wanted;
-    agree_on_tensors(comm, tensors, {redundant_scatter_name, "scatters", 0, ""}, [&] {
+    auto const task = [] { return TensorTask{redundant_scatter_name, "scatters", 0}; };
+    agree_on_tensors(comm, tensors, task, [&] {
         parts::check_apart(tensors, comm.rank(), redundant_scatter_name);
         checkpoint.emplace(Checkpoint::open(path));
         wanted = parts::match(Catalogue(*checkpoint), tensors);

@@ -28,7 +28,8 @@ Thrown answer_when_rank_1(Change const& change, int of_ranks = ranks) {
         TensorTask task{"load", "loads", 7, "with option 7"};
         auto check = [] {};
         if (comm.rank() == 1) change(tensors, task);
-        agree_on_tensors(comm, tensors, task, check);
+        agree_on_tensors(
+            comm, tensors, [&] { return task; }, check);
     });
     for (Thrown const& answer : answers) CHECK(answer == answers[0]);
     return answers[0];
@@ -102,16 +103,17 @@ TEST_CASE("memory of a device is refused by name: where the host works on it, an
 }
 
 TEST_CASE("what one rank finds wrong beside the tensors reaches all") {
+    auto const task = [] { return TensorTask{"load", "loads", 0}; };
     run_on_threads(2, [&](ThreadCommunicator& comm) {
         try {
-            agree_on_tensors(comm, {}, {"load", "loads", 0}, [&] {
+            agree_on_tensors(comm, {}, task, [&] {
                 if (comm.rank() == 1) raise(ErrorCode::io, "no such file");
             });
             CHECK(false);
         } catch (IoError const& error) {
             CHECK(error.message() == "rank 1 of 2: no such file");
         }
-        agree_on_tensors(comm, {}, {"load", "loads", 0}, [] {});  // nothing was touched, nobody is lost
+        agree_on_tensors(comm, {}, task, [] {});  // nothing was touched, nobody is lost
     });
 }
 

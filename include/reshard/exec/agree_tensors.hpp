@@ -121,12 +121,4 @@ void agree_on_tensors(CommunicatorRef comm, std::span<LocalTensor const> tensors
                            [&](Index place) { return detail::describe(tensors, place, task); });
 }
 
-/// The same with a task that is there already.
-template <class Check>
-void agree_on_tensors(CommunicatorRef comm, std::span<LocalTensor const> tensors, TensorTask const& task,
-                      Check&& check) {
-    agree_on_tensors(
-        comm, tensors, [&] { return task; }, check);
-}
-
 }  // namespace reshard::inline v0

@@ -29,11 +29,11 @@ namespace detail {
 }
 
 /// \pre the element type has whole bytes. Throws BufferError for a tensor beyond options.workspace_bytes.
-[[nodiscard]] inline RoundLoad round_load(RankSteps const& mine, BatchOptions const& options) {
+[[nodiscard]] inline RoundLoad round_load(RankSteps const& mine, int rank, BatchOptions const& options) {
     if (mine.steps.kind != Kind::collective) return {};
     bool const folds = mine.steps.find(planning::StepKind::fold) != nullptr;
     RoundLoad const load{true, round_bytes(mine.steps, folds ? mine.change.from : mine.change.wire()),
-                         padded_bytes(largest_scratch(mine.steps), mine.change.from)};
+                         padded_bytes(largest_scratch(mine.steps), mine.change.from), scratch_bytes(mine, rank)};
     if (load.workspace > options.workspace_bytes) {
         raise(ErrorCode::buffer, concat("reshard::prepare: its fold needs ", load.workspace,
                                         " bytes of scratch memory, but a round may use ", options.workspace_bytes,
@@ -49,24 +49,22 @@ struct Rounds {
     std::vector<std::size_t> offsets;  ///< of each tensor's scratch memory
     Index workspace = 0;               ///< bytes, of the round that needs most
 
-    Rounds(std::vector<RoundLoad> const& loads, std::span<Index const> needs, BatchOptions const& options)
+    Rounds(std::vector<RoundLoad> const& loads, BatchOptions const& options)
         : tensors(cut_into_rounds(loads, options.round_bytes, options.workspace_bytes)), offsets(loads.size(), 0) {
         for (auto const& round : tensors) {
             Index sum = 0;
-            for (std::size_t i : round) offsets[i] = static_cast<std::size_t>(std::exchange(sum, sum + needs[i]));
+            for (std::size_t i : round)
+                offsets[i] = static_cast<std::size_t>(std::exchange(sum, sum + loads[i].scratch));
             workspace = larger(workspace, sum);
         }
     }
 };
 [[nodiscard]] inline Rounds rounds_of(Batch const& batch, int rank, BatchOptions const& options, bool on_device) {
     std::vector<RoundLoad> loads;
-    std::vector<Index> needs;
     for (BatchTensor const& tensor : batch.tensors()) {
-        RankSteps const mine = rank_steps(tensor, rank, on_device);
-        loads.push_back(round_load(mine, options));
-        needs.push_back(scratch_bytes(mine, rank));
+        loads.push_back(round_load(rank_steps(tensor, rank, on_device), rank, options));
     }
-    return Rounds(loads, needs, options);
+    return Rounds(loads, options);
 }
 
 inline void check_options(BatchOptions const& options) {
@@ -143,9 +141,7 @@ RESHARD_INLINE detail::BatchJob* detail::bind_batch(Batch const& batch, Communic
     int const rank = comm.rank();
     check_options(options);
     std::vector<RoundLoad> loads;
-    std::vector<Index> needs;
     loads.reserve(batch.size());
-    needs.reserve(batch.size());
     for (current = 0; current < batch.size(); ++current) {
         BatchTensor const& tensor = batch.tensors()[current];
         RankSteps const mine = rank_steps(tensor, rank, is_on_device(comm));
@@ -153,11 +149,10 @@ RESHARD_INLINE detail::BatchJob* detail::bind_batch(Batch const& batch, Communic
         check_arguments(means, memory, plan, mine, rank, comm.size(), tensor.source, tensor.destination,
                         tensor.options.cast);
         check_memory(comm, memory, plan, tensor.source, tensor.destination);
-        loads.push_back(round_load(mine, options));
-        needs.push_back(scratch_bytes(mine, rank));
+        loads.push_back(round_load(mine, rank, options));
     }
     check_clashes(batch, rank);
-    Rounds const rounds(loads, needs, options);
+    Rounds const rounds(loads, options);
     Workspace own;
     std::span<std::byte> const workspace = workspace_for(comm, memory, options.workspace, rounds.workspace, own,
                                                          "batch", "workspace_bytes(batch, comm, options)");
@@ -167,8 +162,8 @@ RESHARD_INLINE detail::BatchJob* detail::bind_batch(Batch const& batch, Communic
         BatchTensor const& tensor = batch.tensors()[current];
         if (rounds.workspace != 0)
             check_apart(options.workspace, tensor.plan.value(), rank, tensor.source, tensor.destination);
-        auto const part = workspace.subspan(needs[current] == 0 ? 0 : rounds.offsets[current],
-                                            static_cast<std::size_t>(needs[current]));
+        auto const needed = static_cast<std::size_t>(loads[current].scratch);
+        auto const part = workspace.subspan(needed == 0 ? 0 : rounds.offsets[current], needed);
         jobs.emplace_back(tensor.plan.value(), rank_steps(tensor, rank, is_on_device(comm)), rank, tensor.source,
                           tensor.destination, part, memory, bind_work);
     }

@@ -19,6 +19,7 @@ struct RoundLoad {
     bool travels = false;  ///< false: a view or a local copy, which needs no round
     Index bytes = 0;       ///< what a rank sends or receives in one exchange, near enough
     Index workspace = 0;   ///< bytes of scratch memory; no rank needs more
+    Index scratch = 0;     ///< what this rank needs of it, which has no say
 };
 
 namespace detail {

@@ -30,26 +30,19 @@ struct ByteRange {
 
 /// Whether no two indices of a view share an element. Sufficient, and exact for windows of dense tensors.
 [[nodiscard]] inline bool is_injective(ConstDynamicView const& view) noexcept {
-    InlineList<Index, max_rank> strides;
-    InlineList<Index, max_rank> extents;
+    InlineList<StridedDim, max_rank> dims;
     for (int dim = 0; dim < view.rank(); ++dim) {
         if (view.extent(dim) == 0) return true;
-        if (view.extent(dim) == 1) continue;
-        Index const stride = view.stride(dim) < 0 ? -view.stride(dim) : view.stride(dim);
-        int place = strides.size();
-        strides.push_back(stride);
-        extents.push_back(view.extent(dim));
-        for (; place > 0 && strides[place - 1] > stride; --place) {
-            strides[place] = strides[place - 1];
-            extents[place] = extents[place - 1];
-        }
-        strides[place] = stride;
-        extents[place] = view.extent(dim);
+        Index const stride = view.stride(dim);
+        if (view.extent(dim) != 1) dims.push_back({view.extent(dim), stride < 0 ? -stride : stride});
     }
-    Index reach = 0;
-    for (int i = 0; i < strides.size(); ++i) {
-        if (strides[i] <= reach) return false;
-        reach += (extents[i] - 1) * strides[i];
+    for (Index reach = 0; !dims.empty(); dims.pop_back()) {  // by stride, the smallest first
+        StridedDim* least = dims.begin();
+        for (StridedDim& dim : dims)
+            if (dim.stride < least->stride) least = &dim;
+        if (least->stride <= reach) return false;
+        reach += (least->extent - 1) * least->stride;
+        *least = dims.back();
     }
     return true;
 }

@@ -10,6 +10,7 @@
 
 #include <atomic>
 #include <cstring>
+#include <filesystem>
 #include <string>
 #include <thread>
 #include <vector>
@@ -167,6 +168,46 @@ TEST_SUITE("checkpoint/save_async") {
             test::check_same(thrown, ErrorCode::io, {"rank 2 of 4: IoError: lost."});
             CHECK(folder.leaves() == leaves);
             CHECK(holds_version(folder.path(), model(), 1));
+        }
+    }
+
+    TEST_CASE("ranks vote while they write: nobody waits for a whole save, and who fails stops the others") {
+        Index const unit = Index{8} << 20;
+        auto const run = [&](bool behind, bool fails, Index vote_bytes) {
+            TempFolder const folder;
+            std::vector<Index> agreements(2);
+            std::vector<int> units(2);
+            auto const thrown = test::thrown_by(2, [&](ThreadCommunicator& comm) {
+                auto const rank = static_cast<std::size_t>(comm.rank());
+                // Rank 0 has half as much to write.
+                std::vector<PlacedTensor> const list{source("w", DType::u8, "(2):(S0)", Shape{8 * unit}),
+                                                     source("more", DType::u8, "(1)+1:(R)", Shape{4 * unit})};
+                Trained mine(list, comm.rank(), 1);
+                SaveOptions options{.durable = false, .vote_bytes = vote_bytes};
+                options.progress = [&](Index, Index) {
+                    ++units[rank];
+                    if (fails && rank == 1 && units[rank] == 2) throw 42;
+                };
+                SaveReport const report = behind ? start_save(folder.path(), mine.list(), comm, options).wait()
+                                                 : save(folder.path(), mine.list(), comm, options);
+                agreements[rank] = report.collectives.agreements;
+            });
+            if (fails) {
+                for (auto const& each : thrown)
+                    CHECK(each.message == "rank 1 of 2: an exception that is not a std::exception");
+                CHECK(!std::filesystem::exists(folder / "reshard.manifest.json"));
+                if (!behind) CHECK(units == std::vector<int>{1, 2});  // two of eight are before the first vote
+            } else {
+                for (auto const& each : thrown) CHECK(each.message == "");
+                CHECK(units == std::vector<int>{4, 8});
+            }
+            CHECK(agreements[0] == agreements[1]);
+            return agreements[0];
+        };
+        for (bool const behind : {false, true}) {
+            CAPTURE(behind);
+            run(behind, true, 2 * unit);
+            CHECK(run(behind, false, 2 * unit) == 3 + run(behind, false, 8 * unit));
         }
     }
 

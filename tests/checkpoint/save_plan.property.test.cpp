@@ -116,6 +116,7 @@ TEST_SUITE("checkpoint/save_plan property") {
             SavePlan const plan = plan_save(list, static_cast<int>(ranks + random.between(0, 2)), options);
             check_covered_once(list, plan, options);
             CHECK(plan.bytes_written <= plan.bytes_held);
+            Index most = 0;
             for (int rank = 0; rank < plan.ranks; ++rank) {  // a rank finds its part without that of the others
                 SavePlan const own = detail::plan_save_of_rank(list, plan.ranks, rank, options);
                 auto const all = plan.extents_of(rank);
@@ -127,7 +128,10 @@ TEST_SUITE("checkpoint/save_plan property") {
                 CHECK(own.sources == plan.sources);
                 CHECK(own.bytes_held == plan.bytes_held);
                 CHECK(own.bytes_written == plan.bytes_written);
+                CHECK(own.bytes_busiest == plan.bytes_busiest);
+                most = larger(most, plan.bytes_of(rank));
             }
+            CHECK(plan.bytes_busiest == most);
         }
     }
 

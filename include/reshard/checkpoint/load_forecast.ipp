@@ -94,26 +94,23 @@ public:
 
     /// The readers read and pass on.
     void read_staged(ReadSchedule const& schedule, Spread spread, LoadModel const& model) {
-        struct OfRank {
-            Index staging = 0;
-            Index reads = 0;
-            Index bytes_read = 0;
-            Index kept = 0;  // of what it has read
-        };
-        std::vector<OfRank> ranks;
+        auto const ranks = static_cast<std::size_t>(result_.ranks);
+        std::vector<Index> reads(ranks);
+        std::vector<Index> bytes_read(ranks);
+        std::vector<Index> kept(ranks);
         Needs scratch;
         std::vector<std::pair<int, Index>> pairs;  // of a window: from, to
         Index staged = 0;
-        Index busiest = 0;  // bytes that one rank sends, or receives
+        Index busiest = 0;           // bytes that one rank sends, or receives
+        std::vector<Index> staging;  // of each rank
         for (int rank = 0; rank < result_.ranks; ++rank) {
-            ranks.push_back({staging_bytes(schedule, spread, rank)});
-            result_.extra_bytes = larger(result_.extra_bytes, ranks.back().staging);
+            staging.push_back(staging_bytes(schedule, spread, rank));
+            result_.extra_bytes = larger(result_.extra_bytes, staging.back());
         }
         for_each_window(schedule, [&](std::span<Piece const> pieces) {
             pairs.clear();
             for (std::size_t i = 0; i < pieces.size();) {
                 int const reader = pieces[i].reader;
-                OfRank& mine = ranks[static_cast<std::size_t>(reader)];
                 std::size_t end = i;
                 for (; end < pieces.size() && pieces[end].reader == reader; ++end) {
                     WantedExtent const& extent = wanted_[pieces[end].wanted];
@@ -124,13 +121,15 @@ public:
                             if (rank != reader) pairs.emplace_back(reader, rank);
                         });
                     }
-                    mine.kept += needed_bytes(pieces[end].box, extent, to, reader, scratch);
+                    kept[static_cast<std::size_t>(reader)] +=
+                        needed_bytes(pieces[end].box, extent, to, reader, scratch);
                 }
                 ReadTotals const totals = count_reads(
                     staging_boxes(pieces.subspan(i, end - i), wanted_, reader, some_address()), terms_.reads);
-                mine.reads += totals.reads;
-                mine.bytes_read += totals.bytes_read;
-                result_.extra_bytes = larger(result_.extra_bytes, mine.staging + totals.scratch_bytes);
+                reads[static_cast<std::size_t>(reader)] += totals.reads;
+                bytes_read[static_cast<std::size_t>(reader)] += totals.bytes_read;
+                result_.extra_bytes =
+                    larger(result_.extra_bytes, staging[static_cast<std::size_t>(reader)] + totals.scratch_bytes);
                 i = end;
             }
             sort_list(pairs);
@@ -143,7 +142,7 @@ public:
                 busiest += in_shares ? 2 * (bytes - bytes / result_.ranks) : bytes * others;
             }
         });
-        for (OfRank const& rank : ranks) add_reads(rank.bytes_read, rank.reads);
+        for (std::size_t rank = 0; rank < ranks; ++rank) add_reads(bytes_read[rank], reads[rank]);
         result_.files_opened = opens(schedule, wanted_);
         add_windows(schedule.windows, spread);
         result_.bytes_verified = sum_of(summed_runs(catalogue_, wanted_, terms_.options));
@@ -158,9 +157,9 @@ public:
             result_.bytes_on_wire = staged * (result_.ranks - 1);
         } else {
             result_.bytes_passed = result_.bytes_loaded;
-            for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
-                result_.bytes_on_wire += loaded_[rank] - ranks[rank].kept;
-                busiest = larger(busiest, loaded_[rank] - ranks[rank].kept);
+            for (std::size_t rank = 0; rank < ranks; ++rank) {
+                result_.bytes_on_wire += loaded_[rank] - kept[rank];
+                busiest = larger(busiest, loaded_[rank] - kept[rank]);
             }
             if (spread == Spread::scatter) busiest = result_.bytes_on_wire;
         }

@@ -20,16 +20,26 @@ RESHARD_INLINE SaveReport save(std::string folder, std::span<LocalTensor const> 
         buffers = Scratch(each * threads);
     };
     detail::SaveSession session(std::move(folder), tensors, comm, options, SaveStream::default_unit_bytes, make_room);
-    SaveReport report = session.finish(detail::verdict_of([&] {
-        session.open();
-        SaveStream& stream = session.stream();
-        detail::run_on_workers(stream.units(), session.options().in_flight, [&](std::size_t unit, int worker) {
-            std::span<std::byte> const own(buffers.data() + each * worker, static_cast<std::size_t>(each));
-            stream.write(unit, own, [&](Index at, std::span<std::byte const> bytes) { session.write_at(at, bytes); });
-            session.tell_progress(stream.unit_size(unit));
-        });
-        session.close();
-    }));
+    SaveStream& stream = session.stream();
+    auto const write = [&](std::size_t unit, int worker) {
+        std::span<std::byte> const own(buffers.data() + each * worker, static_cast<std::size_t>(each));
+        stream.write(unit, own, [&](Index at, std::span<std::byte const> bytes) { session.write_at(at, bytes); });
+        session.tell_progress(stream.unit_size(unit));
+    };
+    Verdict written = detail::verdict_of([&] { session.open(); });
+    for (Index vote = 1;; ++vote) {
+        if (written.ok()) {
+            written = detail::verdict_of([&] {
+                std::size_t const first = session.units_before(vote - 1);
+                detail::run_on_workers(session.units_before(vote) - first, session.options().in_flight,
+                                       [&](std::size_t unit, int worker) { write(first + unit, worker); });
+                if (vote == session.votes()) session.close();
+            });
+        }
+        if (vote == session.votes()) break;
+        session.vote(written);
+    }
+    SaveReport report = session.finish(std::move(written));
     report.extra_bytes = buffers.size();
     report.seconds_blocked = report.seconds;
     return report;

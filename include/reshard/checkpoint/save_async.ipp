@@ -44,16 +44,26 @@ public:
     /// Collective, once.
     SaveReport finish() {
         auto const since = session_.seconds();
-        if (background_.joinable()) background_.join();
+        for (Index vote = 1; vote < session_.votes(); ++vote) {
+            std::size_t const units = session_.units_before(vote);
+            bool const is_well = background_.joinable() && (units == 0 || await(written_, units - 1));
+            session_.vote(is_well ? Verdict() : outcome());
+        }
+        Verdict written = outcome();
         Index const extra = memory_.size();
         memory_ = Scratch();
-        SaveReport report = session_.finish(std::move(snapshot_verdict_.ok() ? verdict_ : snapshot_verdict_));
+        SaveReport report = session_.finish(std::move(written));
         report.extra_bytes = extra;
         report.seconds_blocked = blocked_ + (report.seconds - since);
         return report;
     }
 
 private:
+    /// Once this rank's part has ended.
+    [[nodiscard]] Verdict outcome() {
+        if (background_.joinable()) background_.join();
+        return snapshot_verdict_.ok() ? verdict_ : snapshot_verdict_;
+    }
     /// A bounded snapshot has four slots, so that copies and writes take turns without waiting for each other.
     [[nodiscard]] static Index unit_bytes(SaveOptions const& options) noexcept {
         if (options.snapshot_bytes <= 0) return SaveStream::default_unit_bytes;
@@ -106,12 +116,8 @@ private:
         session_.close();
     }
     void write_behind() noexcept {
-        try {
-            verdict_ = verdict_of([&] { write_all(); });
-        } catch (...) {  // of the progress callback, and no std::exception
-            verdict_.code = ErrorCode::user;
-            verdict_.reason = "an exception that is not a std::exception";
-        }
+        verdict_ = verdict_of([&] { write_all(); });
+        if (!verdict_.ok()) stop();
         is_written_.store(true, std::memory_order_release);
     }
     void write_all() {

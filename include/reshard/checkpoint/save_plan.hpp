@@ -32,6 +32,7 @@ struct SavePlan {
     std::vector<std::size_t> first;    ///< per file, its first extent; then the number of extents
     Index bytes_held = 0;              ///< by all ranks together
     Index bytes_written = 0;           ///< by all ranks together; the others are copies
+    Index bytes_busiest = 0;           ///< by the rank that writes most
 
     /// The file that a rank writes; -1: none.
     [[nodiscard]] int file_of(int rank) const noexcept;

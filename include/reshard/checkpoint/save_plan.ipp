@@ -23,6 +23,7 @@ inline void check(SaveOptions const& options) {
     check_option("SaveOptions", "buffer_bytes", options.buffer_bytes, 1, "allow 4 KiB or more.");
     check_option("SaveOptions", "min_slice_bytes", options.min_slice_bytes, 1, "a slice has bytes.");
     check_option("SaveOptions", "small_bytes", options.small_bytes, 0, "0 means that nothing is small.");
+    check_option("SaveOptions", "vote_bytes", options.vote_bytes, 1, "millions of bytes between two votes.");
     check_option("SaveOptions", "snapshot_bytes", options.snapshot_bytes, 0, "0 means room for all bytes.");
 }
 
@@ -41,6 +42,7 @@ public:
         for (std::size_t t = 0; t < sources_.size(); ++t) add(t);
         check_axes();
         dealer_.deal();
+        plan_.bytes_busiest = dealer_.most();
         lay_out(dealer_.extents());
         plan_.manifest.world_size = plan_.ranks;
         plan_.manifest.block_bytes = block_bytes_for(plan_.bytes_written);
@@ -255,13 +257,11 @@ RESHARD_INLINE std::string explain(SavePlan const& plan, std::size_t most) {
                count_text(count(manifest.files.size()), "file"), " of ", count_text(plan.ranks, "rank"), ", ",
                name(plan.dedup), "\n  ", bytes_text(plan.bytes_held), " held, ", bytes_text(plan.bytes_written),
                " written, ", bytes_text(plan.bytes_held - plan.bytes_written), " of copies left out\n");
-    Index busiest = 0;
-    for (CheckpointFile const& file : manifest.files) busiest = larger(busiest, plan.bytes_of(file.writer));
     if (plan.bytes_written > 0) {
-        Index const hundredths = static_cast<Index>(100.0 * static_cast<double>(busiest) * plan.ranks /
+        Index const hundredths = static_cast<Index>(100.0 * static_cast<double>(plan.bytes_busiest) * plan.ranks /
                                                     static_cast<double>(plan.bytes_written));
-        text += concat("  busiest rank ", bytes_text(busiest), ", ", hundredths / 100, ".", hundredths / 10 % 10,
-                       hundredths % 10, " times the mean of all ranks\n");
+        text += concat("  busiest rank ", bytes_text(plan.bytes_busiest), ", ", hundredths / 100, ".",
+                       hundredths / 10 % 10, hundredths % 10, " times the mean of all ranks\n");
     }
     for (std::size_t f = 0; f < manifest.files.size() && f < most; ++f) {
         int const rank = manifest.files[f].writer;

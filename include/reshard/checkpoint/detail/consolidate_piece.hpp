@@ -238,7 +238,12 @@ public:
                          [&, this](Box const& slab) { add(item, tensor, slab, work); });
         }
         place(work);
-        for (PieceWrite const& write : work.writes) fill(write, buffer, work);
+        for (PieceWrite const& write : work.writes) {  // what the boxes of the copy that is read have of it
+            Extent const& to = to_->extents()[write.extent];
+            LineTensor const& tensor = tensor_of(write);
+            append_reads(work.reads, *from_, to.tensor, tensor, read_from(to.tensor, to.replica), tensor.box(to.box),
+                         write.begin, write.end, buffer + write.at);
+        }
     }
 
 private:
@@ -281,14 +286,6 @@ private:
             write.at = work.buffer_bytes;
             work.buffer_bytes += (write.end - write.begin) * tensor_of(write).from_bytes();
         }
-    }
-
-    /// Where a run is read from: what the boxes of the copy that is read have of it.
-    void fill(PieceWrite const& write, std::byte* buffer, PieceWork& work) const {
-        Extent const& to = to_->extents()[write.extent];
-        LineTensor const& tensor = tensor_of(write);
-        append_reads(work.reads, *from_, to.tensor, tensor, read_from(to.tensor, to.replica), tensor.box(to.box),
-                     write.begin, write.end, buffer + write.at);
     }
 
     Catalogue const* from_;

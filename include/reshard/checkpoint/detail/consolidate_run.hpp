@@ -18,7 +18,6 @@
 #include <reshard/memory/scratch.hpp>
 
 #include <algorithm>  // count
-#include <deque>      // deque
 
 #include <sys/statvfs.h>
 
@@ -65,26 +64,28 @@ private:
 class SharedFiles {
 public:
     /// One more: its temporary path, and how many bytes stand in front of its data.
-    void add(std::string path, std::size_t start) { files_.emplace_back(std::move(path), static_cast<Index>(start)); }
+    void add(std::string path, std::size_t start) {
+        files_.push_back(std::make_unique<File>(std::move(path), static_cast<Index>(start)));
+    }
     [[nodiscard]] std::size_t size() const noexcept { return files_.size(); }
 
-    void open(std::size_t file) { static_cast<void>(files_[file].cached.use()); }
+    void open(std::size_t file) { static_cast<void>(files_[file]->cached.use()); }
     /// Those that were opened.
     [[nodiscard]] Index count() const noexcept {
-        return std::count_if(files_.begin(), files_.end(), [](File const& file) { return file.cached.is_used(); });
+        return std::count_if(files_.begin(), files_.end(), [](auto const& file) { return file->cached.is_used(); });
     }
     /// Bytes of the data section; from several threads at once.
-    void write(int number, Index begin, std::span<std::byte const> bytes) {
-        File& file = files_[static_cast<std::size_t>(number)];
+    void write(int number, Index begin, std::span<std::byte const> bytes) const {
+        File& file = *files_[static_cast<std::size_t>(number)];
         write_fully(*file.cached.use(), file.path, file.start + begin, bytes);
     }
     /// What this rank has written so far is durable.
-    void sync() {
-        for (File& file : files_)
-            if (file.cached.is_used()) sync_file(*file.cached.use(), file.path);
+    void sync() const {
+        for (auto const& file : files_)
+            if (file->cached.is_used()) sync_file(*file->cached.use(), file->path);
     }
     void close() {
-        for (File& file : files_) file.cached.close_written(file.path);
+        for (auto const& file : files_) file->cached.close_written(file->path);
     }
 
 private:
@@ -102,7 +103,7 @@ private:
         CachedFile cached{[this] { return open_for_writing(path); }};
         File(std::string name, Index bytes) : path(std::move(name)), start(bytes) {}
     };
-    std::deque<File> files_;
+    std::vector<std::unique_ptr<File>> files_;
 };
 
 /// A rank's share of the line in pieces, and which of them come before which vote.
@@ -144,7 +145,7 @@ struct PieceList {
 class PieceRunner {
 public:
     /// Allocates. \pre all that is given outlives this; files are open
-    PieceRunner(PieceMaker const& maker, LoadFiles& in, SharedFiles& out, PieceList const& pieces,
+    PieceRunner(PieceMaker const& maker, LoadFiles& in, SharedFiles const& out, PieceList const& pieces,
                 RewriteOptions const& options, RewriteReport& report)
         : maker_(&maker), in_(&in), out_(&out), pieces_(&pieces), options_(&options), report_(&report) {
         piece_bytes_ = piece_bytes_of(options);
@@ -249,7 +250,7 @@ private:
 
     PieceMaker const* maker_;
     LoadFiles* in_;
-    SharedFiles* out_;
+    SharedFiles const* out_;
     PieceList const* pieces_;
     RewriteOptions const* options_;
     RewriteReport* report_;  ///< what is read and written is counted here

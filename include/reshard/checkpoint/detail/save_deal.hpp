@@ -10,7 +10,7 @@
 #include <reshard/core/sorting.hpp>
 #include <reshard/plan/message.hpp>
 
-#include <algorithm>      // sort
+#include <algorithm>      // find_if, max_element
 #include <span>           // span
 #include <tuple>          // tuple
 #include <unordered_map>  // unordered_multimap
@@ -97,6 +97,8 @@ public:
 
     /// What is listed, in no order; `file` is the rank that writes it. No more is dealt.
     [[nodiscard]] std::vector<Extent> extents() noexcept { return std::move(extents_); }
+    /// Bytes of the rank that writes most.
+    [[nodiscard]] Index most() const noexcept { return *std::max_element(load_.begin(), load_.end()); }
     [[nodiscard]] bool writes(int rank) const noexcept { return writes_[static_cast<std::size_t>(rank)]; }
 
 private:

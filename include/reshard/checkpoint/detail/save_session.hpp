@@ -38,7 +38,8 @@ namespace reshard::inline v0::detail {
     }
     return concat("with dedup ", name(options.dedup), ", small_bytes ", options.small_bytes, ", min_slice_bytes ",
                   options.min_slice_bytes, ", replica_axes [", axes, "], metadata [", texts, "], verify_replicas ",
-                  options.verify_replicas ? "true" : "false", ", durable ", options.durable ? "true" : "false");
+                  options.verify_replicas ? "true" : "false", ", durable ", options.durable ? "true" : "false",
+                  ", vote_bytes ", options.vote_bytes);
 }
 
 /// The files of a folder that a save may remove: those that saves make, by their names, and nothing else.
@@ -177,6 +178,24 @@ public:
         for (std::size_t i = 0; i < sums.size(); ++i) record_[2 + i] = sums[i];
         file_->finish(options_.durable);
     }
+    // While they write, ranks vote: who waits for others waits for what they write between two votes, no longer.
+
+    /// The last is that of finish().
+    [[nodiscard]] Index votes() const noexcept {
+        return larger<Index>(ceil_div(plan_.bytes_busiest, options_.vote_bytes), 1);
+    }
+    /// Units of the stream that come before a vote.
+    [[nodiscard]] std::size_t units_before(Index vote) const noexcept {
+        double const share = static_cast<double>(vote) / static_cast<double>(votes());
+        return vote == votes() ? stream_.units()
+                               : static_cast<std::size_t>(share * static_cast<double>(stream_.units()));
+    }
+    /// Collective. `written`: how this rank fares.
+    void vote(Verdict const& written) {
+        before_ = comm().traffic();
+        commit_.agree([&] { raise_if_failed(written); });
+        count_traffic();
+    }
     /// Any thread: after every piece, with the bytes it had.
     void tell_progress(Index bytes) {
         if (!options_.progress) return;
@@ -190,7 +209,7 @@ public:
         before_ = comm().traffic();  // others may have used the communicator since it began
         TransferLists mail;
         commit_.agree([&] {
-            if (!written.ok()) raise(written.code, std::string(words_of(written)));
+            raise_if_failed(written);
             commit_.set_terms(Digest{}.add_text(plan_.manifest.save).value(),
                               concat("waits for its save into ", commit_.folder()));
             mail = records_to_send();
@@ -242,6 +261,9 @@ private:
                               policy_for(comm().memory(), tensor.view.data())});
         }
         return result;
+    }
+    static void raise_if_failed(Verdict const& written) {
+        if (!written.ok()) raise(written.code, std::string(words_of(written)));
     }
     void count_traffic() { report_.traffic += comm().traffic() - before_; }
     /// A record is the file's size, the digest of its header and the sums of each extent.

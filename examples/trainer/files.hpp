@@ -43,12 +43,13 @@ template <class Sum>
 void load(std::string const& folder, std::string const& way, Model<Sum>& model, CommunicatorRef comm) {
     std::vector<LocalTensor> const tensors = model.tensors();
     int const rank = comm.rank();
+    reshard::LoadReport report;
     if (way == "cooperative") {
-        reshard::load(folder, tensors, comm);
+        report = reshard::load(folder, tensors, comm);
     } else if (way == "scatter") {
-        reshard::load(folder, tensors, comm, reshard::OneRankReads<reshard::Scatter>{});
+        report = reshard::load(folder, tensors, comm, reshard::OneRankReads<reshard::Scatter>{});
     } else if (way == "broadcast") {
-        reshard::load(folder, tensors, comm, reshard::OneRankReads<reshard::Broadcast>{});
+        report = reshard::load(folder, tensors, comm, reshard::OneRankReads<reshard::Broadcast>{});
     } else if (way == "redundant") {
         demo::redundant_scatter(folder, tensors, comm);
     }
@@ -58,6 +59,9 @@ void load(std::string const& folder, std::string const& way, Model<Sum>& model, 
         Embedding& embedding = model.embedding();
         auto const rows = embedding.rows();
         auto files = reshard::MchCheckpoint::open(folder);
+        if (!report.save.empty() && files.save() != report.save)
+            reshard::raise(reshard::ErrorCode::mismatch,
+                           "trainer: somebody has saved into " + folder + " meanwhile. Fix: load again.");
         reshard::MchTable const& table = embedding.table();
         auto const loaded = files.load_redistributed(table.name, table, rank, embedding.state(), rows);
         embedding.settle(loaded.change);

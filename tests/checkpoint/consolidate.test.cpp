@@ -681,6 +681,26 @@ TEST_SUITE("checkpoint/consolidate") {
         }
     }
 
+    TEST_CASE("copies without checksums are not taken for equal: somebody must choose") {
+        Shape const shape{16};
+        std::vector<Saved::Part> const parts{{0, 0, Box(DynamicShape(shape))}, {1, 1, Box(DynamicShape(shape))}};
+        TempFolder const folder;
+        std::vector<Saved> const list{{{"w", DType::f32, shape}, 2, parts}};
+        std::filesystem::create_directory(folder / "in");
+        write_sharded(folder / "in", list, 2, Described::by_manifest, false);
+        auto const error = caught_on_ranks(2, [&](auto& comm) { consolidate(folder / "in", folder / "out", comm); });
+        for (Caught const& each : error) {
+            CHECK(each.code == ErrorCode::mismatch);
+            CHECK(contains(each.message, "copies of tensor 'w' were saved without checksums"));
+        }
+        for (int r = 0; r < 2; ++r) {
+            ConsolidateOptions options;
+            options.replica = r;
+            consolidate(folder / "in", folder / concat("out", r), options);
+            CHECK(damage(folder / concat("out", r), list, r) == "");
+        }
+    }
+
     TEST_CASE("copies that are cut in different places are not taken for equal: somebody must choose") {
         Shape const shape{16, 4};
         Saved::Part const first{0, 0, Box(DynamicShape(shape))};

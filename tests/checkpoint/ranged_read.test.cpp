@@ -278,6 +278,9 @@ TEST_CASE("one long row and long elements are cut into chunks") {
     CHECK(totals.reads == 10);
     CHECK(totals.scratch_bytes == 4 * 1001);
     for (Index i = 0; i < 5000; ++i) REQUIRE(holds(memory.data() + 4 * i, 0, 9 + 2 * i, 2));
+    options.chunk_bytes = INT64_MAX;  // no limit
+    CHECK(read_boxes(ReadPlan(boxes, options), files).reads == 1);
+    options.chunk_bytes = 1001;
     // Elements that are longer than a chunk.
     boxes = {{0, 9, {{StridedDim{2, 9000}}, 9000}, memory.data(), {{StridedDim{2, 10000}}, 9000}}};
     totals = read_boxes(ReadPlan(boxes, options), files);

@@ -200,6 +200,9 @@ TEST_SUITE("checkpoint/save_plan") {
         refuses(ErrorCode::format, {"'step' is given twice"}, {}, {.metadata = {{"step", "1"}, {"step", "2"}}});
         refuses(ErrorCode::buffer, {"metadata has 'mch.table.user'", "without their tensors"},
                 {source("user", DType::f32, "(4):(S0)", Shape{4})}, {.metadata = {{"mch.table.user", "{}"}}});
+        for (std::string const ours : {"DCP_SHARDING_INFO", "reshard_save", "format"})
+            refuses(ErrorCode::buffer, {"metadata has '" + ours + "'", "Fix: another name"}, {},
+                    {.metadata = {{ours, "1"}}});
         CHECK(plan_save(std::vector{source("user.ids", DType::i64, "(4):(S0)", Shape{4})}, 4,
                         {.metadata = {{"mch.table.user", "{}"}}})
                   .manifest.metadata.size() == 1);  // a copy of a table, tensor by tensor

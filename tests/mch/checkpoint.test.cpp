@@ -621,6 +621,19 @@ TEST_SUITE("mch/checkpoint") {
                     ErrorCode::buffer, {"the list of segments has 4 places for the 5 offsets that were saved"});
     }
 
+    TEST_CASE("load_redistributed() takes the threads that it is given, one at least") {
+        Folder const saved;
+        World loaded = fresh_like(saved.world, 2);
+        auto const error = checkpoint_test::caught([&] {
+            MchOptions mode;
+            mode.threads = 0;
+            static_cast<void>(
+                MchCheckpoint::open(saved.path())
+                    .load_redistributed("user", table_of(loaded), 0, state_of(loaded.ranks[0]), {}, mode));
+        });
+        CHECK(error.message == "reshard::MchOptions: 0 threads. Fix: give at least 1, the calling thread.");
+    }
+
     TEST_CASE("rows that lie over other rows, or over ids, are refused") {
         Folder const saved;
         World loaded = fresh_like(saved.world, 2);

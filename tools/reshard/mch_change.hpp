@@ -271,9 +271,9 @@ private:
                       " Fix: take another save; if that one is sound, this is a bug, please report it."));
     }
     void save_all() {
-        ThreadOptions options;
-        options.deadline = std::chrono::hours(1);  // what the slowest disk needs until ranks meet again
-        run_on_threads(static_cast<int>(ranks_), options, [&](ThreadCommunicator& comm) {
+        ThreadOptions waits;
+        waits.deadline = std::chrono::hours(1);  // what the slowest disk needs until ranks meet again
+        run_on_threads(static_cast<int>(ranks_), waits, [&](ThreadCommunicator& comm) {
             auto const rank = static_cast<std::size_t>(comm.rank());
             std::vector<MchSaving> savings;
             for (std::size_t t = 0; t < outcomes_.size(); ++t) {

@@ -36,8 +36,8 @@ namespace reshard::inline v0 {
 ///
 /// Coverage, options, folders and free space are checked before anything is written. Then ranks write, each its share,
 /// and vote after every vote_bytes; nobody waits for anybody in between. Files are written under temporary names, made
-/// durable, renamed; the index comes last. When a rank fails, all throw the same error, naming the rank and the reason,
-/// and what was written is removed.
+/// durable, renamed; of whole files the index comes first, of shards the manifest last. When a rank fails, all throw
+/// the same error, naming the rank and the reason, and what was written is removed.
 ///
 /// Throws, the same on every rank: IoError (what the file system refuses; a folder that is not empty, is the one that
 /// is read, has no room, is not shared, naming the ranks; a save under way in `from`), FormatError (files that break a

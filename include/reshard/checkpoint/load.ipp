@@ -103,6 +103,7 @@ public:
             report_.lists_opened = comm.rank() == terms.source ? lists_opened(catalogue()) : 0;
             report_.tensors = static_cast<Index>(tensors.size());
             report_.files = catalogue().digest();
+            report_.save = catalogue().manifest().save;
         });
     }
 
@@ -235,6 +236,7 @@ RESHARD_INLINE LoadReport load(Checkpoint const& checkpoint, std::span<LocalTens
     report.tensors = static_cast<Index>(tensors.size());
     detail::LoadFiles files(checkpoint);
     report.files = files.catalogue().digest();
+    report.save = files.catalogue().manifest().save;
     for (LocalTensor const& tensor : tensors) {
         detail::check_local_tensor(tensor, rank, "load");
         detail::check_on_host(tensor, rank, "load");

@@ -27,7 +27,7 @@ struct LoadOptions {
     /// on. Ranks of targets without such an axis read replica 0.
     std::vector<int> replica_axes{};
     /// Whether extents that were saved with a CRC-32C are compared with it as they are read. What is read in staging
-    /// memory is always whole; who reads directly compares the extents that it reads as a whole.
+    /// memory is always whole; who reads directly compares the blocks that lie whole in what it reads.
     bool verify_checksums = true;
     /// (name in the checkpoint, name in the list): tensors that the program calls otherwise. `model.layers.*` to
     /// `blocks.*` is about all that begin so; the first that fits counts, and a name that none fits is that of the
@@ -185,6 +185,9 @@ struct LoadReport {
     Index extra_bytes = 0;       ///< largest memory beyond the local tensors: staging, scratch
     bool read_directly = false;  ///< no tensor crossed ranks
     std::uint64_t files = 0;     ///< a digest of what is where: Catalogue::digest()
+    /// The id of the save; empty: of others' files. What is loaded besides is of the same save if MchCheckpoint::save()
+    /// is this.
+    std::string save;
     double seconds = 0;
 };
 /// A line for each thing that it counts, in the order of explain(LoadForecast).

@@ -198,7 +198,7 @@ private:
         if (stretch.file >= 0 && stretch.file != last_file_) ++totals_.files;
         last_file_ = stretch.file;
         for (Index begin = stretch.begin; begin < stretch.end;) {
-            Index const end = smaller(stretch.end, begin + options_.chunk_bytes);
+            Index const end = begin + smaller(stretch.end - begin, options_.chunk_bytes);
             PlannedRead read{stretch.file, begin, end - begin, nullptr};
             if (stretch.to != nullptr) {
                 read.to = stretch.to + (begin - stretch.begin);

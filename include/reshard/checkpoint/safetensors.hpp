@@ -7,10 +7,14 @@
 #include <reshard/checkpoint/safetensors_header.hpp>
 #include <reshard/core/tensor_view.hpp>
 
+#include <bit>     // endian
 #include <memory>  // unique_ptr
 #include <string>  // string
 
 namespace reshard::inline v0 {
+
+static_assert(std::endian::native == std::endian::little,
+              "reshard: files hold little-endian numbers, as they lie in memory.");
 
 namespace detail {
 struct OpenFile;

@@ -4,6 +4,7 @@
 
 #include <reshard/checkpoint/detail/json_text.hpp>
 #include <reshard/checkpoint/hex_text.hpp>
+#include <reshard/checkpoint/read_options.hpp>
 #include <reshard/checkpoint/safetensors_layout.hpp>
 #include <reshard/core/sorting.hpp>
 
@@ -110,6 +111,7 @@ RESHARD_INLINE SafetensorsLayout safetensors_layout(std::vector<TensorSpec> tens
 }
 
 RESHARD_INLINE std::vector<FileSpec> split_into_files(std::vector<TensorSpec> tensors, Index max_file_bytes) {
+    detail::check_option("write_checkpoint", "max_file_bytes", max_file_bytes, 0, "0 gives each tensor a file.");
     std::vector<FileSpec> files(1);
     Index filled = 0;
     for (TensorSpec& tensor : tensors) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <reshard/algebra/notation.hpp>
+#include <reshard/checkpoint/detail/file_entries.hpp>
 #include <reshard/checkpoint/detail/save_deal.hpp>
 #include <reshard/checkpoint/detail/save_names.hpp>
 #include <reshard/checkpoint/safetensors_layout.hpp>
@@ -55,6 +56,10 @@ private:
         metadata = options_.metadata;
         sort_metadata(metadata);
         for (auto const& [key, value] : metadata) {
+            if (key == dcp_sharding_info || key == "reshard_save" || key == "format") {
+                raise(ErrorCode::buffer, concat("reshard::SaveOptions: metadata has ", quote_name(key),
+                                                ", which says something else in the files. Fix: another name."));
+            }
             if (key.starts_with(mch_table_key) && !has_tensor(concat(key.substr(mch_table_key.size()), ".ids"))) {
                 raise(ErrorCode::buffer, concat("reshard::SaveOptions: metadata has ", quote_name(key),
                                                 ", as managed-collision tables are saved under, without their tensors. "

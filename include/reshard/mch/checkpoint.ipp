@@ -26,7 +26,8 @@ inline void read_rows_in_place(MchReader& reader, MchTable const& saved, std::sp
 inline void add_miss_row(std::vector<MchRowMove>& moves, MchTable const& saved, MchTable const& current, Index rank) {
     Index part = current.slots.mesh().ordinal(rank) * saved.parts() / current.parts();
     while (part > 0 && saved.part_range(part).empty()) --part;
-    if (saved.part_range(part).empty()) return;
+    while (part < saved.parts() && saved.part_range(part).empty()) ++part;
+    if (part == saved.parts()) return;
     moves.push_back({saved.part_range(part).end - 1, current.range(rank).end - 1});
 }
 
@@ -100,6 +101,7 @@ RESHARD_INLINE MchLoadedChange MchCheckpoint::load_redistributed(std::string_vie
                                                                  Index rank, MchState const& state,
                                                                  std::span<MchRows const> rows, MchOptions const& mode,
                                                                  MchLoadOptions const& options) {
+    detail::check_threads(mode);
     MchLoadedChange result;
     MchChange& change = result.change;
     detail::MchSavedTable const& saved = find(name);
@@ -148,7 +150,7 @@ RESHARD_INLINE MchLoadedChange MchCheckpoint::load_redistributed(std::string_vie
     change.live_before = change.received = picker.entries();
     change.left_out = std::move(picker.left_out());
     std::vector<std::byte> block = picker.packed();
-    detail::MchIncoming incoming(current, shard, 1);
+    detail::MchIncoming incoming(current, shard, mode.threads);
     incoming.expect(static_cast<int>(rank), change.received, saved.iteration, block.data());
     incoming.arrange(mode.mode, change);
     for (MchRows const& one : rows) {

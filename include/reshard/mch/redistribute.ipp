@@ -48,10 +48,7 @@ public:
 
     /// Throws what redistribute() documents, before anything is allocated for entries.
     void begin(int rank, int ranks) {
-        if (options_.threads < 1) {
-            raise(ErrorCode::mesh, concat("reshard::MchOptions: ", options_.threads,
-                                          " threads. Fix: give at least 1, the calling thread."));
-        }
+        check_threads(options_);
         list_.reserve(tables_.size());
         for (std::size_t t = 0; t < tables_.size(); ++t) {
             check_transition(tables_, t, ranks);

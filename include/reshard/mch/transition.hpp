@@ -24,6 +24,14 @@ struct MchOptions {
     bool accept_strays = false;
 };
 
+namespace detail {
+inline void check_threads(MchOptions const& options) {
+    if (options.threads >= 1) return;
+    raise(ErrorCode::mesh,
+          concat("reshard::MchOptions: ", options.threads, " threads. Fix: give at least 1, the calling thread."));
+}
+}  // namespace detail
+
 /// One table on one rank, as it was saved and as it is to be.
 struct MchTransition {
     MchTable saved;

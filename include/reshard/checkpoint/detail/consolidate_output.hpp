@@ -229,7 +229,7 @@ struct OutputFiles {
     return result;
 }
 
-/// Copies that were saved apart and are not equal, as far as checksums say: somebody must choose, unless all of them
+/// Copies that were saved apart and that checksums do not show to be equal: somebody must choose, unless all of them
 /// are written.
 inline void check_replicas(Catalogue const& from, Catalogue const& to, RewriteOptions const& options) {
     if (options.replica >= 0) return;
@@ -237,24 +237,29 @@ inline void check_replicas(Catalogue const& from, Catalogue const& to, RewriteOp
         if (from.tensors()[t].replicas <= larger(to.tensors()[t].replicas, 1)) continue;
         for (std::size_t const a : from.extents_of(t)) {
             Extent const& first = from.extents()[a];
-            if (first.replica != 0 || !first.has_checksum || first.box.empty()) continue;
+            if (first.replica != 0 || first.box.empty()) continue;
+            auto const refuse = [&](auto const&... why) {
+                raise(ErrorCode::mismatch,
+                      concat("reshard::consolidate: copies ", why...,
+                             ". Fix: choose one with RewriteOptions::replica (of the command: --replica)."));
+            };
+            std::string const name = quote_name(from.tensors()[t].name);
             int copies = 0;
+            bool summed = true;
             bool const has_rows = first.box.rank() != 0;
             for (std::size_t const b : has_rows ? from.extents_near(t, first.box[0]) : from.extents_of(t)) {
                 Extent const& other = from.extents()[b];
                 if (other.box != first.box) continue;
                 ++copies;
-                if (!other.has_checksum || other.crc32c == first.crc32c) continue;
-                raise(ErrorCode::mismatch,
-                      concat("reshard::consolidate: copies 0 and ", other.replica, " of tensor ",
-                             quote_name(from.tensors()[t].name), " differ in box ", to_string(first.box),
-                             ". Fix: choose one with RewriteOptions::replica (of the command: --replica)."));
+                summed = summed && other.has_checksum;
+                if (summed && other.crc32c != first.crc32c)
+                    refuse("0 and ", other.replica, " of tensor ", name, " differ in box ", to_string(first.box));
             }
-            if (copies == from.tensors()[t].replicas) continue;
-            raise(ErrorCode::mismatch,
-                  concat("reshard::consolidate: copies of tensor ", quote_name(from.tensors()[t].name),
-                         " are cut in different places, so their checksums cannot say whether they are equal. Fix: "
-                         "choose one with RewriteOptions::replica (of the command: --replica)."));
+            if (copies != from.tensors()[t].replicas)
+                refuse("of tensor ", name,
+                       " are cut in different places, so their checksums cannot say whether they are equal");
+            if (!summed)
+                refuse("of tensor ", name, " were saved without checksums, which would say whether they are equal");
         }
     }
 }

@@ -127,7 +127,8 @@ public:
             Index const end = i == last.item ? last.element : items_[i].elements;
             if (begin >= end) continue;
             Index const width = larger(tensor.from_bytes(), tensor.to_bytes());
-            Index const most = larger<Index>(most_bytes / width, 1);
+            // ("No limit" is one, too.)
+            Index const most = smaller(larger<Index>(most_bytes / width, 1), INT64_MAX - end);
             bool const fits = (end - begin) * width <= most_bytes - filled;
             if (!fits || piece.size() == most_runs) flush();
             Indices const inner = row_major_strides(tensor.shape);

@@ -44,7 +44,8 @@ public:
             if (error == EWOULDBLOCK) {
                 raise(ErrorCode::io,
                       concat("IoError: ", folder, ": another save into this folder is under way: it holds ", leaf,
-                             ". Fix: wait for it, or save to another folder."));
+                             ". Fix: wait for it, or save to another folder. (What a process forked before it died "
+                             "holds it, too.)"));
             }
             if (error == ENOLCK) return;  // of the server, for now: the file may be locked by somebody else
             if (error == ENOSYS || error == EOPNOTSUPP || error == EINVAL) {

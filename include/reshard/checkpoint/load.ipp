@@ -186,7 +186,7 @@ public:
         report_.files_opened = files_.count();
         report_.traffic = comm_.traffic() - before_;
         report_.seconds = seconds_since(start_);
-        return report_;
+        return std::move(report_);
     }
 
 private:

@@ -151,7 +151,7 @@ template <class How>
     return {How::name, one.reads, one.options, one.source, one.window_bytes, std::is_same_v<How, Scatter>};
 }
 [[nodiscard]] inline LoadTerms terms_of(CooperativeRead const& strategy) noexcept {
-    return {strategy.name, strategy.reads, strategy.options, 0, strategy.window_bytes, false, &strategy};
+    return {CooperativeRead::name, strategy.reads, strategy.options, 0, strategy.window_bytes, false, &strategy};
 }
 }  // namespace detail
 

@@ -21,7 +21,9 @@
 #include <reshard/exec/agree_tensors.hpp>
 #include <reshard/memory/scratch.hpp>
 
+#include <atomic>    // atomic
 #include <chrono>    // steady_clock
+#include <iterator>  // ssize
 #include <optional>  // optional
 
 namespace reshard::inline v0::detail {
@@ -168,8 +170,11 @@ public:
         file_->write_at(0, std::as_bytes(std::span<char const>(layout.start)));
     }
     /// Local; any thread: bytes of the data section into the file. \pre open()
-    void write_at(Index position, std::span<std::byte const> bytes) const {
+    void write_at(Index position, std::span<std::byte const> bytes) {
         file_->write_at(data_offset_ + position, bytes);
+        Index const before = written_.fetch_add(std::ssize(bytes), std::memory_order_relaxed);
+        bool const votes = before / options_.vote_bytes != (before + std::ssize(bytes)) / options_.vote_bytes;
+        if (votes && options_.durable) file_->sync();  // or the last vote would wait for the disk to take all of it
     }
     /// Local: sums and sizes are known, the bytes are durable.
     void close() {
@@ -334,6 +339,7 @@ private:
     Index agreements_ = 0;
     std::optional<TemporaryFile> file_;
     Index data_offset_ = 0;
+    std::atomic<Index> written_{0};
     std::vector<std::uint64_t> record_;
     std::vector<std::uint64_t> records_;  ///< rank 0: of all files
     std::mutex progress_mutex_;

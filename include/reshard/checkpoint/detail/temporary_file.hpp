@@ -65,10 +65,12 @@ public:
     /// For who knows all places: bytes from `offset` of the file on. Several threads may, at the same time.
     void write_at(Index offset, std::span<std::byte const> bytes) const { write_fully(file_, path_, offset, bytes); }
 
-    /// Makes what was written durable, unless told not to, and lets the descriptor go.
+    /// Makes what was written durable: the size as well, nobody could read the bytes without.
+    void sync() const { sync_file(file_, path_); }
+    /// The same, unless told not to, and lets the descriptor go.
     void finish(bool durable = true) {
         if (!file_.is_open()) return;
-        if (durable) sync_file(file_, path_);  // the size as well: nobody could read the bytes without
+        if (durable) sync();
         file_.close_written(path_);
     }
 

@@ -214,8 +214,10 @@ protected:
     }
     /// Before a blocking call of the transport: nobody enters it before all have come to this same one.
     void meet_in(std::string_view call) {
-        Verdict const joint =
-            self().agree({ErrorCode::none, 0, concat("is in ", call), Digest{}.add_text(call).value()});
+        Verdict joint;
+        self().guarded([&, this] {
+            joint = agree_by_maximum({ErrorCode::none, 0, concat("is in ", call), Digest{}.add_text(call).value()});
+        });
         if (!joint.ok()) raise(joint.code, concat("rank ", joint.rank, " of ", size_, ": ", joint.reason));
     }
     /// What the dead one has sent before may be all that is still waited for: it has a moment to arrive.

@@ -174,7 +174,7 @@ TEST_SUITE("comm/communicator") {
         all[0].reason = "prepared a";
         CHECK(reason() ==
               "is in another call, but rank 0 prepared a. Fix: make all ranks call the same things in the same order.");
-        all[1].reason = transport::in_barrier;
+        all[1].reason = "is in barrier()";
         CHECK(reason() ==
               "is in barrier(), but rank 0 prepared a. Fix: make all ranks call the same things in the same order.");
         all[0].reason = "";

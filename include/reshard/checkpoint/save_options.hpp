@@ -43,9 +43,9 @@ struct SaveOptions {
     Metadata metadata{};          ///< the caller's own, for the manifest; no `mch.table.*`, which tables have there
     bool verify_replicas = true;  ///< copies are compared (128-bit hashes) before all but one are dropped
     bool durable = true;          ///< files and folder are synced; without, a power cut may leave files without bytes
-    /// Bytes that the busiest rank writes between two votes, of ranks that have less to write as well: who fails is
-    /// heard by all after so many, and nobody waits longer than they take: the deadline of the communicator has to
-    /// allow for that much, not for the whole save.
+    /// Ranks vote each time the one that writes most has written so many bytes: all hear then who has failed, and
+    /// nobody waits longer than these bytes take. The deadline of the communicator has to allow for so many, not for
+    /// the whole save.
     Index vote_bytes = Index{256} << 20;
 
     // What follows is each rank's own matter.

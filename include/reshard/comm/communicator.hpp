@@ -315,8 +315,8 @@ inline constexpr std::string_view other_call =
     ". Fix: make all ranks call the same things in the same order; barrier(), prepare(), save() and load() call agree.";
 /// The message of ranks that have started exchanges which were bound in different places.
 [[nodiscard]] std::string order_text(int rank, int other);
-/// What a rank says of itself in barrier(), for those that are in another call.
-inline constexpr std::string_view in_barrier = "is in barrier()";
+/// What a rank that has no tensors in hand says of itself, for those that are in another call: this, and its name.
+inline constexpr std::string_view in_call = "is in ";
 /// What is said of a rank that differs where neither it nor rank 0 has said what it has in hand.
 inline constexpr std::string_view differs = "disagrees with rank 0. Fix: give every rank the same arguments.";
 

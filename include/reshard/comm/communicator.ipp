@@ -109,11 +109,12 @@ RESHARD_INLINE std::string transport::order_text(int rank, int other) {
 }
 RESHARD_INLINE std::string transport::difference_text(std::string const& mine, std::string const& first) {
     if (mine.empty() && first.empty()) return std::string(differs);
-    bool const strays = mine.empty() || first.empty() || mine == in_barrier || first == in_barrier;
+    auto const is_elsewhere = [](std::string const& text) { return text.empty() || text.starts_with(in_call); };
     auto const said = [](std::string_view reason) { return reason.empty() ? "is in another call" : reason; };
     return concat(said(mine), ", but rank 0 ", said(first),
-                  strays ? ". Fix: make all ranks call the same things in the same order."
-                         : ". Fix: give every rank the same arguments.");
+                  is_elsewhere(mine) || is_elsewhere(first)
+                      ? ". Fix: make all ranks call the same things in the same order."
+                      : ". Fix: give every rank the same arguments.");
 }
 
 RESHARD_INLINE std::string transport::mismatch_text(int sender, TransferSide sent, int receiver, TransferSide expected,

@@ -81,7 +81,7 @@ RESHARD_INLINE detail::MpiMemory MpiCommunicator::allocate_bytes(Index elements,
     auto const agreeing = [&](detail::FunctionRef<void()> work) {
         auto const named = [&] {
             work();
-            return std::string("is in allocate()");
+            return concat(transport::in_call, "allocate()");
         };
         detail::watched([&] { detail::agree_on_words(mine, named); },
                         [&](ErrorCode, std::string_view) noexcept { family.release(key); });

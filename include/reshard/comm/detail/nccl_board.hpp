@@ -67,8 +67,10 @@ public:
         memory_ = SharedMemory::of_file(::open(path_, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600), bytes);
         // Where the file system is full this says so; the first touch of a page would end the process.
         if (memory_ && ::posix_fallocate(memory_.file(), 0, static_cast<off_t>(bytes)) != 0) memory_ = {};
-        if (!memory_) forget_name();
-        if (!memory_) memory_ = SharedMemory::create(bytes);
+        if (!memory_) {
+            forget_name();
+            memory_ = SharedMemory::create(bytes);
+        }
         memory_.close_file();
         // All bytes are zero: what all members begin as, but for ranks that nobody reads before `state` says so.
         if (memory_) return;

@@ -216,7 +216,8 @@ protected:
     void meet_in(std::string_view call) {
         Verdict joint;
         self().guarded([&, this] {
-            joint = agree_by_maximum({ErrorCode::none, 0, concat("is in ", call), Digest{}.add_text(call).value()});
+            joint = agree_by_maximum(
+                {ErrorCode::none, 0, concat(transport::in_call, call), Digest{}.add_text(call).value()});
         });
         if (!joint.ok()) raise(joint.code, concat("rank ", joint.rank, " of ", size_, ": ", joint.reason));
     }

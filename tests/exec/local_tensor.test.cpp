@@ -36,6 +36,8 @@ TEST_CASE("a local tensor fits its distribution, or the message names tensor, ra
     CHECK(refusal(tensor, 0).find("the view is null") != std::string::npos);
     tensor.view = TensorView<float>(memory.data(), Shape{3, 4}, {1, 1});
     CHECK(refusal(tensor, 0).find("overlap") != std::string::npos);
+    tensor.view = DynamicView(tensor.view.data(), tensor.view.dtype(), tensor.view.shape(), Indices{INT64_MAX / 2, 1});
+    CHECK(refusal(tensor, 0).find("reach beyond 64 bits") != std::string::npos);
 }
 
 TEST_CASE("coordinate 0 of Partial axes has the values, others the identity; of min and max all have the values") {

@@ -5,6 +5,7 @@
 #include <doctest/doctest.h>
 
 #include <reshard/comm/collectives.hpp>
+#include <reshard/comm/policy.hpp>
 #include <reshard/comm/self.hpp>
 #include <reshard/comm/threads.hpp>
 #include <reshard/comm/traced.hpp>
@@ -176,6 +177,24 @@ TEST_CASE("one rank alone, and an empty list, have nothing to do") {
     CHECK(module.memory[0] == std::vector<float>{0, 1, 2});
     sync({}, comm);
     CHECK(comm.traffic() == Traffic{});
+}
+
+/// Moves memory of devices alone, as NCCL does: an address of nothing is memory of the host.
+class DevicesOnly : public PolicyBase<DevicesOnly, SelfCommunicator> {
+public:
+    using PolicyBase::PolicyBase;
+    using PolicyBase::split;
+    void check_memory(void const* memory) const {
+        if (memory == nullptr) raise(ErrorCode::buffer, "tests: memory of the host.");
+    }
+    [[nodiscard]] DevicesOnly split(int colour, int key) { return DevicesOnly(inner_.split(colour, key)); }
+};
+
+TEST_CASE("an empty part may lie anywhere, also where ranks have memory of devices only") {
+    DevicesOnly comm{SelfCommunicator()};
+    std::vector<LocalTensor> const tensors{
+        {"w", distribution(Mesh{1}, Shape{0, 64}, "R"), DynamicView(nullptr, DType::f32, Shape{0, 64})}};
+    CHECK_NOTHROW(sync(tensors, comm));
 }
 
 TEST_CASE("ranks that list different tensors all hear which one, from whom, and nothing is written") {

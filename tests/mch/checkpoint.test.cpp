@@ -221,6 +221,15 @@ TEST_SUITE("mch/checkpoint") {
         check_error(load(), ErrorCode::buffer, {"rows 'weights' has shape [44,2]: 44 entries, but the shard has 45"});
         CHECK(buffers(loaded) == buffers(fresh_like(saved.world, 2)));
         CHECK(rows == Rows(loaded.ranks[0]));
+
+        Index const outside = 7;  // no rank of the table: neither state nor rows
+        views = {{"weights", {}}};
+        auto const load_outside = [&] {
+            return checkpoint_test::caught([&] { files.load("user", table_of(loaded), outside, {}, views); });
+        };
+        CHECK(load_outside().code == ErrorCode::none);
+        views[0].name = "adam";
+        check_error(load_outside(), ErrorCode::mismatch, {"no rows 'adam' were saved with 'user'"});
     }
 
     TEST_CASE("a missing file is missing, also for a rank that would not read it; each is named") {
@@ -571,6 +580,7 @@ TEST_SUITE("mch/checkpoint") {
 
         World both(90, 1, Policy::distance_lfu);  // nothing dropped, one filled, and a wide one beside it
         MchTable wide = table_of(both);
+        wide.decay_exponent = 0.5;  // that of a policy that has none says nothing
         wide.metadata.push_back({"note", 12, 7});
         std::vector<std::uint8_t> notes(90 * 12, 9);
         MchState state = state_of(both.ranks[0]);

@@ -203,12 +203,16 @@ TEST_SUITE("mch/checkpoint_save") {
                            if (rank == 3) before.next().ranks[3].iteration[0] += 1;
                        });
         before.next().ranks[3].iteration[0] -= 1;
+        Index below_zero = -5;
+        before.refuses(
+            {"table 'user': rank 0 is at iteration -5, but they count from 0. Fix: "},
+            [&](int, MchSaving& one, std::string&) { one.state.iteration = TensorView<Index>(&below_zero, Shape{1}); });
         before.refuses({"on rank 1 column 'counts' has another type or shape than on ranks before it"},
                        [](int rank, MchSaving& one, std::string&) {
                            DynamicView& view = one.state.metadata[0].view;
                            if (rank == 1) view = DynamicView(view.data(), DType::i64, Shape{view.extent(0), 1});
                        });
-        before.refuses({"SaveOptions: metadata has 'mch.table.user', as tables are saved under"},
+        before.refuses({"SaveOptions: metadata has 'mch.table.user', as that table is saved under"},
                        [](int, MchSaving&, std::string&) {}, {.metadata = {{"mch.table.user", "{}"}}});
         before.refuses({"two lists of rows are called 'weights'"},
                        [](int, MchSaving& one, std::string&) { one.rows.push_back(one.rows[0]); });

@@ -667,12 +667,16 @@ TEST_SUITE("mch/redistribute") {
     TEST_CASE("lists that make no sense are refused on all ranks") {
         World const saved = trained(8, 100, 2, Policy::lfu);
         World world = loaded_by_position(saved, 2);
+        World second = world;
+        BucketWorld zeros(24, 12, {0, 12, 24});
+        for (auto& shard : zeros.identities) shard.assign(shard.size(), 0);
         auto const before = buffers(world);
         run_on_threads(2, [&](ThreadCommunicator& comm) {
             auto const r = static_cast<std::size_t>(comm.rank());
             MchTransition const one{table_of(saved), table_of(world), state_of(world.ranks[r])};
             std::vector<MchTransition> tables(comm.rank() == 1 ? 1 : 2, one);
-            if (comm.rank() == 0) tables[1].current.name = tables[1].saved.name = "item";
+            if (comm.rank() == 0)
+                tables[1] = {table_of(saved, "item"), table_of(second, "item"), state_of(second.ranks[r])};
             CHECK_THROWS_WITH_AS(
                 static_cast<void>(redistribute(tables, comm)),
                 doctest::Contains("rank 1 of 2: redistributes 1 tables, but rank 0 redistributes table 1 'item' of "),
@@ -680,6 +684,17 @@ TEST_SUITE("mch/redistribute") {
             tables.assign(2, one);
             CHECK_THROWS_WITH_AS(static_cast<void>(redistribute(tables, comm)),
                                  doctest::Contains("table 'user': is in the list twice. Fix: "), MismatchError);
+            if (r == 1) tables[1].state = state_of(second.ranks[r]);
+            tables[1].saved.name = tables[1].current.name = "item";
+            CHECK_THROWS_WITH_AS(
+                static_cast<void>(redistribute(tables, comm)),
+                doctest::Contains("table 'item': on rank 0: a column overlaps one of table 'user'. Fix: "),
+                BufferError);
+            tables = {{table_of(zeros), table_of(zeros), state_of(zeros, r)}};
+            CHECK_THROWS_WITH_AS(
+                static_cast<void>(redistribute(tables, comm)),
+                doctest::Contains("all 12 ids from position 0 on are zero: the state was never loaded. Fix: "),
+                MismatchError);
             MchOptions options;
             options.threads = comm.rank();
             CHECK_THROWS_WITH_AS(static_cast<void>(redistribute(one.saved, one.current, one.state, comm, options)),

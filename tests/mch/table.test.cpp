@@ -195,6 +195,12 @@ TEST_CASE("a state saved under another configuration is refused with both values
     CHECK(refusal(mch_table("", ranks(4), 12, MchEviction::lfu), current) ==
           "reshard::mch: table 'renamed': the number of slots differs: saved 12, current 10. Fix: configure the size "
           "the table was saved with, or load it with load_redistributed() and MchLoadOptions::resize.");
+    MchTable buckets = mch_table("item", ranks(2), 8, MchEviction::none);
+    buckets.layout = MchLayout::buckets;
+    buckets.buckets = 2;
+    MchTable larger_buckets = buckets;
+    larger_buckets.slots = mch_slots(ranks(2), 16);
+    CHECK(refusal(buckets, larger_buckets).find("resize") == std::string::npos);
     current.hash_size = 5;
     CHECK(refusal(saved, current).find("saved 9223372036854775807, current 5") != std::string::npos);
     current = saved;

@@ -40,7 +40,7 @@ struct SaveOptions {
     /// copies that are not equal, or that must be read without going to other ranks' files. A tensor that is not
     /// replicated along them is saved once.
     std::vector<int> replica_axes{};
-    Metadata metadata{};          ///< the caller's own, for the manifest; no `mch.table.*`, which tables have there
+    Metadata metadata{};          ///< the caller's own, for the manifest; `mch.table.NAME` with tensors `NAME.*` only
     bool verify_replicas = true;  ///< copies are compared (128-bit hashes) before all but one are dropped
     bool durable = true;          ///< files and folder are synced; without, a power cut may leave files without bytes
     /// Ranks vote each time the one that writes most has written so many bytes: all hear then who has failed, and

@@ -69,12 +69,15 @@ public:
         attempt_before_agreement(comm_, [&] {
             tensors_.assign(tensors.begin(), tensors.end());
             options_ = options;
-            for (auto const& item : options.metadata) {
-                if (!item.first.starts_with(mch_table_key)) continue;
-                raise(ErrorCode::buffer, concat("reshard::SaveOptions: metadata has ", quote_name(item.first),
-                                                ", as tables are saved under. Fix: leave it out."));
+            for (std::size_t t = 0; t < tables_.size(); ++t) {
+                std::string const key = concat(mch_table_key, tables_[t].table.name);
+                for (auto const& item : options.metadata) {
+                    if (item.first != key) continue;
+                    raise(ErrorCode::buffer, concat("reshard::SaveOptions: metadata has ", quote_name(key),
+                                                    ", as that table is saved under. Fix: leave it out."));
+                }
+                add(t, all, mine.size());
             }
-            for (std::size_t t = 0; t < tables_.size(); ++t) add(t, all, mine.size());
         });
     }
     [[nodiscard]] std::span<LocalTensor const> tensors() const noexcept { return tensors_; }
@@ -140,14 +143,12 @@ private:
             refuse_table(ErrorCode::mismatch, one.table, "on rank ", rank, ": the state was ",
                          name(MchFault::never_loaded), ". Fix: load or initialise it before it is saved.");
         }
+        if (shard.iteration != nullptr) check_iteration(one.table, rank, *shard.iteration);
         check_readable(one.table, shard, rank);
     }
     void check_names(std::size_t t) const {
         MchTable const& table = tables_[t].table;
-        for (std::size_t other = 0; other < t; ++other) {
-            if (tables_[other].table.name != table.name) continue;
-            refuse_table(ErrorCode::mismatch, table, "two tables have this name. Fix: give each table its own.");
-        }
+        for (std::size_t other = 0; other < t; ++other) check_names_differ(tables_[other].table, table);
         auto const& rows = tables_[t].rows;
         for (std::size_t i = 0; i < rows.size(); ++i) {
             for (std::size_t k = 0; k < i; ++k) {
@@ -173,9 +174,9 @@ private:
             MchSaveHeader header;
             said(rank, 0, header);
             if (header.has_iteration != 0) {
-                if (header.iteration < 0 || (first >= 0 && header.iteration != saved.iteration)) {
+                if (first >= 0 && header.iteration != saved.iteration) {
                     refuse_table(ErrorCode::mismatch, table, "rank ", rank, " is at iteration ", header.iteration,
-                                 ", rank ", larger(first, 0), " at ", saved.iteration,
+                                 ", rank ", first, " at ", saved.iteration,
                                  ". Fix: save when all ranks have made the same steps.");
                 }
                 if (first < 0) first = rank;

@@ -5,6 +5,7 @@
 #include <reshard/mch/detail/carry.hpp>
 #include <reshard/mch/detail/incoming.hpp>
 #include <reshard/mch/detail/outgoing.hpp>
+#include <reshard/mch/id_bounds.hpp>
 #include <reshard/mch/reach.hpp>
 #include <reshard/mch/redistribute.hpp>
 
@@ -21,6 +22,8 @@ public:
                     transition.current.slots.mesh().ordinal(rank)},
           incoming(current, shard, options.threads) {
         if (stays()) {
+            if (never_loaded(shard.ids, nullptr, shard.entries))
+                refuse_never_loaded(current, shard.entries, shard.offset);
             Reach const here = reach(current, transition.state, rank);
             numbers.live_before = numbers.live_after = here.live;
             numbers.unreachable = here.unreachable;
@@ -55,6 +58,7 @@ public:
             list_.emplace_back(tables_[t], options_, rank);
             if (!list_.back().stays()) list_.back().outgoing->count();
         }
+        check_apart(tables_, rank);
     }
     [[nodiscard]] std::vector<MchPassage>& list() noexcept { return list_; }
     void list_headers(std::vector<MchArrival> headers, CommunicatorRef comm, TransferLists& lists) {

@@ -191,9 +191,10 @@ RESHARD_INLINE void check_table(MchTable const& table) {
 RESHARD_INLINE void check_same_content(MchTable const& saved, MchTable const& current) {
     if (saved.size() != current.size()) {
         detail::refuse_table(ErrorCode::mismatch, current, "the number of slots differs: saved ", saved.size(),
-                             ", current ", current.size(),
-                             ". Fix: configure the size the table was saved with, or load it with load_redistributed() "
-                             "and MchLoadOptions::resize.");
+                             ", current ", current.size(), ". Fix: configure the size the table was saved with",
+                             current.layout == MchLayout::sorted
+                                 ? ", or load it with load_redistributed() and MchLoadOptions::resize."
+                                 : ": positions of ids follow from it.");
     }
     detail::check_same_ids(saved, current);
 }

@@ -319,25 +319,51 @@ TEST_CASE("redistribute on devices: memory of the host, misaligned or refused is
         auto const ends = ReplayWorld(3).run([&](ReplayCommunicator& replay) {
             OnDevice comm(replay, device);
             HostWork work(device);
-            MchTransition one{saved, current, library_state(table, shards[static_cast<std::size_t>(comm.rank())])};
+            std::vector<MchTransition> list{
+                {saved, current, library_state(table, shards[static_cast<std::size_t>(comm.rank())])}};
             device.allocations = 0;
-            if (comm.rank() == 1) spoil(device, one);
-            static_cast<void>(reshard::detail::redistribute_with(work, std::span<MchTransition const>(&one, 1), comm,
+            if (comm.rank() == 1) spoil(device, list);
+            static_cast<void>(reshard::detail::redistribute_with(work, std::span<MchTransition const>(list), comm,
                                                                  library_options(Mode::route)));
         });
         CHECK((shards == scene.loaded) == (ends[0].code != ErrorCode::none));
         for (RankEnd const& end : ends) CHECK(end.message == ends[0].message);
         return ends[0];
     };
-    RankEnd end = run([](HostDevice& where, MchTransition& one) { where.release(one.state.slots.data()); });
+    using List = std::vector<MchTransition>;
+    RankEnd end = run([](HostDevice& where, List& list) { where.release(list[0].state.slots.data()); });
     CHECK(end.code == ErrorCode::buffer);
     CAPTURE(end.message);
     CHECK(end.message.find("'user': on rank 1: the column of slots is memory of the host") != std::string::npos);
-    end = run([](HostDevice&, MchTransition& one) {
-        one.state.ids = DynamicView(one.state.ids.data() + 4, DType::i64, one.state.ids.shape());
+    end = run([](HostDevice&, List& list) {
+        DynamicView& ids = list[0].state.ids;
+        ids = DynamicView(ids.data() + 4, DType::i64, ids.shape());
     });
     CHECK(end.code == ErrorCode::buffer);
-    end = run([](HostDevice&, MchTransition& one) {
+    end = run([](HostDevice&, List& list) {
+        list.push_back(list[0]);
+        list[1].saved.name = list[1].current.name = "item";
+    });
+    CHECK(end.code == ErrorCode::buffer);
+    CHECK(end.message.find("'item': on rank 1: a column overlaps one of table 'user'. Fix: ") != std::string::npos);
+    std::vector<Id> zeros(16);
+    end = run([&](HostDevice& where, List& list) {
+        Table buckets;
+        buckets.bucketed = true;
+        buckets.policy = Policy::none;
+        buckets.buckets = 24;
+        buckets.saved_offsets = chunk_offsets(48, 2);
+        buckets.offsets = chunk_offsets(48, 3);
+        where.claim(zeros.data(), 8 * 16);
+        list[0].saved = library_table(buckets, buckets.saved_offsets, 24);
+        list[0].current = library_table(buckets, buckets.offsets, 24);
+        list[0].state = MchState{};
+        list[0].state.ids = TensorView<Id>(zeros.data(), Shape{16});
+    });
+    CHECK(end.code == ErrorCode::mismatch);
+    CHECK(end.message.find("all 16 ids from position 16 on are zero: the state was never loaded") != std::string::npos);
+    end = run([](HostDevice&, List& list) {
+        MchTransition& one = list[0];
         for (int c = 0; c < 15; ++c) {
             std::string const name = concat("more ", c);
             one.saved.metadata.push_back({name, 1, 0});
@@ -349,7 +375,7 @@ TEST_CASE("redistribute on devices: memory of the host, misaligned or refused is
     });
     CHECK(end.code == ErrorCode::shape);
     for (Index nth = 0; nth < 100; ++nth) {
-        end = run([](HostDevice&, MchTransition&) {}, nth);
+        end = run([](HostDevice&, List&) {}, nth);
         if (end.code == ErrorCode::none) break;
         CHECK(end.code == ErrorCode::out_of_memory);
         CHECK(nth < 90);

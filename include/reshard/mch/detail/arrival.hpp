@@ -42,11 +42,7 @@ public:
             total_ += block.bytes;
         }
         if (entries != 0) blocks_.push_back(block);
-        if (iteration < 0) {
-            refuse_table(
-                ErrorCode::mismatch, *table_, "rank ", rank, " is at iteration ", iteration,
-                ", but they count from 0. Fix: load the iteration with the columns; it is corrupt or was never set.");
-        }
+        check_iteration(*table_, rank, iteration);
         if (iteration == 0 || iteration == iteration_) return;
         if (iteration_ != 0) {
             refuse_table(ErrorCode::mismatch, *table_, "rank ", rank, " is at iteration ", iteration, ", another at ",

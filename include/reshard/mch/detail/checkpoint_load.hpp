@@ -42,7 +42,11 @@ namespace detail {
         }
         result.metadata.push_back(*column);
     }
-    if (!options.drop.empty() || !options.fill.empty()) result.eviction = current.eviction;
+    if (!options.drop.empty() || !options.fill.empty()) {
+        // The exponent of another policy says nothing.
+        if (result.eviction != current.eviction) result.decay_exponent = current.decay_exponent;
+        result.eviction = current.eviction;
+    }
     return result;
 }
 
@@ -188,13 +192,14 @@ private:
         }
     }
     void check_rows_saved(MchRows const& rows, MchBuffers& buffers) const {
-        check_rows(current_, rank_, rows, buffers);
+        bool const absent = rows.view.rank() == 0 && rows.view.data() == nullptr && current_.range(rank_).empty();
+        if (!absent) check_rows(current_, rank_, rows, buffers);
         MchRowsInfo const wanted = info_of(rows);
         std::vector<std::string> there;
         for (MchRowsInfo const& info : saved_.rows) {
             there.push_back(info.name);
             if (info.name != wanted.name) continue;
-            if (info == wanted) return;
+            if (absent || info == wanted) return;
             refuse(info.dtype != wanted.dtype ? ErrorCode::dtype : ErrorCode::buffer, "rows '", rows.name, "' are ",
                    name(wanted.dtype), " ", to_string(DynamicShape(wanted.row_shape)), " each, but were saved as ",
                    name(info.dtype), " ", to_string(DynamicShape(info.row_shape)), ". Fix: give both the same.");

@@ -42,6 +42,8 @@ public:
         if (stays()) {
             change().live_before = change().live_after = asked[counts_at_];
             change().unreachable = asked[counts_at_ + 1];
+            bool const full = shard.entries >= 2 && change().live_after == shard.entries;  // zeros are ids
+            if (full && are_zeros(work, shard.ids)) refuse_never_loaded(current, shard.entries, shard.offset);
         } else {
             examine_leaving(work, asked);
         }
@@ -163,8 +165,12 @@ private:
         if (shard.entries < 2) return false;
         for (Index word : asked.list(ends_at_, 4))
             if (word != 0) return false;
+        return are_zeros(work, shard.slots);
+    }
+    /// And the ids.
+    [[nodiscard]] bool are_zeros(Work& work, Index const* slots) const {
         List<Count> const filled = zeros(work, 1);
-        count(work, shard.entries, MchIsFilled{shard.ids, shard.slots}, filled.data());
+        count(work, shard.entries, MchIsFilled{shard.ids, slots}, filled.data());
         return fetch(work, filled.data()) == 0;
     }
 
@@ -206,6 +212,7 @@ public:
         steps_.asked.run(work_);
         each([&](MchDevicePassage<Work>& one) { one.examine(work_, steps_.asked); });
         refuse();
+        check_apart(tables_, rank);
     }
     [[nodiscard]] std::vector<MchDevicePassage<Work>>& list() noexcept { return list_; }
     void list_headers(std::vector<MchArrival> headers, CommunicatorRef comm, TransferLists& lists) {

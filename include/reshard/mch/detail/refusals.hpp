@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/mch/detail/refusals.hpp
 /// \brief  What redistribute() refuses, in the same words wherever the columns lie, and what it checks of tables.
-/// \depends mch/transition.
+/// \depends mch/transition, exec/detail/batch_check.
 #pragma once
 
+#include <reshard/exec/detail/batch_check.hpp>
 #include <reshard/mch/transition.hpp>
 
 #include <span>  // span
@@ -18,6 +19,18 @@ inline void check_ranks(MchTable const& table, int ranks) {
                  ", the communicator only ", ranks, " ranks. Fix: use a mesh of ranks that exist.");
 }
 
+/// Throws MismatchError for two tables of a list that have one name.
+inline void check_names_differ(MchTable const& other, MchTable const& table) {
+    if (other.name != table.name) return;
+    refuse_table(ErrorCode::mismatch, table, "is in the list twice. Fix: give each table a name of its own.");
+}
+/// Throws MismatchError for the current iteration of a rank that cannot be.
+inline void check_iteration(MchTable const& table, int rank, Index iteration) {
+    if (iteration >= 0) return;
+    refuse_table(ErrorCode::mismatch, table, "rank ", rank, " is at iteration ", iteration,
+                 ", but they count from 0. Fix: load the iteration with the columns; it is corrupt or was never set.");
+}
+
 /// What ranks can know of table t of a list without looking at columns.
 inline void check_transition(std::span<MchTransition const> tables, std::size_t t, int ranks) {
     MchTable const& current = tables[t].current;
@@ -25,14 +38,31 @@ inline void check_transition(std::span<MchTransition const> tables, std::size_t 
     check_table(current);
     check_same_content(tables[t].saved, current);
     check_ranks(current, ranks);
-    for (std::size_t other = 0; other < t; ++other) {
-        if (tables[other].current.name != current.name) continue;
-        refuse_table(ErrorCode::mismatch, current, "is in the list twice. Fix: give each table a name of its own.");
+    for (std::size_t other = 0; other < t; ++other) check_names_differ(tables[other].current, current);
+}
+
+/// Throws BufferError for tables that share columns on this rank: each would move its entries inside of what the other
+/// has written.
+inline void check_apart(std::span<MchTransition const> tables, int rank) {
+    std::vector<Stretch> columns;
+    for (std::size_t t = 0; t < tables.size(); ++t) {
+        auto const add = [&](DynamicView const& view) {
+            if (view.data() != nullptr) columns.push_back({view, t, true});
+        };
+        add(tables[t].state.ids);
+        add(tables[t].state.slots);
+        for (MchColumnView const& column : tables[t].state.metadata) add(column.view);
     }
+    Clash const clash = find_clash(columns);
+    if (clash.writer == clash.other) return;
+    refuse_table(ErrorCode::buffer, tables[larger(clash.writer, clash.other)].current, "on rank ", rank,
+                 ": a column overlaps one of table '", tables[smaller(clash.writer, clash.other)].current.name,
+                 "'. Fix: give each table buffers of its own, or list a table that others share once.");
 }
 
 [[noreturn]] inline void refuse_never_loaded(MchTable const& table, Index entries, Index offset) {
-    refuse_table(ErrorCode::mismatch, table, "all ", entries, " ids and slots from position ", offset,
+    refuse_table(ErrorCode::mismatch, table, "all ", entries,
+                 table.layout == MchLayout::sorted ? " ids and slots" : " ids", " from position ", offset,
                  " on are zero: the state was never loaded. Fix: load it first.");
 }
 [[noreturn]] inline void refuse_slot_twice(MchTable const& table, Index slot) {

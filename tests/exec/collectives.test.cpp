@@ -4,6 +4,7 @@
 
 #include <doctest/doctest.h>
 
+#include <reshard/comm/self.hpp>
 #include <reshard/comm/threads.hpp>
 #include <reshard/exec/batch.hpp>
 
@@ -361,5 +362,26 @@ TEST_SUITE("exec/collectives") {
             ++folded;
         }
         CHECK(folded > 0);
+    }
+
+    TEST_CASE("where types know that there is one addend, a plan that only folds may be in place as well") {
+        auto const in_place = [](auto const& folds, CommunicatorRef comm, DynamicShape const& local) {
+            std::vector<float> const before = held(comm.rank(), local.size());
+            std::vector<float> values = before;
+            TensorView<float> const here(values.data(), local);
+            redistribute(folds, comm, here, here);
+            CHECK(values == before);
+        };
+        constexpr Shape<4, 2> shape{};
+        SelfCommunicator self;
+        in_place(plan(distribution<Partial<>>(Mesh<1>{}, shape), distribution<Replicate>(Mesh<1>{}, shape)), self,
+                 Shape{4, 2});
+        in_place(plan(distribution<Partial<>>(Mesh{1}, shape), distribution<Replicate>(Mesh{1}, shape)), self,
+                 Shape{4, 2});
+        constexpr Mesh<1, 2> two{};
+        run_on_threads(2, [&](ThreadCommunicator& comm) {
+            in_place(plan(distribution<Partial<>, Shard<0>>(two, shape), distribution<Replicate, Shard<0>>(two, shape)),
+                     comm, Shape{2, 2});
+        });
     }
 }

@@ -166,9 +166,10 @@ inline void check_ops(planning::Steps const& steps, ValueChange const& change) {
 }
 
 /// Whether a plan only folds, so that its result may take the place of the addends: what a rank folds is read from
-/// nowhere else, and what it receives afterwards was folded by ranks that have read theirs.
+/// nowhere else, and what it receives afterwards was folded by ranks that have read theirs. Whether types know that
+/// there is one addend (plan.kind) does not count: a trainer on one rank is the same program.
 [[nodiscard]] inline bool only_folds(PlanValue const& plan) {
-    if (plan.across || plan.ranks_per_node > 1 || plan.kind != Kind::collective) return false;
+    if (plan.across || plan.ranks_per_node > 1 || kind_of(plan.from, plan.to) != Kind::collective) return false;
     for (int axis = 0; axis < plan.from.mesh().axes(); ++axis) {
         PlacementForm const& source = plan.from.signature()[axis];
         PlacementForm const& target = plan.to.signature()[axis];

@@ -41,6 +41,15 @@ TEST_SUITE("plan/relabel") {
         CHECK(received(from, on_mesh(to, result.mesh)) == 0);
     }
 
+    TEST_CASE("the axes keep their names, whether anything is saved or not") {
+        DynamicShape const shape(Indices{64});
+        auto const from = parse("(dp=4)[1,2,3,0]:(S0)", shape);
+        auto const to = parse("(dp=4):(S0)", shape);
+        CHECK(to_string(relabel(from, to, DType::f32).mesh) == "(dp=4)[1,2,3,0]");
+        CHECK(to_string(relabel(to, to, DType::f32).mesh) == "(dp=4)");
+        CHECK(on_mesh(to, relabel(from, to, DType::f32).mesh).mesh().axis("dp") == 0);
+    }
+
     TEST_CASE("owners in a cycle of three: 7500 elements become none") {
         DynamicShape const shape(Indices{100, 100});
         auto const from = distribution(DynamicMesh(Indices{4}), shape, "S0");

@@ -170,7 +170,7 @@ inline void weigh(Index& total, Index elements, DType dtype) {
         }
     }
     for (Index place : chosen) result.ranks.push_back(candidates[static_cast<std::size_t>(place)]);
-    result.mesh = DynamicMesh(mesh.extents(), RankList{0, IndexList(result.ranks.data(), mesh.size())});
+    result.mesh = mesh.on(RankList{0, IndexList(result.ranks.data(), mesh.size())});
     return result;
 }
 

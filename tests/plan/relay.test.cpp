@@ -91,6 +91,25 @@ TEST_SUITE("plan/relay") {
         CHECK(within("(7):(S0)", "(7):(R)", Shape{96}).relayed(4).cost(3).phases == 1);
     }
 
+    TEST_CASE("an axis of one rank changes nothing, wherever nodes begin") {
+        std::string const text = explain(within("(1,4):(R,S0)", "(1,4):(R,R)", Shape{96}).relayed(2), 0, DType::f32);
+        CHECK(text.find("from elsewhere enters it once, and they pass it on\n") != std::string::npos);
+        CHECK(within("(1,2,8):(S0,R,S1)", "(1,2,8):(R,R,R)", Shape{64, 64}).relayed(8).cost(0).phases == 1);
+    }
+
+    TEST_CASE("axes that cannot be told apart by node, as a mesh has at most 8, are said so") {
+        DynamicShape const shape = Shape{4096};
+        char const* const from = "(2,2,2,2,2,2,2,16):(R,R,R,R,R,R,R,S0)";
+        char const* const to = "(2,2,2,2,2,2,2,16):(R,R,R,R,R,R,R,R)";
+        std::string const why =
+            "a mesh has at most 8 axes, so along some of (2,2,2,2,2,2,2,16) ranks are not told "
+            "apart by node, and a byte may enter more than once; merge axes\n";
+        CHECK(explain(within(from, to, shape).relayed(8), 0, DType::f32).find(why) != std::string::npos);
+        CHECK(explain(between(from, to, shape).relayed(8), 0, DType::f32).find(why) != std::string::npos);
+        CHECK(explain(within("(128,16):(R,S0)", "(128,16):(R,R)", shape).relayed(8), 0, DType::f32).find(why) ==
+              std::string::npos);
+    }
+
     TEST_CASE("one node, one rank per node, and nothing to share: one exchange") {
         CHECK(within("(8):(S0)", "(8):(R)", Shape{96}).relayed(8).cost(3).phases == 1);
         CHECK(within("(8):(S0)", "(8):(R)", Shape{96}).relayed(all_ranks).cost(3).phases == 1);

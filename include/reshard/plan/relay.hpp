@@ -9,7 +9,8 @@
 /// Laws, without Partial (the property tests of tests/plan and tests/exec):
 ///     law.bound   a rank receives, in all exchanges together, exactly what it needs and does not hold
 ///     law.node    on one mesh, a byte enters a node once when a rank of it needs the byte and none holds it, else
-///                 never; between meshes, at most once. Nodes must be blocks of mesh axes
+///                 never; between meshes, at most once. Nodes must be blocks of mesh axes, which are told apart by node
+///                 while there are at most 8 in all
 #pragma once
 
 #include <reshard/plan/detail/relay.hpp>
@@ -28,6 +29,10 @@ namespace reshard::inline v0::detail {
     Index block = 1;
     for (Index extent : blocks_inside(mesh, ranks_per_node)) block *= extent;
     std::string const start = concat("  relayed, nodes of ", ranks_per_node, " ranks: ");
+    if (!steps.relays.exact) {
+        return concat(start, "a mesh has at most ", max_axes, " axes, so along some of ", to_string(mesh),
+                      " ranks are not told apart by node, and a byte may enter more than once; merge axes\n");
+    }
     if (most_in_one_node(mesh, ranks_per_node) > block) {
         return concat(start, "they are no blocks of the mesh's axes, so a byte enters once for every ",
                       block == 1 ? std::string("rank that needs it") : concat(block, " neighbours that need it"), "\n");

@@ -72,6 +72,7 @@ struct Relays {
     int share = -1;       ///< replicas of one node have a share each
     int needed = -1;      ///< all have everything
     unsigned shared = 0;  ///< axes of `share` along which the shares lie side by side, all of one node
+    bool exact = true;    ///< false: ranks of a node are not told apart along all axes, of which a mesh has at most 8
     /// What relaying comes to, in a line.
     std::string (*explain)(Steps const& steps, DynamicMesh const& mesh, Index ranks_per_node) = nullptr;
 };

@@ -53,7 +53,8 @@ namespace detail {
     for (int axis = 0; axis < mesh.axes(); ++axis) {
         Index const extent = mesh.extent(axis);
         Index block = extent;
-        if (!stays_inside(mesh, axis, block, ranks_per_node)) block = smaller(extent - 1, ranks_per_node);
+        if (!stays_inside(mesh, axis, block, ranks_per_node))
+            block = smaller(larger<Index>(extent - 1, 1), ranks_per_node);
         while (block > 1 && (extent % block != 0 || !stays_inside(mesh, axis, block, ranks_per_node))) --block;
         blocks.push_back(block);
     }
@@ -108,9 +109,7 @@ template <class MaySplit>
         Index const block = blocks[axis];
         result.first.push_back(extents.size());
         bool split = block > 1 && block < extent && may_split(axis);
-        if (split && extents.size() + mesh.axes() - axis == max_axes) {
-            result.exact = split = false;
-        }
+        if (split && extents.size() + mesh.axes() - axis == max_axes) result.exact = split = false;
         if (split) extents.push_back(extent / block);
         if (split || block == extent) result.inside |= 1U << extents.size();
         extents.push_back(split ? block : extent);

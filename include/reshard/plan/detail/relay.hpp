@@ -199,6 +199,7 @@ inline void relay_fold(Outline& outline, DynamicDistribution const& from, Dynami
         outline.folds() ? relay_fold(outline, plan.from, plan.to, relay) : add_relay<plan_within>(outline, relay);
     }
     Steps steps = relay.found ? outline.finish() : steps_within(plan);
+    steps.relays.exact = relay.nodes.exact;
     DynamicMesh const& coarse = relay.found ? relay.nodes.mesh : mesh;
     NodeMesh const nodes = node_mesh(coarse, blocks_inside(coarse, plan.ranks_per_node), [](int) { return true; });
     steps.nodes = nodes.mesh;
@@ -212,10 +213,11 @@ inline void relay_fold(Outline& outline, DynamicDistribution const& from, Dynami
                           plan.from.mesh().rank_at(0) / per_node == plan.to.mesh().rank_at(0) / per_node;
     if (one_node && per_node != all_ranks) return steps_between(plan);
     Relay const relay = relay_of(plan.to, outline.needed(), blocks_inside(plan.to.mesh(), per_node));
-    if (!relay.found) return steps_between(plan);
-    if (outline.folds()) outline.fold(outline.share_of_source());
-    add_relay<plan_between>(outline, relay);
-    return outline.finish();
+    if (relay.found && outline.folds()) outline.fold(outline.share_of_source());
+    if (relay.found) add_relay<plan_between>(outline, relay);
+    Steps steps = relay.found ? outline.finish() : steps_between(plan);
+    steps.relays.exact = relay.nodes.exact;
+    return steps;
 }
 
 }  // namespace reshard::inline v0::detail

@@ -206,6 +206,11 @@ TEST_SUITE("algebra/bound") {
         CHECK(receive_bound(from, to, 2, true) == Bound{true, 2});
         CHECK(receive_bound(from, to, 9, true) == Bound{true, 0});
         CHECK_FALSE(receive_bound(of("(2):(S0)", shape), of("(3):(P+)", shape), 0, true).known);
+        // What the one rank has it may owe alone, but not hold for others as well.
+        auto const one = of("(1):(R)", shape);
+        CHECK(receive_bound(one, of("(2,1):(P+,S0)", shape), 1, true) == Bound{true, 0});
+        CHECK_FALSE(receive_bound(one, of("(2,2):(P+,S0)", shape), 1, true).known);
+        CHECK_FALSE(receive_bound(one, of("(2,2):(P+,R)", shape), 1, true).known);
         CHECK_FALSE(total_bound(from, to, true).known);
         CHECK_FALSE(total_bound(of("(2):(S0)", shape), of("(3):(P+)", shape), true).known);
     }

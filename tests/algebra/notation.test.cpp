@@ -86,7 +86,12 @@ TEST_CASE("axes have names where the mesh has them") {
     CHECK(parse("(dp=2,4):(R,S0)", shape).mesh().axis("dp") == 0);
     CHECK(to_string(parse("(dp=2,4):(R,S0)", shape)) == "(dp=2,4):(R,S0)");
     CHECK(parse("(dp=2,tp=4):(R,S0)", shape) == parse("(2,4):(R,S0)", shape));
-    CHECK(complaint("(dp=2,tp=4):[tq]").find("no axis") != std::string::npos);
+    CHECK(complaint("(dp=2,tp=4):[tq]").find("the mesh (dp=2,tp=4) has no axis tq at position 15") !=
+          std::string::npos);
+    CHECK_THROWS_WITH_AS(static_cast<void>(distribution(Mesh{4}, shape, "[dp]")),
+                         "reshard::parse: the mesh (4) has no axis dp at position 3 of '[dp]'. "
+                         "Fix: write for example (2,4):(R,S0), (8):(P+) or (2,4):(S0,S0)@1,0.",
+                         NotationError);
     CHECK(complaint("(dp=2,dp=4):(R,R)") ==
           "reshard::Mesh: two axes are called 'dp'. Fix: give each a name of its own.");
     CHECK_THROWS_AS(static_cast<void>(Mesh{2}.named("d p")), MeshError);
@@ -137,7 +142,7 @@ TEST_CASE("a complaint shows the text, the position and an example") {
                          NotationError);
     CHECK(complaint("(1,1,1,1,1,1,1,1,1):(R)").find("at most 8 axes") != std::string::npos);
     CHECK(complaint("(1):(R,R,R,R,R,R,R,R,R)").find("at most 8 axes") != std::string::npos);
-    CHECK(complaint("(2,4):(S0,S0)@2").find("the mesh has no axis 2") != std::string::npos);
+    CHECK(complaint("(2,4):(S0,S0)@2").find("the mesh (2,4) has no axis 2 ") != std::string::npos);
     CHECK(complaint("(9999999999999999999):(R)").find("does not fit 64 bits") != std::string::npos);
 }
 

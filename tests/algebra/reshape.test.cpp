@@ -138,6 +138,8 @@ TEST_SUITE("algebra/reshape") {
         CHECK_THROWS_AS(static_cast<void>(flatten(of("S0"), 0, 2)), ShapeError);
         CHECK_THROWS_AS(static_cast<void>(unflatten(of("S0"), 0, {3, 2})), ShapeError);
         CHECK_THROWS_AS(static_cast<void>(unflatten(of("S0"), 0, {1, 1, 1, 1, 1, 1, 1, 8})), ShapeError);
+        CHECK_THROWS_AS(static_cast<void>(unflatten(of("S0", Shape{0}), 0, {0, Index{1} << 40, Index{1} << 40})),
+                        ShapeError);
         CHECK_THROWS_AS(static_cast<void>(narrow(of("S0"), 0, 4, 5)), ShapeError);
         CHECK_THROWS_AS(static_cast<void>(narrow(of("S0"), 0, -1, 5)), ShapeError);
         CHECK_THROWS_AS(static_cast<void>(select(of("S1"), 0, 8)), ShapeError);

@@ -149,6 +149,14 @@ TEST_SUITE("exec/redistribute") {
               {1, 2, 3, 4});
     }
 
+    TEST_CASE("local plans of the last rank that a mesh can have") {
+        std::vector<int> const source{1, 2};
+        std::vector<int> result(2, -1);
+        Plan<> const p = of("(1)+2147483647:(R)", "(1)+2147483647:(R)", Shape{2});
+        redistribute(p, TensorView<int const>(source.data(), Shape{2}), view(result, Shape{2}), INT32_MAX);
+        CHECK(result == source);
+    }
+
     TEST_CASE("without a communicator a collective is refused, and nothing is written") {
         Plan<> const p = of("(2):(S0)", "(2):(R)", Shape{4});
         std::vector<int> source{1, 2};

@@ -447,6 +447,7 @@ TEST_SUITE("plan/plan") {
         Cost const outside = across("(2):(P+)", "(2)+2:(S0)", shape).cost(3);
         CHECK(outside.received == 32);
         CHECK(outside.workspace == 0);
+        CHECK(across("(2):(P+)", "(2)+2:(S0)", shape).cost(99) == Cost{});
     }
 
     TEST_CASE("plans across the same mesh cost what plans within cost") {

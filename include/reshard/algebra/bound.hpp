@@ -126,8 +126,12 @@ constexpr void add_to_bound(Index& total, Index elements, Index count = 1) {
         for (int axis = 0; axis < from.mesh().axes(); ++axis) {
             owes = owes || (from.signature()[axis].is_partial() && from.mesh().extent(axis) > 1);
         }
-        if (to.signature().axes_of(PlacementKind::partial) != 0)
-            return {!owes && detail::one_rank_of(from.mesh(), to.mesh()), 0};
+        if (to.signature().axes_of(PlacementKind::partial) != 0) {
+            bool keeps = !owes && detail::one_rank_of(from.mesh(), to.mesh());  // where no copies or parts go elsewhere
+            for (int axis = 0; axis < to.mesh().axes(); ++axis)
+                keeps = keeps && (to.signature()[axis].is_partial() || to.mesh().extent(axis) == 1);
+            return {keeps, 0};
+        }
         if (owes && detail::one_rank_of(to.mesh(), from.mesh()) && to.contains(rank)) {
             return {true, to.shape().size()};
         }

@@ -67,7 +67,8 @@ public:
     [[nodiscard]] constexpr Signature signature() && noexcept { return signature_; }
     [[nodiscard]] constexpr bool contains(Index rank) const noexcept { return mesh_.contains(rank); }
 
-    /// What the rank at these mesh coordinates holds along one dimension. An empty part lies at the extent's end.
+    /// What the rank at these mesh coordinates holds along one dimension. An empty part lies at the extent's end, or
+    /// where the cut interleaves at the end of what it cuts.
     [[nodiscard]] constexpr IndexSet index_set(Indices const& coordinates, int dim) const noexcept {
         int last = -1;
         Interval const span = interval(coordinates, dim, last);

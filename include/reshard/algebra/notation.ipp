@@ -114,8 +114,11 @@ inline IndexList read_numbers(NotationReader& reader, std::string_view close) {
 /// An axis by its name or its number.
 inline std::int8_t read_axis(NotationReader& reader, DynamicMesh const& mesh) {
     std::string_view const name = reader.identifier();
-    Index const axis = name.empty() ? reader.number() : mesh.axis(name);
-    if (axis >= mesh.axes()) reader.fail(concat("the mesh has no axis ", axis));
+    Index axis = name.empty() ? reader.number() : 0;
+    while (!name.empty() && axis < mesh.axes() && mesh.axis_name(static_cast<int>(axis)) != name) ++axis;
+    if (axis >= mesh.axes()) {
+        reader.fail(concat("the mesh ", to_string(mesh), " has no axis ", name.empty() ? concat(axis) : concat(name)));
+    }
     return static_cast<std::int8_t>(axis);
 }
 

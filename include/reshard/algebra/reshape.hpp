@@ -182,7 +182,9 @@ template <class Place>
     int carrier = 0;  // nothing is cut where one of the extents is 0
     while (carrier + 1 < sizes.size() && (whole == 0 ? sizes[carrier] != 0 : sizes[carrier] == 1)) ++carrier;
     Index inner = 1;
-    for (int i = carrier + 1; i < sizes.size(); ++i) inner *= larger(sizes[i], Index{1});
+    for (int i = carrier + 1; i < sizes.size(); ++i) {
+        if (!multiply_fits(inner, larger(sizes[i], Index{1}), inner)) detail::raise_view("unflatten", from, "sizes");
+    }
     Indices extents;
     for (int d = 0; d < shape.rank(); ++d) {
         if (d != dim) extents.push_back(shape.extent(d));

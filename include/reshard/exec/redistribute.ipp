@@ -17,7 +17,7 @@ RESHARD_INLINE void detail::run_locally(Means const& means, PlanValue const& pla
                                         DynamicView const& destination, int rank, PrepareOptions const& options) {
     // Types know axes of size 1, values do not.
     RankSteps const mine(plan, steps_locally(plan), rank, source, destination, options, means.host.convert);
-    int const ranks = static_cast<int>(plan.from.mesh().last_rank() + 1);
+    Index const ranks = plan.from.mesh().last_rank() + 1;
     check_arguments(means, means.host.policy, plan, mine, rank, ranks, source, destination, options.cast);
     check_views(means.host.policy, plan, rank, source, destination);
     Job(plan, mine, rank, source, destination, {}, means.host.policy, means.work).work(0);

@@ -104,7 +104,8 @@ RESHARD_INLINE Index planning::scratch_elements(Steps const& steps, Index rank) 
 
 RESHARD_INLINE Cost detail::cost_of(PlanValue const& plan, Index rank) {
     Cost cost;
-    if (plan.kind != Kind::collective || (!plan.across && !plan.from.contains(rank))) return cost;
+    bool const inside = plan.from.contains(rank) || (plan.across && plan.to.contains(rank));
+    if (plan.kind != Kind::collective || !inside) return cost;
     Steps const steps = plan.steps(plan);
     for (Step const& step : steps.list) {
         if (step.kind != StepKind::exchange) continue;

@@ -197,7 +197,7 @@ void check_mesh(DynamicMesh const& mesh, Index ranks, Parts const&... parts) {
 
 /// Everything about one rank's arguments that does not need the other ranks.
 inline void check_arguments(Means const& means, MemoryPolicy const& memory, PlanValue const& plan,
-                            RankSteps const& mine, int rank, int size, ConstDynamicView const& source,
+                            RankSteps const& mine, int rank, Index size, ConstDynamicView const& source,
                             DynamicView const& destination, bool cast) {
     for (DynamicDistribution const* side : {&plan.from, &plan.to}) check_mesh(side->mesh(), size, "reshard::prepare: ");
     bool const gives = plan.from.contains(rank);

@@ -115,7 +115,7 @@ struct Grid {
         return cut.shift == 0 ? i : (i - cut.shift + cut.parts) % cut.parts;
     }
 
-    /// What the rank at `ordinal` holds along a dimension; an empty part lies at the extent's end.
+    /// What the rank at `ordinal` holds along a dimension, as DynamicDistribution::index_set does.
     [[nodiscard]] IndexSet index_set(Index ordinal, int dim) const noexcept {
         Interval span{0, dims[dim].extent};
         for (GridCut const& cut : cuts(dim)) {

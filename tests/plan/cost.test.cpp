@@ -52,6 +52,23 @@ TEST_SUITE("plan/cost") {
         CHECK(time.seconds == doctest::Approx(time.phases[0] + time.phases[1]));
     }
 
+    TEST_CASE("a fold in chunks has a message per peer and chunk, and the scratch memory of a chunk") {
+        DynamicShape const shape(Indices{4096, 1024});
+        DynamicMesh const mesh(Indices{4});
+        auto const move = plan(distribution(mesh, shape, "P+"), distribution(mesh, shape, "S0"));
+        RankLoad const host = load_of(move, two_tiers(), 2, DType::f32);
+        RankLoad const device = load_of(move, two_tiers(), 2, DType::f32, INT64_MAX);
+        CHECK(host.phases[0][0] == TierLoad{96, 96, 12 << 20, 12 << 20});
+        CHECK(device.phases[0][0] == TierLoad{3, 3, 12 << 20, 12 << 20});
+        CHECK(device.memory - host.memory == 31 * 4 * 4 * (1 << 15));
+        std::string const in_chunks = explain(move, two_tiers(), 2, DType::f32);
+        CHECK(in_chunks.find(" in 32 chunks; ") != std::string::npos);
+        CHECK(in_chunks.find("sends 12.0 MiB in 96 messages") != std::string::npos);
+        std::string const at_once = explain(move, two_tiers(), 2, DType::f32, INT64_MAX);
+        CHECK(at_once.find("chunks") == std::string::npos);
+        CHECK(at_once.find("tier node: sends 12.0 MiB in 3 messages") != std::string::npos);
+    }
+
     TEST_CASE("loads of random plans are the plan's own cost, tier by tier") {
         for (std::uint64_t seed : test::seeds(300)) {
             test::Random random(seed);

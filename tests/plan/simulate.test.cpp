@@ -59,6 +59,32 @@ TEST_SUITE("plan/simulate") {
         CHECK(world.most_memory == 256);
     }
 
+    TEST_CASE("from one rank to owed parts: some rank must receive, so no bound of 0 is claimed") {
+        DynamicShape const shape(Indices{64, 64});
+        Plan<> const owed = plan_across(parse("(1):(R)", shape), parse("(2,2):(P+,S0)", shape));
+        CHECK_FALSE(simulate(owed, nodes_of_8(), DType::f32).bound_known);
+    }
+
+    TEST_CASE("a fold in chunks: a host's many messages and little scratch memory, or a device's few and all addends") {
+        // 2^20 elements a rank, in four addends: 32 chunks of 2^15 elements.
+        Plan<> const fold = move(Indices{4}, DynamicShape(Indices{4096, 1024}), "P+", "S0");
+        Topology const one({{"all", 0, 1e-5, 1e9, 0}});
+        for (bool const classes : {true, false}) {
+            SimulateOptions options;
+            options.classes = classes;
+            Simulation const host = simulate(fold, one, DType::f32, options);
+            options.fold_elements = INT64_MAX;
+            Simulation const device = simulate(fold, one, DType::f32, options);
+            Index const held = (Index{1} << 22) + (Index{1} << 20);
+            CHECK(host.most_memory == 4 * (held + 4 * (Index{1} << 15)));
+            CHECK(device.most_memory == 4 * (held + 4 * (Index{1} << 20)));
+            CHECK(host.phases[0].tiers[0].messages == 4 * 3 * 32);
+            CHECK(device.phases[0].tiers[0].messages == 4 * 3);
+            CHECK(host.phases[0].tiers[0].bytes == device.phases[0].tiers[0].bytes);
+            CHECK(host.seconds == doctest::Approx(device.seconds + 3 * 31 * 1e-5));
+        }
+    }
+
     TEST_CASE("a million ranks by a handful of classes, exactly") {
         Index const side = 1 << 20;
         Simulation const world = simulate(

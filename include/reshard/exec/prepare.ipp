@@ -12,8 +12,7 @@
 namespace reshard::inline v0 {
 
 RESHARD_INLINE Index workspace_bytes(Plan<> const& plan, Index rank, DType dtype, PrepareOptions const& options) {
-    planning::Steps steps = plan.steps();
-    if (options.fold_elements > 0) steps.fold_elements = options.fold_elements;
+    planning::Steps steps = plan.steps().folding(options.fold_elements);
     if (options.cast || options.factor != 1.0) steps.convert();
     return detail::padded_bytes(scratch_elements(steps, rank), dtype);
 }

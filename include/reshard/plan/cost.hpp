@@ -1,16 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/plan/cost.hpp
 /// \brief  What one rank's part of a plan loads on each tier of a topology, and about how long that takes.
-/// \depends plan, explain, relay, topology; <vector>. Not part of the umbrella.
+/// \depends plan, explain, fold_chunks, relay, topology; <vector>. Not part of the umbrella.
 ///
 /// The model is Hockney's (Parallel Computing 20, 1994): a message of m bytes takes latency + m / bandwidth. A rank
 /// sends and receives at the same time, and uses the links of different tiers at the same time; messages of one tier
 /// and direction follow each other. Phases follow each other. Not modelled: congestion inside a tier, copies in
 /// memory, ranks that start late.
+///
+/// A fold that is carried out in chunks (PrepareOptions::fold_elements) is one phase, with a message per peer and
+/// chunk: no fewer than there are. `fold_elements` is what prepare() will be given; 0: what it takes for memory of a
+/// host, many messages and little scratch memory; INT64_MAX, as on devices: a message per peer, all addends in memory.
 #pragma once
 
 #include <reshard/plan/explain.hpp>
 #include <reshard/plan/explain_text.hpp>
+#include <reshard/plan/fold_chunks.hpp>
 #include <reshard/plan/relay.hpp>
 #include <reshard/plan/topology.hpp>
 
@@ -68,22 +73,21 @@ inline void add_checked(Index& total, Index value, Index count = 1) {
     }
 }
 
-/// Exchanges one after the other, the same number for every rank.
-[[nodiscard]] inline int phases_of(Plan<> const& plan) { return plan.is_local() ? 0 : plan.steps().phases(); }
-
-[[nodiscard]] inline PhaseLoad phase_load(Plan<> const& plan, Topology const& topology, Index rank, int phase,
+[[nodiscard]] inline PhaseLoad phase_load(planning::Steps const& steps, Topology const& topology, Index rank, int phase,
                                           DType dtype) {
     PhaseLoad load;
     for (int i = 0; i < topology.size(); ++i) load.push_back({});
-    Exchange const exchange = plan.exchange(rank, phase);
+    planning::Step const& step = steps.exchange(phase);
+    Exchange const exchange = exchange_of(steps, step, rank);
+    Index const chunks = steps.to(step).addends == 0 ? 1 : planning::FoldChunks(steps).count();
     for (Message const& message : exchange.sends) {
         TierLoad& tier = load[topology.tier_of(rank, message.peer)];
-        ++tier.messages_sent;
+        tier.messages_sent += chunks;
         add_checked(tier.bytes_sent, bytes_of(message.elements(), dtype));
     }
     for (Message const& message : exchange.receives) {
         TierLoad& tier = load[topology.tier_of(rank, message.peer)];
-        ++tier.messages_received;
+        tier.messages_received += chunks;
         add_checked(tier.bytes_received, bytes_of(message.elements(), dtype));
     }
     return load;
@@ -93,16 +97,18 @@ inline void add_checked(Index& total, Index value, Index count = 1) {
     return distribution.contains(rank) ? bytes_of(distribution.local_shape(rank).size(), dtype) : 0;
 }
 
-[[nodiscard]] inline RankLoad rank_load(Plan<> const& plan, Topology const& topology, Index rank, int phases,
-                                        DType dtype) {
+/// `steps`: those of the plan, which are the same for all ranks.
+[[nodiscard]] inline RankLoad rank_load(Plan<> const& plan, planning::Steps const& steps, Topology const& topology,
+                                        Index rank, DType dtype) {
     RankLoad load;
+    int const phases = steps.phases();
     for (int phase = 0; phase < phases; ++phase) {
-        load.phases.push_back(phase_load(plan, topology, rank, phase, dtype));
+        load.phases.push_back(phase_load(steps, topology, rank, phase, dtype));
     }
     load.memory = held_bytes(plan.from(), rank, dtype);
     if (plan.kind() == Kind::view) return load;  // the window is memory the rank already holds
     add_checked(load.memory, held_bytes(plan.to(), rank, dtype));
-    if (phases != 0) add_checked(load.memory, bytes_of(scratch_elements(plan.steps(), rank), dtype));
+    if (phases != 0) add_checked(load.memory, bytes_of(scratch_elements(steps, rank), dtype));
     return load;
 }
 
@@ -116,9 +122,10 @@ inline void require_covered(Plan<> const& plan, Topology const& topology) {
 
 /// What a rank moves over each tier when it carries out a plan, and the memory it needs. Zero for ranks outside.
 /// Throws MeshError when the topology has not all the plan's ranks, DTypeError for elements smaller than a byte.
-[[nodiscard]] inline RankLoad load_of(Plan<> const& plan, Topology const& topology, Index rank, DType dtype) {
+[[nodiscard]] inline RankLoad load_of(Plan<> const& plan, Topology const& topology, Index rank, DType dtype,
+                                      Index fold_elements = 0) {
     detail::require_covered(plan, topology);
-    return detail::rank_load(plan, topology, rank, detail::phases_of(plan), dtype);
+    return detail::rank_load(plan, plan.steps().folding(fold_elements), topology, rank, dtype);
 }
 
 /// Seconds that one tier's links are busy for a rank: its sends or its receives, whichever take longer.
@@ -150,10 +157,11 @@ inline void require_covered(Plan<> const& plan, Topology const& topology) {
 /// and relayed inside units of the innermost tier (or directly, when the plan is relayed) where that makes a
 /// difference. Throws like load_of.
 template <class From, class To>
-[[nodiscard]] std::string explain(Plan<From, To> const& typed, Topology const& topology, Index rank, DType dtype) {
+[[nodiscard]] std::string explain(Plan<From, To> const& typed, Topology const& topology, Index rank, DType dtype,
+                                  Index fold_elements = 0) {
     Plan<> const plan = typed;
-    std::string text = explain(typed, rank, dtype);
-    RankLoad const load = load_of(plan, topology, rank, dtype);
+    std::string text = explain(typed, rank, dtype, fold_elements);
+    RankLoad const load = load_of(plan, topology, rank, dtype, fold_elements);
     Estimate const time = estimate(load, topology);
     for (std::size_t phase = 0; phase != load.phases.size(); ++phase) {
         for (int i = 0; i < topology.size(); ++i) {
@@ -172,7 +180,7 @@ template <class From, class To>
     Index const node = topology.tier(0).ranks;
     if (topology.size() == 1 || node == 1) return text;
     bool const relayed = plan.ranks_per_node() > 1;
-    RankLoad const other = load_of(plan.relayed(relayed ? 1 : node), topology, rank, dtype);
+    RankLoad const other = load_of(plan.relayed(relayed ? 1 : node), topology, rank, dtype, fold_elements);
     if (other.phases == load.phases) return text;
     return text + concat("  ", relayed ? std::string("directly") : concat("relayed(", node, ")"), ": about ",
                          detail::seconds_text(estimate(other, topology).seconds), "\n");

@@ -78,7 +78,8 @@ inline void explain_reason(std::string& text, Plan<> const& plan) {
 
 }  // namespace detail
 
-RESHARD_INLINE std::string detail::explain(Plan<> const& plan, Kind kind, Index rank, DType dtype) {
+RESHARD_INLINE std::string detail::explain(Plan<> const& plan, Kind kind, Index rank, DType dtype,
+                                           Index fold_elements) {
     std::string text =
         concat(to_string(plan.from()), " -> ", to_string(plan.to()), "  shape ", to_string(plan.from().shape()), " ",
                name(dtype), ", rank ", rank, ": ", name(kind), "\n");
@@ -91,7 +92,7 @@ RESHARD_INLINE std::string detail::explain(Plan<> const& plan, Kind kind, Index 
     if (!plan.from().contains(rank) && !plan.to().contains(rank)) {
         return text + "  the rank is in neither mesh: 0 B\n";
     }
-    planning::Steps const steps = plan.steps();
+    planning::Steps const steps = plan.steps().folding(fold_elements);
     Index foreign = 0;  // elements that come from other nodes
     Index const ranks_per_node = plan.ranks_per_node();
     if (steps.relays.explain != nullptr) text += steps.relays.explain(steps, plan.to().mesh(), ranks_per_node);

@@ -57,12 +57,12 @@ struct Exchange {
 
 /// What one rank moves when it carries out a plan, in elements (multiply by bytes(dtype)).
 struct Cost {
-    int phases = 0;  ///< exchanges one after the other; 0 for views and local copies
+    int phases = 0;  ///< exchanges one after the other, a fold in chunks as one; 0 for views and local copies
     Index messages_sent = 0;
     Index messages_received = 0;
     Index sent = 0;
     Index received = 0;
-    Index workspace = 0;  ///< elements of scratch memory
+    Index workspace = 0;  ///< elements of scratch memory on a host; workspace_bytes() knows devices
     friend constexpr bool operator==(Cost const&, Cost const&) = default;
 };
 

@@ -19,9 +19,10 @@ namespace reshard::inline v0 {
 
 /// How much work a simulation may be.
 struct SimulateOptions {
-    Index budget = 1 << 22;  ///< messages planned rank by rank
-    Index lists = 1 << 24;   ///< pieces listed to find classes
-    bool classes = true;     ///< false: plan rank by rank, to compare
+    Index budget = 1 << 22;   ///< messages planned rank by rank
+    Index lists = 1 << 24;    ///< pieces listed to find classes
+    bool classes = true;      ///< false: plan rank by rank, to compare
+    Index fold_elements = 0;  ///< PrepareOptions::fold_elements; 0: what a host does; INT64_MAX: what devices do
 };
 
 namespace detail {
@@ -56,23 +57,23 @@ private:
 };
 
 /// One rank's load and bound.
-[[nodiscard]] inline RankFigures rank_figures(Plan<> const& plan, Topology const& topology, Index rank, int phases,
-                                              DType dtype) {
+[[nodiscard]] inline RankFigures rank_figures(Plan<> const& plan, planning::Steps const& steps,
+                                              Topology const& topology, Index rank, DType dtype) {
     RankFigures figures;
-    figures.load = rank_load(plan, topology, rank, phases, dtype);
+    figures.load = rank_load(plan, steps, topology, rank, dtype);
     Bound const bound = receive_bound(plan.from(), plan.to(), rank, plan.is_across());
     figures.bound = bound.known ? bytes_of(bound.elements, dtype) : -1;
     return figures;
 }
 
-[[nodiscard]] inline Simulation simulate_classes(Plan<> const& plan, Topology const& topology, DType dtype, int phases,
-                                                 RankClasses const& classes) {
+[[nodiscard]] inline Simulation simulate_classes(Plan<> const& plan, planning::Steps const& steps,
+                                                 Topology const& topology, DType dtype, RankClasses const& classes) {
     DynamicMesh const& mesh = plan.from().mesh();
-    WorldSum sum(topology, phases);
+    WorldSum sum(topology, steps.phases());
     std::vector<RankFigures> figures;
     for (std::size_t i = 0; i != classes.ranks.size(); ++i) {
         Index const rank = mesh.rank_at(classes.first[i]);
-        figures.push_back(rank_figures(plan, topology, rank, phases, dtype));
+        figures.push_back(rank_figures(plan, steps, topology, rank, dtype));
         sum.add(figures.back(), rank, classes.ranks[i]);
     }
     for (Index ordinal = 0; ordinal < mesh.size(); ++ordinal) {
@@ -83,16 +84,22 @@ private:
 }
 
 /// Rank by rank: all of them, or as many as the budget allows.
-[[nodiscard]] inline Simulation simulate_ranks(Plan<> const& plan, Topology const& topology, DType dtype, int phases,
-                                               Index budget) {
+[[nodiscard]] inline Simulation simulate_ranks(Plan<> const& plan, planning::Steps const& steps,
+                                               Topology const& topology, DType dtype, Index budget) {
     WorldRanks const ranks(plan.from().mesh(), plan.to().mesh());
-    // What a rank costs: its messages, and about as much as ten of them whatever it does.
-    auto const work_of = [](RankFigures const& figures) {
+    // What a rank costs: its messages, and about as much as ten of them whatever it does. Those of a fold, which comes
+    // first, are planned once for all chunks.
+    Index const chunks = planning::FoldChunks(steps).count();
+    auto const work_of = [&](RankFigures const& figures) {
         Index work = 10;
-        for (PhaseLoad const& phase : figures.load.phases)
-            for (TierLoad const& tier : phase) work += tier.messages_sent + tier.messages_received;
+        Index planned_once = chunks;
+        for (PhaseLoad const& phase : figures.load.phases) {
+            for (TierLoad const& tier : phase) work += (tier.messages_sent + tier.messages_received) / planned_once;
+            planned_once = 1;
+        }
         return work;
     };
+    int const phases = steps.phases();
     WorldSum sum(topology, phases);
     if (ranks.places() <= budget / 10) {
         Index work = 0;
@@ -100,7 +107,7 @@ private:
         for (; place < ranks.places() && work <= budget; ++place) {
             Index const rank = ranks.at(place);
             if (rank < 0) continue;
-            RankFigures const figures = rank_figures(plan, topology, rank, phases, dtype);
+            RankFigures const figures = rank_figures(plan, steps, topology, rank, dtype);
             work += work_of(figures);
             sum.add(figures, rank, 1);
             sum.add_to_units(figures.load, rank);
@@ -120,7 +127,7 @@ private:
         if (i < 2) place = i * (ranks.places() - 1);
         Index const rank = ranks.at(place);
         if (rank < 0) continue;
-        RankFigures const figures = rank_figures(plan, topology, rank, phases, dtype);
+        RankFigures const figures = rank_figures(plan, steps, topology, rank, dtype);
         work += work_of(figures);
         sample.add(figures, rank, 1);
         ++evaluated;
@@ -138,16 +145,16 @@ private:
 [[nodiscard]] inline Simulation simulate(Plan<> const& plan, Topology const& topology, DType dtype,
                                          SimulateOptions const& options = {}) {
     detail::require_covered(plan, topology);
-    int const phases = detail::phases_of(plan);
-    if (options.classes && phases != 0 && !plan.is_across() && plan.ranks_per_node() <= 1 &&
+    planning::Steps const steps = plan.steps().folding(options.fold_elements);
+    if (options.classes && steps.phases() != 0 && !plan.is_across() && plan.ranks_per_node() <= 1 &&
         plan.from().mesh().size() <= 1 << 28) {
-        detail::RankKeys keys(plan.steps(), plan.from(), plan.to(), topology, options.lists);
+        detail::RankKeys keys(steps, plan.from(), plan.to(), topology, options.lists);
         if (keys.usable()) {
             detail::RankClasses const classes = keys.classes(1 << 16);
-            if (classes.found) return detail::simulate_classes(plan, topology, dtype, phases, classes);
+            if (classes.found) return detail::simulate_classes(plan, steps, topology, dtype, classes);
         }
     }
-    return detail::simulate_ranks(plan, topology, dtype, phases, options.budget);
+    return detail::simulate_ranks(plan, steps, topology, dtype, options.budget);
 }
 
 }  // namespace reshard::inline v0

@@ -112,6 +112,11 @@ struct Steps {
     [[nodiscard]] Layout const& to(Step const& step) const noexcept {
         return layouts[static_cast<std::size_t>(step.to)];
     }
+    /// The same plan with so many addends at a time; 0: as many as suit a host.
+    [[nodiscard]] Steps folding(Index elements) && {
+        if (elements > 0) fold_elements = elements;
+        return std::move(*this);
+    }
     /// Whether values that change do so in this step.
     [[nodiscard]] bool arrives(Step const& step) const noexcept {
         return from(step).place != Place::destination && to(step).place == Place::destination;

@@ -48,8 +48,7 @@ struct RankSteps {
     /// On ranks that have no source, its type counts only if a cast was asked for.
     RankSteps(PlanValue const& plan, planning::Steps&& planned, int rank, ConstDynamicView const& source,
               DynamicView const& destination, PrepareOptions const& options, ConvertBox convert)
-        : steps(std::move(planned)) {
-        if (options.fold_elements > 0) steps.fold_elements = options.fold_elements;
+        : steps(std::move(planned).folding(options.fold_elements)) {
         DType const dtype = plan.from.contains(rank) ? source.dtype() : destination.dtype();
         planning::Step const* const scale = steps.find(planning::StepKind::scale);
         change.from = options.cast ? source.dtype() : dtype;

@@ -142,9 +142,7 @@ private:
         follow(line, group, from_.cutting_ordinal(own), own);
         if (line.length == 0) return;
         Index const copy = group.copies.index(own);
-        // My span of the line, one element wider on each side against rounding; one copy serves the whole line.
-        Interval const mine{larger<Index>(multiply_divide(line.length, copy, copies) - 1, 0),
-                            smaller(multiply_divide(line.length, copy + 1, copies), line.length - 1) + 1};
+        Interval const mine = span_of(line.length, copy, copies);  // one copy serves the whole line
         Index const followers = group.following.size();
         Index const whole = (group.turning.size() - 1) * followers;  // stretches of which nothing is left out
         for (Index stretch = smaller(mine.begin / line.elements, whole); stretch < whole + followers; ++stretch) {

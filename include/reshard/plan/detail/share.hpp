@@ -36,6 +36,12 @@ inline void add_elements(Index& total, Index elements, Index count = 1) {
     return static_cast<Index>(static_cast<Wide>(a) * b / c);
 }
 
+/// A copy's span of the line, one element wider on each side against rounding.
+[[nodiscard]] inline Interval span_of(Index length, Index copy, Index copies) noexcept {
+    return {larger<Index>(multiply_divide(length, copy, copies) - 1, 0),
+            smaller(multiply_divide(length, copy + 1, copies), length - 1) + 1};
+}
+
 /// Takes a message, and the ordinal of the ranks it goes to or comes from.
 using MessageVisitor = FunctionRef<void(Message const& message, Index ordinal)>;
 

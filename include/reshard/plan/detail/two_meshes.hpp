@@ -171,14 +171,14 @@ private:
     void plan_shared_sends(Line const& line, Index copy, Exchange& exchange) const {
         if (line.length == 0) return;
         Index const copies = copies_.size();
-        Index const first = larger<Index>(multiply_divide(line.length, copy, copies) - 1, 0);
-        Index const last = smaller(multiply_divide(line.length, copy + 1, copies), line.length - 1) + 1;
-        Index turn = first_where<Index>(0, receivers_.size(), [&](Index i) { return line.origin(i + 1) > first; });
-        for (; turn < receivers_.size() && line.origin(turn) < last; ++turn) {
+        Interval const mine = span_of(line.length, copy, copies);
+        Index turn = first_where<Index>(0, receivers_.size(), [&](Index i) { return line.origin(i + 1) > mine.begin; });
+        for (; turn < receivers_.size() && line.origin(turn) < mine.end; ++turn) {
             std::size_t const holder = line.first_holder(turn);
             bool const at_home = holder < line.holders.size() && line.holders[holder].turn == turn;
             Index const origin = line.origin(turn);
-            Interval const span = at_home ? Interval{0, line.all.elements()} : Interval{first - origin, last - origin};
+            Interval const span =
+                at_home ? Interval{0, line.all.elements()} : Interval{mine.begin - origin, mine.end - origin};
             Narrowed const near(to_, forms_, line.all, nullptr, span);
             Index next = origin;  // without blocks, messages come in the order of the line
             near.for_each([&](Message const& message, Index destination) {
@@ -186,7 +186,7 @@ private:
                 if (at_home && line.is_holder(turn, target)) return;
                 Index const place = at_home && !line.all.any_listed() ? next : start(line, message, target);
                 next += message.elements();
-                if (place >= last || place + message.elements() <= first) return;
+                if (place >= mine.end || place + message.elements() <= mine.begin) return;
                 Index const receiver = to_.mesh->rank_at(target);
                 auto const send = [&](Index sender, Message const& part) {
                     if (sender == copy) add_message(exchange.sends, receiver, part);

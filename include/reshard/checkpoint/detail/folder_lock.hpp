@@ -67,6 +67,7 @@ public:
             path_ = std::move(other.path_);
             file_ = std::move(other.file_);
             inherited_ = other.inherited_;
+            noted_ = other.noted_;
         }
         return *this;
     }
@@ -82,6 +83,17 @@ public:
         write_fully(file_, path_, 0, std::as_bytes(std::span<char const>(text.data(), text.size())));
         if (durable) sync_file(file_, path_, "free space or write elsewhere.");
         inherited_ = false;
+        noted_ = !text.empty();
+    }
+    /// What note() has said is void, before the file goes: a power cut may bring the file back, but not what it said.
+    /// In place: that takes no room. Throws IoError.
+    void take_note_back(bool durable) {
+        if (!is_held() || !noted_) return;
+        if (uninterrupted([&] { return ::pwrite(file_.get(), "-", 1, 0); }) != 1) {
+            raise_io(path_, "what it names is complete, but the note cannot be taken back", errno, "remove this file.");
+        }
+        if (durable) sync_file(file_, path_, "remove this file: what it names is complete.");
+        noted_ = false;
     }
     /// Whether a dead holder has said something, and this one nothing yet.
     [[nodiscard]] bool has_inherited() const noexcept { return is_held() && inherited_; }
@@ -126,6 +138,7 @@ private:
     std::string path_;
     FileDescriptor file_;
     bool inherited_ = false;
+    bool noted_ = false;
 };
 
 }  // namespace reshard::inline v0::detail

@@ -46,7 +46,7 @@ struct SaveNames {
 ///
 ///     commit.agree([&] { commit.claim(); });                        // rank 0 locks the folder
 ///     commit.agree([&] { ... write and sync a temporary file ... });
-///     commit.agree([&] { commit.publish(path, file); }, true);
+///     commit.agree([&] { commit.publish(file); }, true);
 ///     commit.agree([&] { commit.write_index(text); }, true);
 ///     commit.agree([&] { commit.rename_index(); });                 // the save is there
 ///     commit.agree([&] { commit.tidy(files); });
@@ -186,6 +186,7 @@ public:
                 if (is_stale(leaf)) remove(leaf);
             }
         }
+        lock_.take_note_back(durable_);
         lock_.release();
     }
 

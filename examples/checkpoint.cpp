@@ -142,7 +142,9 @@ void load_model(Arguments const& arguments, CommunicatorRef comm) {
     });
     demo::ModelPart part(targets, comm.rank());
     part.forget();
-    LoadReport const report = load(arguments.folder, part.tensors(), comm, CooperativeRead{});
+    CooperativeRead strategy;
+    strategy.options.replica_axes = arguments.apart;
+    LoadReport const report = load(arguments.folder, part.tensors(), comm, strategy);
     reshard::agree_on_errors(comm, [&] { check_values(targets, part.tensors(), comm.rank(), seed); });
     struct Sum {
         Index read = 0;
@@ -229,6 +231,8 @@ int main(int argc, char** argv) {
     save->add_flag("--background", arguments.in_background, "write while the program goes on");
     save->add_flag("--fast", arguments.fast, "do not wait until the bytes are durable");
     load->add_option("--to", arguments.to, "mesh and placements; S0 over all ranks otherwise");
+    load->add_option("--apart", arguments.apart,
+                     "mesh axes whose places read a copy of their own, where there are several");
     for (CLI::App* const command : {save, load}) {
         command->add_option("folder", arguments.folder, "the checkpoint")->required();
         command->add_option("--ranks", arguments.ranks, "number of threads; under mpirun the launcher decides")

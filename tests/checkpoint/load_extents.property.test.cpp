@@ -26,6 +26,9 @@ struct Case {
     std::vector<int> axes;  ///< replica_axes
     int ranks = 1;
 
+    [[nodiscard]] static bool is_of_copies(Goal const& goal, int axis) {
+        return goal.to.placement(axis) == Placement::replicate() && goal.to.mesh().extent(axis) > 1;
+    }
     [[nodiscard]] int replica(Goal const& goal, int rank, int replicas) const {
         DynamicMesh const& mesh = goal.to.mesh();
         Indices const at = mesh.coordinates(rank);
@@ -39,7 +42,7 @@ struct Case {
             return static_cast<int>(place % replicas);
         }
         for (int axis = mesh.axes() - 1; axis >= 0; --axis) {
-            if (goal.to.placement(axis) == Placement::replicate()) return static_cast<int>(at[axis] % replicas);
+            if (is_of_copies(goal, axis)) return static_cast<int>(at[axis] % replicas);
         }
         return 0;
     }
@@ -142,6 +145,11 @@ void make(Case& one, test::Random& random, test::Limits limits) {
     for (Goal const& goal : one.goals) axes = std::min(axes, goal.to.mesh().axes());
     for (int axis = 0; axis < axes; ++axis)
         if (random.chance(20)) one.axes.push_back(axis);
+    for (Goal const& goal : one.goals) {  // which copy is meant must be said where several axes could be
+        int open = 0;
+        for (int axis = 0; axis < goal.to.mesh().axes(); ++axis) open += Case::is_of_copies(goal, axis) ? 1 : 0;
+        if (open > 1 && one.axes.empty()) one.axes.push_back(0);
+    }
 }
 
 }  // namespace

@@ -221,7 +221,7 @@ TEST_SUITE("checkpoint/load") {
         for (int rank = 0; rank < 6; ++rank) {
             CAPTURE(rank);
             std::string const copies[2] = {"v.__tp_replica_0", "v.__tp_replica_1"};
-            CHECK(loaded("v", {}, rank) == copies[rank % 3 % 2]);      // the last axis
+            CHECK(loaded("v", {1}, rank) == copies[rank % 3 % 2]);     // the last axis
             CHECK(loaded("v", {0}, rank) == copies[rank / 3]);         // the first
             CHECK(loaded("v", {0, 1}, rank) == copies[rank % 2]);      // both
             CHECK(loaded("v.__tp_replica_1", {}, rank) == copies[1]);  // this one
@@ -240,6 +240,25 @@ TEST_SUITE("checkpoint/load") {
         error = caught([&] { loaded("v", {2}, 0); });
         CHECK(error.code == ErrorCode::mesh);
         CHECK(contains(error.message, "replica_axes names axis 2 of the mesh (2,3)"));
+        error = caught([&] { loaded("v", {}, 0); });
+        CHECK(error.code == ErrorCode::mismatch);
+        CHECK(contains(error.message,
+                       "was saved in 2 copies, and which of them a rank reads is open: axes 0 and 1 of "
+                       "the mesh (2,3) are both R. Fix: name in LoadOptions::replica_axes"));
+    }
+
+    TEST_CASE("the axis of copies is the one of several ranks that the tensor is R on") {
+        TempFolder const folder;
+        Small const small;
+        write_sharded(folder.path(), small.saved, 3, Described::by_manifest);
+        for (auto const* const to : {"(3,1):(R,R)", "(1,3):(R,R)", "(1,3,1):(R,R,R)"}) {
+            std::vector<Goal> const goals{goal("v", DType::f32, to, Shape{5})};
+            run_on_threads(3, [&](ThreadCommunicator& comm) {
+                LocalTensors tensors(goals, comm.rank());
+                load(folder.path(), tensors.list(), comm);
+                CHECK(tensors.wrong([&](Goal const&) { return content_of("v", comm.rank() % 2, 2); }) == "");
+            });
+        }
     }
 
     TEST_CASE("copies saved along an axis of 2 load onto axes of 1, 3 and 4, and copies that nobody reads stay there") {

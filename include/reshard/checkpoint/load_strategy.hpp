@@ -23,8 +23,9 @@ inline constexpr Index default_window_bytes = Index{32} << 20;
 struct LoadOptions {
     /// Of a tensor that was saved in k replicas a rank reads replica (c mod k), where c is its place along those of
     /// these axes of the target mesh that the target is R on, row-major: name the axes along which copies were saved
-    /// apart (SaveOptions::replica_axes). So another number of ranks loads as well. Empty: the last axis that it is R
-    /// on. Ranks of targets without such an axis read replica 0.
+    /// apart (SaveOptions::replica_axes). So another number of ranks loads as well. Empty: the axis of more than one
+    /// rank that it is R on; MismatchError where there are several. Ranks of targets without such an axis read
+    /// replica 0.
     std::vector<int> replica_axes{};
     /// Whether extents that were saved with a CRC-32C are compared with it as they are read. What is read in staging
     /// memory is always whole; who reads directly compares the blocks that lie whole in what it reads.

@@ -147,10 +147,12 @@ struct StoredMatch {
     return {static_cast<std::size_t>(stored - catalogue.tensors().data()), replica};
 }
 
-/// The axes along which a target's ranks read different replicas, a bit each. Throws MeshError.
-[[nodiscard]] inline unsigned replica_axes_of(LocalTensor const& target, LoadOptions const& options) {
+/// The axes along which a target's ranks read different replicas, a bit each. Throws MeshError, and MismatchError where
+/// several axes could be meant: ranks would read copies that others have saved.
+[[nodiscard]] inline unsigned replica_axes_of(LocalTensor const& target, int replicas, LoadOptions const& options) {
     DynamicDistribution const& to = target.distribution;
     unsigned axes = 0;
+    int only = -1;
     for (int axis : options.replica_axes) {
         if (axis < 0 || axis >= to.mesh().axes()) {
             raise_wanted(ErrorCode::mesh, target.name,
@@ -159,8 +161,16 @@ struct StoredMatch {
         }
         if (to.signature()[axis].is_replicate()) axes |= 1U << static_cast<unsigned>(axis);
     }
-    for (int axis = to.mesh().axes() - 1; axis >= 0 && axes == 0 && options.replica_axes.empty(); --axis) {
-        if (to.signature()[axis].is_replicate()) axes = 1U << static_cast<unsigned>(axis);
+    for (int axis = 0; axis < to.mesh().axes() && options.replica_axes.empty(); ++axis) {
+        if (!to.signature()[axis].is_replicate() || to.mesh().extent(axis) == 1) continue;
+        if (only >= 0) {
+            raise_wanted(ErrorCode::mismatch, target.name,
+                         concat("was saved in ", replicas, " copies, and which of them a rank reads is open: axes ",
+                                only, " and ", axis, " of the mesh ", to_string(to.mesh()),
+                                " are both R. Fix: name in LoadOptions::replica_axes the axes that "
+                                "SaveOptions::replica_axes named."));
+        }
+        axes = 1U << static_cast<unsigned>(only = axis);
     }
     return axes;
 }
@@ -203,7 +213,7 @@ inline void append_wanted(std::vector<WantedExtent>& wanted, Catalogue const& ca
         as_bytes ? DynamicShape(Shape{stored_bytes_of(stored.dtype, Box(stored.shape))}) : stored.shape;
     check_target(stored, target, dtype, shape);
     bool const chosen = match.replica >= 0 || stored.replicas == 1;
-    unsigned const axes = chosen ? 0 : replica_axes_of(target, options);
+    unsigned const axes = chosen ? 0 : replica_axes_of(target, stored.replicas, options);
     for (std::size_t i : catalogue.extents_of(match.tensor)) {
         Extent const& extent = catalogue.extents()[i];
         if (match.replica >= 0 && extent.replica != match.replica) continue;

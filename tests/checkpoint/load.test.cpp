@@ -7,6 +7,7 @@
 
 #include <reshard/checkpoint/detail/load_staged.hpp>
 #include <reshard/checkpoint/detail/read_schedule.hpp>
+#include <reshard/checkpoint/save.hpp>
 #include <reshard/comm/collectives.hpp>
 #include <reshard/comm/self.hpp>
 #include <reshard/comm/threads.hpp>
@@ -580,6 +581,34 @@ TEST_SUITE("checkpoint/load") {
                                                          tensors.list(), comm.rank()));
                              }),
                    ErrorCode::mismatch, {"rank 2 of 3: loaded 3 tensors from files with digest"});
+    }
+
+    TEST_CASE(
+        "a rank that does not see the folder of a save, or misses a file of it, says so and not that saves go on") {
+        TempFolder const folder;
+        TempFolder const poor;
+        auto const goals = three();
+        run_on_threads(3, [&](ThreadCommunicator& comm) {
+            LocalTensors tensors(goals, comm.rank());
+            save(folder.path(), tensors.list(), comm);
+        });
+        for (std::string const& leaf : folder.leaves()) {  // without what rank 1 has written
+            if (!leaf.starts_with("shard-00002")) std::filesystem::copy_file(folder / leaf, poor / leaf);
+        }
+        auto const check = [&](std::string const& path, std::vector<std::string> const& parts) {
+            auto const thrown = thrown_by(3, [&](ThreadCommunicator& comm) {
+                LocalTensors tensors(goals, comm.rank());
+                load(comm.rank() == 1 ? path : folder.path(), tensors.list(), comm, EachRankReadsItsBoxes{});
+            });
+            check_same(thrown, ErrorCode::io, parts);
+            CHECK_FALSE(contains(thrown[0].message, detail::overtaken_words));
+        };
+        std::string const away = folder / "not-mounted";
+        check(away, {"rank 1 of 3: IoError: " + away + ": this rank does not see the reshard.manifest.json that was",
+                     "a folder that they share"});
+        check(away + "/reshard.manifest.json", {"rank 1 of 3: IoError: " + away + ": this rank does not see"});
+        check(poor.path(), {"rank 1 of 3: IoError: " + poor.path() + "/shard-00002-of-00003.",
+                            "this rank does not see it, and reshard.manifest.json names it", "Fix: fetch it"});
     }
 
     TEST_CASE("a tensor in two files of the index is refused") {

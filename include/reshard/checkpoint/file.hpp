@@ -227,13 +227,14 @@ auto read_saved(std::string const& index, Read&& read) {
 inline constexpr std::string_view overtaken_words = "a save into this folder has overtaken this reader";
 
 /// Calls `open()`, for a file that an index of a save has named. Throws what that throws; IoError, with those words,
-/// when the file is gone.
-template <class Open>
-auto open_saved(std::string const& path, Open&& open) {
+/// when the file is gone, unless `other_reason()` throws another one.
+template <class Open, class OtherReason>
+auto open_saved(std::string const& path, Open&& open, OtherReason&& other_reason) {
     try {
         return open();
     } catch (Error const& error) {
         if (error.code() != ErrorCode::io || path_kind(path) != PathKind::missing) throw;
+        other_reason();
         raise_io(path, concat("it was there when the list of files was read: ", overtaken_words), ENOENT,
                  "load again, and let saves and loads of one folder take turns.");
     }

@@ -22,7 +22,7 @@ struct OpenFile {
     [[nodiscard]] FileDescriptor open() {
         Index now = 0;
         auto const open_now = [&] { return open_for_reading(path, now); };
-        FileDescriptor file = stamp ? open_saved(path, open_now) : open_now();
+        FileDescriptor file = stamp ? open_saved(path, open_now, [] {}) : open_now();
         if (!stamp) {
             bytes = now;
             stamp = stamp_of(file, path);

@@ -263,6 +263,22 @@ void check_entries(SafetensorsHeader const& header, Manifest const& manifest, st
     }
 }
 
+/// For a file that a manifest named and that is not there. Throws IoError, unless another save has replaced that
+/// manifest: this rank looks into another folder than who read the manifest, or the file is missing.
+inline void refuse_not_here(std::string const& folder, std::string const& leaf) {
+    std::string const source = join_path(folder, manifest_name);
+    if (path_kind(source) == PathKind::missing) {
+        raise_io(folder.empty() ? "." : folder, concat("this rank does not see the ", manifest_name, " that was read"),
+                 ENOENT, "give all ranks a folder that they share.");
+    }
+    Manifest const now = manifest_from(read_json_text(source, max_manifest_bytes), source);
+    bool const is_named =
+        std::any_of(now.files.begin(), now.files.end(), [&](CheckpointFile const& file) { return file.leaf == leaf; });
+    if (!is_named) return;
+    raise_io(join_path(folder, leaf), concat("this rank does not see it, and ", manifest_name, " names it"), ENOENT,
+             "fetch it, or give all ranks a folder that they share.");
+}
+
 /// Opens a file that a list names, and sees that it is the one. Throws IoError or FormatError as
 /// SafetensorsFile::open(), and as check_file(); for its `entries` also where a manifest contradicts the header.
 [[nodiscard]] inline SafetensorsFile open_listed(std::string const& folder, Manifest const& manifest,
@@ -270,7 +286,9 @@ void check_entries(SafetensorsHeader const& header, Manifest const& manifest, st
                                                  Access access = Access::pread) {
     std::string const path = join_path(folder, manifest.files[number].leaf);
     auto const open = [&] { return SafetensorsFile::open(path, access); };
-    SafetensorsFile file = kind == CheckpointKind::manifest ? open_saved(path, open) : open();
+    SafetensorsFile file = kind == CheckpointKind::manifest
+                               ? open_saved(path, open, [&] { refuse_not_here(folder, manifest.files[number].leaf); })
+                               : open();
     check_file(file, manifest, number, kind);
     if (entries && kind == CheckpointKind::manifest) {  // others were made from the headers
         check_entries(file.header(), manifest, number,

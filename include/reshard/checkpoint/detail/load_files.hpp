@@ -222,9 +222,11 @@ private:
         files_.resize(catalogue_.files().size());
         own_.resize(files_.size());
     }
-    /// Looked at by who opens a file only: others may have none.
+    /// Looked at by who opens a file only: others may have none. Where nothing is, a path is a file's by its name.
     [[nodiscard]] std::string folder() const {
-        return path_kind(path_) == PathKind::folder ? path_ : folder_or_none(path_);
+        PathKind const kind = path_kind(path_);
+        bool const is_file = kind == PathKind::file || path_.ends_with(".json") || path_.ends_with(".safetensors");
+        return kind == PathKind::folder || !is_file ? path_ : folder_or_none(path_);
     }
 
     std::string path_;

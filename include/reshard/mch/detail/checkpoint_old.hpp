@@ -208,7 +208,8 @@ inline void add_old_tensor(Manifest& manifest, OpenFiles const& files, std::stri
     for (int rank = 0; rank < manifest.world_size; ++rank) {
         std::string const& leaf = index.files[static_cast<std::size_t>(rank)];
         std::string const path = join_path(folder, leaf);
-        files.emplace_back(open_saved(path, [&] { return open_shard(path, index, rank); }));
+        files.emplace_back(open_saved(
+            path, [&] { return open_shard(path, index, rank); }, [] {}));
         manifest.files.push_back({leaf, files.back()->file_bytes(), files.back()->header_digest(), rank});
     }
     for (MchSavedTable const& saved : index.tables) {

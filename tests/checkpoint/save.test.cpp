@@ -117,6 +117,23 @@ TEST_SUITE("checkpoint/save") {
         CHECK(first.world_size == 5);
     }
 
+    TEST_CASE("what a first save that died has left makes room before the next one writes") {
+        TempFolder const folder;
+        std::string const left = folder / "shard-00001-of-00002.0123456789abcdef.safetensors";
+        write_text(left, "stale");
+        std::atomic<int> seen{0};
+        std::atomic<int> calls{0};
+        SaveOptions options;
+        options.progress = [&](Index, Index) {
+            ++calls;
+            seen += std::filesystem::exists(left) ? 1 : 0;
+        };
+        save_model(folder.path(), model(), 4, 1, options);
+        CHECK(calls > 0);
+        CHECK(seen == 0);
+        check_holds(folder, model(), 1);
+    }
+
     TEST_CASE("files are what other tools read: names, metadata, offsets of shards") {
         TempFolder const folder;
         save_model(folder.path(), model(), 4, 1, {.dedup = SaveDedup::lowest_rank, .metadata = {{"step", "12"}}});

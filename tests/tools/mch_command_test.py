@@ -321,10 +321,13 @@ class Command(unittest.TestCase):
         text = json.dumps(header).encode()
         file.write_bytes(len(text).to_bytes(8, "little") + text + data + bytes(range(48)))
         os.mkdir(os.path.join(self.path, "first"))
-        for left in (".reshard.manifest.json.lock", ".shard-00001-of-00003.0123456789abcdef.safetensors.tmp.99.0"):
+        for left in (".reshard.manifest.json.lock", ".reshard.manifest.json.tmp.99.0",
+                     ".shard-00001-of-00003.0123456789abcdef.safetensors.tmp.99.0",
+                     "shard-00001-of-00003.0123456789abcdef.safetensors"):
             pathlib.Path(self.path, "first", left).write_bytes(b"")  # as a run leaves them that is killed
         first = self.answer("in", "first", "--to", 3)["user"]
-        self.assertEqual([leaf for leaf in os.listdir(os.path.join(self.path, "first")) if leaf[0] == "."], [])
+        there = os.listdir(os.path.join(self.path, "first"))
+        self.assertEqual([leaf for leaf in there if leaf[0] == "." or "0123456789abcdef" in leaf], [])
         self.refused("is not empty: there is '", "in", "first", "--to", 3)
         answer = self.answer("first", "out", "--to", 2, "--size", "user=60")
         last = answer["user"]

@@ -86,7 +86,7 @@ inline void check_new(std::string const& folder, bool saved) {
     for (auto const& entry : fs::directory_iterator(folder, ignored)) {
         std::string const leaf = entry.path().filename().string();
         bool const is_lock = leaf == names::lock_name(manifest_name) || leaf == names::lock_name(names::index_name);
-        if (saved && (is_lock || names::is_temporary_of(leaf, names::is_shard_file))) continue;
+        if (saved && (is_lock || names::is_left_of_save(leaf))) continue;
         refuse(concat("is not empty: there is ", names::quote_name(leaf)), "name a folder that is not there yet.");
     }
     if (!fs::is_directory(parent_of(folder), ignored))

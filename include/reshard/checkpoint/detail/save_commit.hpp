@@ -17,7 +17,7 @@
 #include <reshard/core/sorting.hpp>
 #include <reshard/exec/prepare.hpp>
 
-#include <algorithm>  // binary_search
+#include <algorithm>  // binary_search, find
 #include <optional>   // optional
 #include <random>     // random_device
 
@@ -99,9 +99,11 @@ public:
         index_ = stamp_at(path(names_.index));
         if (!lock_.is_held()) return;
         std::vector<std::string> named;
-        bool const known = index_.has_value() && verdict_of([&] { named = names_.named_by(path(names_.index)); }).ok();
+        std::vector<std::string> const leaves = leaves_of(folder_);
+        bool const known = index_ ? verdict_of([&] { named = names_.named_by(path(names_.index)); }).ok()
+                                  : std::find(leaves.begin(), leaves.end(), names_.index) == leaves.end();
         sort_list(named);
-        for (std::string const& leaf : leaves_of(folder_)) {
+        for (std::string const& leaf : leaves) {
             bool const stale = known && names_.is_data(leaf) && !std::binary_search(named.begin(), named.end(), leaf);
             if (stale || names_.is_temporary(leaf)) static_cast<void>(::unlink(path(leaf).c_str()));
         }

@@ -96,6 +96,15 @@ inline constexpr std::string_view name_suffixes[] = {replica_suffix, "._tp_repli
            in.run("0123456789abcdef", 16, 16) && in.word(".safetensors") && in.at_end();
 }
 
+/// Whether save() has files of that name while it writes, and only then.
+[[nodiscard]] inline bool is_temporary_of_save(std::string_view leaf) {
+    return is_temporary_of(leaf, [](std::string_view name) { return name == manifest_name || is_shard_file(name); });
+}
+/// Whether a save that died may have left a file of that name where there is no manifest. The next one removes it.
+[[nodiscard]] inline bool is_left_of_save(std::string_view leaf) {
+    return is_shard_file(leaf) || is_temporary_of_save(leaf);
+}
+
 /// Throws FormatError for names that a file could not have or that two tensors would share. \pre sorted.
 inline void check_saved_names(std::vector<std::string_view> const& names) {
     for (std::size_t i = 0; i < names.size(); ++i) {

@@ -52,11 +52,7 @@ namespace reshard::inline v0::detail {
         for (CheckpointFile const& one : manifest.files) leaves.push_back(one.leaf);
         return leaves;
     };
-    auto const is_temporary = [](std::string_view leaf) {
-        return is_temporary_of(leaf,
-                               [](std::string_view name) { return name == manifest_name || is_shard_file(name); });
-    };
-    return {manifest_name, named_by, is_shard_file, is_temporary};
+    return {manifest_name, named_by, is_shard_file, is_temporary_of_save};
 }
 
 /// The window of a rank's local tensor that is a box of the whole one. \pre the rank holds it, in one run of each

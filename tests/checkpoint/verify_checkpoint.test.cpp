@@ -157,6 +157,46 @@ TEST_SUITE("checkpoint/verify_checkpoint") {
                    ErrorCode::format, {"1 fault:", shard(2, 2), "it was written to while it was read"});
     }
 
+    TEST_CASE("a file that the manifest says is huge is a fault, whatever that would take to read") {
+        for (int ranks : {1, 3}) {
+            TempFolder const folder;
+            Manifest manifest = write_sharded(folder.path(), cut_in_files(2), 2, Described::by_manifest);
+            Index const bytes = Index{1} << 59;
+            manifest.tensors.push_back({"x", DType::u8, Shape{bytes}, 1, ""});
+            manifest.files.push_back({"shard-00003-of-00003.0123456789abcdef.safetensors", bytes + 100, 1, 0});
+            manifest.extents.push_back({1, 0, 2, 0, Box(Shape{bytes})});
+            write_text(folder / manifest.files[2].leaf, read_text(folder / shard(1, 2)));
+            write_text(folder / manifest_name, to_json(manifest));
+            spoil(folder / shard(2, 2), 3);
+            check_same(
+                thrown_by(ranks,
+                          [&](ThreadCommunicator& comm) { static_cast<void>(verify_checkpoint(folder.path(), comm)); }),
+                ErrorCode::format,
+                {"2 faults:", "bytes, but reshard.manifest.json saw another version of it, with 576460752303423588",
+                 "in '" + shard(2, 2) + "'"});
+        }
+    }
+
+    TEST_CASE("what cannot be read hides nothing of what is read with it") {
+        TempFolder const folder;
+        write_sharded(folder.path(), cut_in_files(4), 4, Described::by_manifest);
+        spoil(folder / shard(4, 4), 3);
+        std::string const cut = folder / shard(3, 4);
+        ReadOptions reads;
+        reads.in_flight = 1;
+        check_same(thrown_by(1,
+                             [&](ThreadCommunicator& comm) {
+                                 Index const two_files = 240;  // bytes of a window
+                                 (void)verify_checkpoint(folder.path(), comm, reads, two_files, [&](Index done, Index) {
+                                     if (done == two_files)
+                                         std::filesystem::resize_file(cut, std::filesystem::file_size(cut) - 10);
+                                 });
+                             }),
+                   ErrorCode::format,
+                   {"3 faults:", shard(3, 4) + ": the file ends at", shard(3, 4) + ": it was written to",
+                    "in '" + shard(4, 4) + "'"});
+    }
+
     TEST_CASE("what cannot be listed is refused as load() refuses it") {
         TempFolder const folder;
         Manifest manifest = write_sharded(folder.path(), cut_in_files(3), 3, Described::by_manifest);

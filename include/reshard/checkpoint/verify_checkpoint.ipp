@@ -25,6 +25,27 @@ struct CheckpointCheck {
     std::vector<std::string> faults{};
     Index bytes_read = 0;
 
+    /// Local, on rank 0: the files that are not as large as a manifest claims, each noted as a fault.
+    [[nodiscard]] std::vector<std::byte> other_sizes() {
+        ByteWriter out;
+        auto const listed = files.catalogue().files();
+        for (std::size_t i = 0; i < listed.size() && files.catalogue().kind() == CheckpointKind::manifest; ++i) {
+            int const file = static_cast<int>(i);
+            auto const there = stamp_at(files.path_of(file));
+            if ((!there || there->bytes != listed[i].file_bytes) && !can_use(file)) out.number(file);
+        }
+        return out.take();
+    }
+    /// Nothing is read of these, on all ranks: the pieces of what is only claimed may be more than memory has room for.
+    void leave_out(std::span<std::byte const> other_sizes) {
+        std::vector<bool> out(usable.size(), false);
+        for (ByteReader in(other_sizes); !in.at_end();) {
+            int file = 0;
+            in.number(file);
+            out[static_cast<std::size_t>(file)] = true;
+        }
+        std::erase_if(wanted, [&](WantedExtent const& extent) { return out[static_cast<std::size_t>(extent.file)]; });
+    }
     /// Opens a file and compares its header with what the catalogue says of it.
     void check_file(int file) {
         attempt([&, this] {
@@ -41,7 +62,14 @@ struct CheckpointCheck {
         }
         attempt([&, this] {
             auto const boxes = staging_boxes(mine, wanted, rank, staging.data());
-            bytes_read += files.read(ReadPlan(boxes, options)).bytes_read;
+            auto const read_some = [&, this](std::span<ReadBox const> some) {
+                bytes_read += files.read(ReadPlan(some, options)).bytes_read;
+            };
+            try {
+                return read_some(boxes);
+            } catch (Error const&) {  // one by one: the first that fails must not hide what is wrong with the others
+            }
+            for (ReadBox const& box : boxes) attempt([&] { read_some(std::span(&box, 1)); });
         });
     }
     /// Notes a file that has changed since it was opened.
@@ -121,9 +149,15 @@ inline void raise_faults(CommunicatorRef comm, std::string const& path, std::spa
     std::vector<std::byte> staging;
     bool cut = false;
     std::vector<ExtentParts> all_parts;
+    std::vector<std::byte> left_out;
     pending.attempt([&] {
         verdict.unlisted = with_unlisted(catalogue.manifest().files);
         check.emplace(CheckpointCheck{files});
+        if (comm.rank() == 0) left_out = check->other_sizes();
+    });
+    broadcast_text(comm, 0, left_out, room.lists, pending);
+    pending.attempt([&] {
+        check->leave_out(left_out);
         schedule = spans_read(check->wanted, comm.size(), window_bytes);
         files.count_sums(summed_runs(catalogue, check->wanted, LoadOptions{}));
         cut = may_be_cut(catalogue, check->wanted, LoadOptions{});

@@ -559,11 +559,16 @@ TEST_SUITE("checkpoint/consolidate") {
         check_refused(shards, run([](auto& o, int) { o.max_file_bytes = -1; }), ErrorCode::buffer,
                       {"max_file_bytes is -1"});
         check_refused(shards, run([](auto& o, int rank) { o.max_file_bytes = 1000 + rank; }), ErrorCode::mismatch,
-                      {"rank 1 of 2", "other options"});
+                      {"rank 1 of 2: rewrites files with max_file_bytes 1001, ", "rank 0 rewrites files with ",
+                       "max_file_bytes 1000, "});
+        check_refused(shards, run([](auto& o, int rank) {
+                          o.metadata = {{"step", std::to_string(rank)}};
+                      }),
+                      ErrorCode::mismatch, {"metadata ['step' '1'], verify_checksums true", "['step' '0']"});
         check_refused(shards, run([](auto& o, int rank) {
                           if (rank == 1) o.dtype = floats_as(DType::f64);
                       }),
-                      ErrorCode::mismatch, {"writes 1 files of 3 tensors"});
+                      ErrorCode::mismatch, {"writes 1 files of 3 tensors", "element types of digest"});
         check_refused(shards, run([](auto& o, int) { o.dtype = [](StoredTensor const&) { return DType::f8_e4m3; }; }),
                       ErrorCode::dtype, {"'a'", "cannot be written as F8_E4M3"});
         check_refused(shards, run([](auto& o, int) {

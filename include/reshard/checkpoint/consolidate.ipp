@@ -13,12 +13,9 @@ namespace reshard::inline v0 {
 RESHARD_INLINE RewriteReport consolidate(std::string from, std::string to, CommunicatorRef comm,
                                          ConsolidateOptions const& options) {
     detail::RewriteSession session(std::move(from), std::move(to), comm, options, detail::index_name);
-    Digest digest;
-    digest.add_signed(options.max_file_bytes);
-    for (auto const& [tensor, file] : options.weight_map) digest.add_text(tensor).add_text(file);
-    return session.run(digest.value(), [&](Catalogue const& catalogue, std::string const&) {
-        return detail::full_output(catalogue, options);
-    });
+    return session.run(
+        [&] { return detail::text_of(options); },
+        [&](Catalogue const& catalogue, std::string const&) { return detail::full_output(catalogue, options); });
 }
 
 RESHARD_INLINE RewriteReport consolidate(std::string from, std::string to, ConsolidateOptions const& options) {
@@ -35,12 +32,10 @@ RESHARD_INLINE RewriteReport consolidate(SaveHandle& saving, std::string from, s
 RESHARD_INLINE RewriteReport shard_checkpoint(std::string from, std::string to, PlaceTensor const& place,
                                               CommunicatorRef comm, ShardOptions const& options) {
     detail::RewriteSession session(std::move(from), std::move(to), comm, options, manifest_name);
-    Digest digest;
-    digest.add(static_cast<std::uint64_t>(options.dedup));
-    for (int const axis : options.replica_axes) digest.add_signed(axis);
-    return session.run(digest.value(), [&](Catalogue const& catalogue, std::string const& id) {
-        return detail::shard_output(catalogue, place, options, id);
-    });
+    return session.run([&] { return detail::text_of(options); },
+                       [&](Catalogue const& catalogue, std::string const& id) {
+                           return detail::shard_output(catalogue, place, options, id);
+                       });
 }
 
 RESHARD_INLINE RewriteReport shard_checkpoint(std::string from, std::string to, PlaceTensor const& place,

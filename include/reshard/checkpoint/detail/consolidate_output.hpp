@@ -32,13 +32,25 @@ inline void check(RewriteOptions const& options) {
                  concat("allow ", least, " bytes for each piece in flight."));
 }
 
-[[nodiscard]] inline std::uint64_t digest_of(RewriteOptions const& options) {
+/// What all ranks must give alike, but for the types, which are a function.
+[[nodiscard]] inline std::string text_of(RewriteOptions const& options) {
+    std::string renames;
+    for (auto const& [name, other] : options.rename)
+        renames += concat(renames.empty() ? "" : ", ", quote_name(name), " to ", quote_name(other));
+    auto const word = [](bool set) { return set ? "true" : "false"; };
+    return concat("replica ", options.replica, ", rename [", renames, "], metadata [", metadata_text(options.metadata),
+                  "], verify_checksums ", word(options.verify_checksums), ", checksums ", word(options.checksums),
+                  ", durable ", word(options.durable), ", vote_bytes ", options.vote_bytes);
+}
+[[nodiscard]] inline std::string text_of(ConsolidateOptions const& options) {
     Digest digest;
-    for (auto const& [name, other] : options.rename) digest.add_text(name).add_text(other);
-    for (auto const& [key, value] : options.metadata) digest.add_text(key).add_text(value);
-    digest.add_signed(options.replica).add_signed(options.vote_bytes);
-    digest.add((options.verify_checksums ? 1U : 0U) | (options.checksums ? 2U : 0U) | (options.durable ? 4U : 0U));
-    return digest.value();
+    for (auto const& [tensor, file] : options.weight_map) digest.add_text(tensor).add_text(file);
+    return concat("max_file_bytes ", options.max_file_bytes, ", weight_map of ", options.weight_map.size(),
+                  " tensors, digest ", digest.value(), ", ", text_of(static_cast<RewriteOptions const&>(options)));
+}
+[[nodiscard]] inline std::string text_of(ShardOptions const& options) {
+    return concat("dedup ", name(options.dedup), ", replica_axes [", axes_text(options.replica_axes), "], ",
+                  text_of(static_cast<RewriteOptions const&>(options)));
 }
 
 /// Throws FormatError for a rename that no tensor has, that is no rename, or after which two tensors have one name.

@@ -26,10 +26,10 @@ public:
           lock_(lock),
           commit_(std::move(to), comm, output_names(lock), options.durable) {}
 
-    /// Collective; all of it. `make(Catalogue const&, id)` says what is written; `more` is a digest of its options.
-    template <class Make>
-    RewriteReport run(std::uint64_t more, Make&& make) {
-        read_list(more);
+    /// Collective; all of it. `make(Catalogue const&, id)` says what is written; `text()` is that of all options.
+    template <class Text, class Make>
+    RewriteReport run(Text&& text, Make&& make) {
+        read_list(text);
         agree_on_output(make);
         claim_folder();
         make_files();
@@ -57,9 +57,11 @@ private:
     [[nodiscard]] Catalogue const& from() const noexcept { return in_.catalogue(); }
 
     /// What is there, on all ranks.
-    void read_list(std::uint64_t more) {
+    template <class Text>
+    void read_list(Text&& text) {
         commit_.agree([&] {
-            commit_.set_terms(Digest{}.add(digest_of(options_)).add(more).value(), "rewrites files with other options");
+            std::string const terms = text();
+            commit_.set_terms(Digest{}.add_text(terms).value(), concat("rewrites files with ", terms));
             check(options_);
             lists_.make_room(comm().size());
             if (commit_.is_first()) in_ = look();
@@ -91,8 +93,13 @@ private:
             output_ = make(from(), hex_text(id_, 16));
             check_replicas(from(), output_.catalogue, options_);
             maker_.emplace(from(), output_.catalogue, options_.replica);
+            Digest types;
+            for (StoredTensor const& tensor : output_.catalogue.tensors())
+                types.add(static_cast<std::uint64_t>(tensor.dtype));
             commit_.set_terms(output_.digest(), concat("writes ", output_.catalogue.files().size(), " files of ",
-                                                       output_.catalogue.tensors().size(), " tensors"));
+                                                       output_.catalogue.tensors().size(), " tensors, ",
+                                                       output_.file_bytes(), " bytes, element types of digest ",
+                                                       types.value(), ", all of digest ", output_.digest()));
         });
         commit_.set_terms(0, {});
     }

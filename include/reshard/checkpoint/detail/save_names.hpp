@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/checkpoint/detail/save_names.hpp
-/// \brief  The names that a save gives: of files, of replicas and boxes inside them; and which files are its own.
+/// \brief  The names that a save gives: of files, of replicas and boxes inside them; which files are its own; and its
+///         options in words, for ranks that give others.
 /// \depends checkpoint/detail/json_text, checkpoint/{manifest,tensor_info}. No I/O.
 #pragma once
 
@@ -103,6 +104,22 @@ inline constexpr std::string_view name_suffixes[] = {replica_suffix, "._tp_repli
 /// Whether a save that died may have left a file of that name where there is no manifest. The next one removes it.
 [[nodiscard]] inline bool is_left_of_save(std::string_view leaf) {
     return is_shard_file(leaf) || is_temporary_of_save(leaf);
+}
+
+/// Long texts by their digest.
+[[nodiscard]] inline std::string metadata_text(Metadata const& metadata) {
+    std::string texts;
+    for (auto const& [key, value] : metadata) {
+        bool const is_short = value.size() <= 40;
+        texts += concat(texts.empty() ? "" : ", ", quote_name(key), " ", is_short ? quote_name(value) : std::string());
+        if (!is_short) texts += concat(value.size(), " bytes of digest ", Digest().add_text(value).value());
+    }
+    return texts;
+}
+[[nodiscard]] inline std::string axes_text(std::span<int const> axes) {
+    std::string text;
+    for (int axis : axes) text += concat(text.empty() ? "" : ",", axis);
+    return text;
 }
 
 /// Throws FormatError for names that a file could not have or that two tensors would share. \pre sorted.

@@ -30,18 +30,10 @@ namespace reshard::inline v0::detail {
 
 /// What all ranks must give alike.
 [[nodiscard]] inline std::string text_of(SaveOptions const& options) {
-    std::string axes;
-    for (int axis : options.replica_axes) axes += concat(axes.empty() ? "" : ",", axis);
-    std::string texts;
-    for (auto const& [key, value] : options.metadata) {
-        bool const is_short = value.size() <= 40;
-        texts += concat(texts.empty() ? "" : ", ", quote_name(key), " ", is_short ? quote_name(value) : std::string());
-        if (!is_short) texts += concat(value.size(), " bytes of digest ", Digest().add_text(value).value());
-    }
     return concat("with dedup ", name(options.dedup), ", small_bytes ", options.small_bytes, ", min_slice_bytes ",
-                  options.min_slice_bytes, ", replica_axes [", axes, "], metadata [", texts, "], verify_replicas ",
-                  options.verify_replicas ? "true" : "false", ", durable ", options.durable ? "true" : "false",
-                  ", vote_bytes ", options.vote_bytes);
+                  options.min_slice_bytes, ", replica_axes [", axes_text(options.replica_axes), "], metadata [",
+                  metadata_text(options.metadata), "], verify_replicas ", options.verify_replicas ? "true" : "false",
+                  ", durable ", options.durable ? "true" : "false", ", vote_bytes ", options.vote_bytes);
 }
 
 /// The files of a folder that a save may remove: those that saves make, by their names, and nothing else.

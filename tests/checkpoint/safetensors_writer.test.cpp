@@ -124,6 +124,20 @@ TEST_SUITE("checkpoint/safetensors_writer") {
             default_metadata(), 1000);
         CHECK(next == 8000);
         CHECK(largest == 960);
+        for (DType const dtype : {DType::f4, DType::f6_e2m3, DType::f6_e3m2, DType::c64}) {
+            CAPTURE(name(dtype));
+            int pieces = 0;
+            write_safetensors(
+                folder / "small.safetensors", {{"w", dtype, Shape{2048}}},
+                [&](TensorInfo const& tensor, Index begin, std::span<std::byte> out) {
+                    ++pieces;
+                    CHECK(begin * 8 % bits(dtype) == 0);
+                    CHECK(static_cast<Index>(out.size()) * 8 % bits(dtype) == 0);
+                    fill_expected(tensor, begin, out);
+                },
+                default_metadata(), 64);
+            CHECK(pieces > 1);
+        }
     }
 
     TEST_CASE("a folder in several files has the names, the index and the sizes Hugging Face expects") {

@@ -228,6 +228,14 @@ TEST_SUITE("checkpoint/save_plan") {
         CHECK(blocks_of(Index{9} << 22) == 16 * default_block_bytes);
     }
 
+    TEST_CASE("a plan for no ranks is refused") {
+        for (int const ranks : {0, -1}) {
+            Caught const error = caught([&] { static_cast<void>(plan_save({}, ranks)); });
+            CHECK(error.code == ErrorCode::mesh);
+            CHECK(contains(error.message, concat("plan_save: ", ranks, " ranks. Fix: at least one.")));
+        }
+    }
+
     TEST_CASE("a plan of 16,384 extents by 4,096 ranks (sanitized, a fourth)") {
         int const side = test::fewer_seeds() ? 32 : 64;
         int const ranks = side * side;

@@ -231,6 +231,9 @@ def test_consolidate_and_shard(here):
     ask("consolidate", saved, here / "x", "--dtype", "i64", status=2, says="Fix: f16, bf16, f32 or f64")
     ask("consolidate", saved, "--dry-run", "--model", "Qwen2.5-0.5B", status=2, says="takes the place of IN")
     ask("shard", full, here / "x", "--to", "(2:(S0)", status=2, says="--to: ")
+    ask("shard", full, here / "x", "--to", "(2):(S0)", "--apart", 9, status=2, says="--apart 9: the mesh of --to has 1 axes. Fix: ")
+    ask("consolidate", saved, here / "x", "--replica", -5, status=2, says="--replica")
+    ask("consolidate", saved, here / "x", "--window", 65536, "--in-flight", 4, status=2, says="--window 65536: less than 65536 for each of 4")
     expect(not (here / "x").exists(), "wrong usage writes nothing")
 
     table = here / "table"

@@ -2,8 +2,6 @@
 // reshard consolidate: shards become full files with an index, as Hugging Face's tools read them.
 #include "rewrite.hpp"
 
-#include <reshard/checkpoint/detail/consolidate_output.hpp>
-
 #include <memory>
 
 namespace command {

@@ -5,11 +5,11 @@
 #include <reshard/checkpoint/catalogue.hpp>
 #include <reshard/plan/explain_text.hpp>
 
-#include <algorithm>
 #include <cstdio>
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace command {
 namespace {
@@ -42,10 +42,10 @@ private:
         std::snprintf(text, sizeof text, "%08x", extent.crc32c);
         return text;
     }
-    [[nodiscard]] static Index extents_in(Catalogue const& catalogue, std::size_t file) {
-        auto const all = catalogue.extents();
-        return std::count_if(all.begin(), all.end(),
-                             [&](Extent const& one) { return static_cast<std::size_t>(one.file) == file; });
+    [[nodiscard]] static std::vector<Index> extents_by_file(Catalogue const& catalogue) {
+        std::vector<Index> counts(catalogue.files().size());
+        for (Extent const& extent : catalogue.extents()) ++counts[static_cast<std::size_t>(extent.file)];
+        return counts;
     }
 
     [[nodiscard]] std::string text(Catalogue const& catalogue) const {
@@ -58,10 +58,11 @@ private:
         for (auto const& [key, value] : manifest.metadata)
             out += concat("  ", detail::list_name(key), ": ", detail::list_name(value), "\n");
         out += concat(detail::count_text(static_cast<Index>(manifest.files.size()), "file"), "\n");
+        auto const extents = extents_by_file(catalogue);
         for (std::size_t f = 0; f < manifest.files.size(); ++f) {
             CheckpointFile const& file = manifest.files[f];
             out += concat("  ", detail::list_name(file.leaf), "  ", detail::bytes_text(file.file_bytes), ", ",
-                          detail::count_text(extents_in(catalogue, f), "shard"));
+                          detail::count_text(extents[f], "shard"));
             if (file.writer >= 0) out += concat(", written by rank ", file.writer);
             out += '\n';
         }
@@ -100,11 +101,12 @@ private:
     [[nodiscard]] Json record(Catalogue const& catalogue) const {
         Manifest const& manifest = catalogue.manifest();
         Json files = Json::array();
+        auto const extents = extents_by_file(catalogue);
         for (std::size_t f = 0; f < manifest.files.size(); ++f) {
             CheckpointFile const& file = manifest.files[f];
             files.push_back({{"file", file.leaf},
                              {"bytes", file.file_bytes},
-                             {"shards", extents_in(catalogue, f)},
+                             {"shards", extents[f]},
                              {"writer", file.writer >= 0 ? Json(file.writer) : Json()},
                              {"unlisted", file.unlisted}});
         }

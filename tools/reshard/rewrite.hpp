@@ -11,6 +11,7 @@
 #include <reshard/plan/explain_text.hpp>
 
 #include <fstream>
+#include <limits>
 #include <sstream>
 #include <string>
 
@@ -39,9 +40,11 @@ struct Rewrite {
             "--rename", rename,
             "a file with a line for each tensor to rename: its name and another one; 'layers.* blocks.*' "
             "is for all that begin so");
-        command.add_option(
-            "--replica", replica,
-            "which copy to take where copies were saved apart and differ; its remainder where there are fewer");
+        command
+            .add_option(
+                "--replica", replica,
+                "which copy to take where copies were saved apart and differ; its remainder where there are fewer")
+            ->check(CLI::Range(-1, std::numeric_limits<int>::max()));
         command.add_flag("--dry-run", dry_run, "write nothing: say which rank would read and write what");
         command.add_option("--model", model, "what a dry run without files is about: a model's name");
         command.add_option("--saved-as", saved_as, "mesh and placements that it was saved with, if not (8):(S0)");
@@ -59,6 +62,7 @@ struct Rewrite {
     /// The options of both; those of one are the caller's to add.
     template <class Options>
     [[nodiscard]] Options options() const {
+        using reshard::Index;
         Options result;
         if (!dtype.empty()) {
             using enum reshard::DType;
@@ -69,6 +73,10 @@ struct Rewrite {
             result.dtype = reshard::floats_as(to);
         }
         if (!rename.empty()) result.rename = renames();
+        if (window / in_flight < Index{1} << 16) {
+            wrong(reshard::concat("--window ", window, ": less than ", Index{1} << 16, " for each of ", in_flight,
+                                  " pieces. Fix: more of it, or a lower --in-flight."));
+        }
         result.durable = !no_sync;
         result.checksums = result.verify_checksums = !no_checksums;
         result.in_flight = in_flight;

@@ -19,6 +19,11 @@ struct Shard : Rewrite {
         for (SaveDedup const one : {SaveDedup::lowest_rank, SaveDedup::balanced, SaveDedup::shared}) {
             if (dedup == name(one)) options.dedup = one;
         }
+        int const axes = given("--to", [&] { return PlacementRule(mesh).mesh().axes(); });
+        for (int const axis : apart) {
+            if (axis < 0 || axis >= axes)
+                wrong(concat("--apart ", axis, ": the mesh of --to has ", axes, " axes. Fix: they count from 0."));
+        }
         options.replica_axes = apart;
         PlaceTensor const place = given("--to", [&] { return placed_as(mesh); });
         run(

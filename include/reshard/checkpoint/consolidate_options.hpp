@@ -72,7 +72,6 @@ using PlaceTensor = std::function<DynamicDistribution(StoredTensor const&)>;
 struct RewriteShare {
     Index begin = 0;  ///< of all bytes that are written, in the order of the files
     Index end = 0;
-    Index pieces = 0;
     Index reads = 0;
     Index bytes_read = 0;
     Index runs = 0;  ///< runs of files that are written

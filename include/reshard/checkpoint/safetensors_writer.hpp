@@ -22,7 +22,8 @@ inline constexpr Index default_max_file_bytes = 5'000'000'000;
 inline constexpr Index default_chunk_bytes = Index{8} << 20;
 
 /// Supplies bytes [byte_begin, byte_begin + out.size()) of a tensor: file by file, inside a file widest dtype first,
-/// then by name; in pieces of whole elements, of at most chunk_bytes. What it throws ends the call.
+/// then by name; in pieces of whole elements, of at most chunk_bytes, or 192 where that is less. What it throws ends
+/// the call.
 using FillTensor = std::function<void(CheckpointTensor const& tensor, Index byte_begin, std::span<std::byte> out)>;
 
 /// Writes one file. Throws FormatError as safetensors_layout does, IoError.

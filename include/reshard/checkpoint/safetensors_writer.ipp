@@ -14,7 +14,7 @@ namespace detail {
 /// The files, whole and durable, under temporary names.
 [[nodiscard]] inline std::vector<TemporaryFile> pour(std::string const& folder, WholeFiles const& made,
                                                      FillTensor const& fill, Index chunk_bytes) {
-    Index const step = larger<Index>(chunk_bytes / 64 * 64, 64);  // whole elements of every byte-sized dtype
+    Index const step = larger<Index>(chunk_bytes / 192 * 192, 192);  // whole elements, of 6 bits and of 16 bytes, too
     std::vector<std::byte> buffer;
     std::vector<TemporaryFile> files;
     auto const tensors = whole_tensors(made.manifest);

@@ -31,7 +31,7 @@ inline void check(SaveOptions const& options) {
 class SavePlanner {
 public:
     SavePlanner(std::span<PlacedTensor const> sources, int ranks, int only, SaveOptions const& options)
-        : sources_(sources), options_(options), dealer_(sources, plan_.sources, ranks, only, options) {
+        : sources_(sources), options_(options), dealer_(sources, plan_.sources, checked(ranks), only, options) {
         plan_.dedup = options.dedup;
         plan_.ranks = ranks;
     }
@@ -51,6 +51,10 @@ public:
     }
 
 private:
+    [[nodiscard]] static int checked(int ranks) {
+        if (ranks < 1) raise(ErrorCode::mesh, concat("reshard::plan_save: ", ranks, " ranks. Fix: at least one."));
+        return ranks;
+    }
     void take_metadata() {
         Metadata& metadata = plan_.manifest.metadata;
         metadata = options_.metadata;

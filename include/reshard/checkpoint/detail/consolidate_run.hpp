@@ -279,7 +279,6 @@ struct PieceSurvey {
     PieceWork work;
     for (std::vector<LineRun> const& piece : pieces.pieces) {
         maker.make(piece, nowhere.data(), work);
-        ++share.pieces;
         ReadTotals const totals = count_reads(work.reads, reads);
         share.reads += totals.reads;
         share.bytes_read += totals.bytes_read;

@@ -217,7 +217,7 @@ inline void check_manifest_seal(std::string_view json, std::string_view file) {
     extent.file = static_cast<int>(file);
     extent.begin = json.at("begin").integer();
     extent.box = box_from(json.at("box"), tensor);
-    Index const bytes = extent.box.size() * bits(tensor.dtype) / 8;
+    Index const bytes = stored_bytes_of(tensor.dtype, extent.box);
     // In front of the data stand at least a length of 8 bytes and the JSON text "{}".
     if (bytes > files[file].file_bytes - 10 || extent.begin > files[file].file_bytes - 10 - bytes) {
         json.fail(concat("takes ", bytes, " bytes from ", extent.begin, " on, beyond the end of ",

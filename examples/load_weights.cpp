@@ -212,15 +212,6 @@ void run(Arguments const& arguments, CommunicatorRef comm) {
 
 // ---- Forecasts ---------------------------------------------------------------------------------------------------
 
-demo::ModelConfig config_of(std::string const& model) {
-    std::string known;
-    for (demo::ModelConfig const& config : demo::models()) {
-        if (config.name == model) return config;
-        known += concat(known.empty() ? "" : ", ", config.name);
-    }
-    raise(ErrorCode::user, concat("no model is called '", model, "'. Fix: 'all', or one of ", known, "."));
-}
-
 /// What is scattered although every rank has it, model by model.
 void print_models(demo::Target const& to, int ranks) {
     auto const gigabytes = [](Index count) { return static_cast<double>(count) / 1e9; };
@@ -246,8 +237,9 @@ void forecast(Arguments const& arguments) {
                                              : demo::Target(arguments.to, 1).ranks();
     demo::Target const to(arguments.to, ranks);
     if (arguments.path.empty() && arguments.model == "all") return print_models(to, ranks);
-    Catalogue const catalogue = arguments.path.empty() ? Catalogue::of(demo::model_list(config_of(arguments.model)))
-                                                       : Catalogue(Checkpoint::open(arguments.path));
+    Catalogue const catalogue = arguments.path.empty()
+                                    ? Catalogue::of(demo::model_list(demo::model_called(arguments.model)))
+                                    : Catalogue(Checkpoint::open(arguments.path));
     auto const targets = targets_of(catalogue, to);
     std::string const& what = arguments.path.empty() ? arguments.model : arguments.path;
     bool first = true;

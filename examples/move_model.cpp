@@ -34,14 +34,9 @@ struct Arguments {
 };
 
 demo::ModelConfig config_of(Arguments const& arguments) {
-    for (demo::ModelConfig config : demo::models()) {
-        if (config.name != arguments.model) continue;
-        if (arguments.layers != 0) config.layers = std::min(config.layers, arguments.layers);
-        return demo::scaled(config, arguments.scale);
-    }
-    std::string known;
-    for (auto const& config : demo::models()) known += concat(known.empty() ? "" : ", ", config.name);
-    raise(ErrorCode::user, concat("no model is called '", arguments.model, "'. Fix: one of ", known, "."));
+    demo::ModelConfig config = demo::model_called(arguments.model);
+    if (arguments.layers != 0) config.layers = std::min(config.layers, arguments.layers);
+    return demo::scaled(config, arguments.scale);
 }
 
 // ---- Where tensors live ------------------------------------------------------------------------------------------

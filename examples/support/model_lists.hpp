@@ -8,8 +8,9 @@
 
 #include <reshard/checkpoint/tensor_info.hpp>
 
-#include <string>  // string, to_string
-#include <vector>  // vector
+#include <string>       // string, to_string
+#include <string_view>  // string_view
+#include <vector>       // vector
 
 namespace demo {
 
@@ -74,6 +75,17 @@ inline ModelConfig qwen1_5_moe_a2_7b(int layers = 24) {
 /// The five, in the order of their size.
 inline std::vector<ModelConfig> models() {
     return {qwen2_5_0_5b(), qwen3_0_6b(), qwen2_5_1_5b(), qwen2_5_3b(), qwen1_5_moe_a2_7b()};
+}
+
+/// One of them. Throws UserError with the names there are.
+inline ModelConfig model_called(std::string_view name) {
+    std::string known;
+    for (ModelConfig const& config : models()) {
+        if (config.name == name) return config;
+        known += reshard::concat(known.empty() ? "" : ", ", config.name);
+    }
+    reshard::raise(reshard::ErrorCode::user,
+                   reshard::concat("no model is called '", name, "'. Fix: one of ", known, "."));
 }
 
 /// The model with its widths divided by `scale`, for demos and tests in little memory.

@@ -149,13 +149,9 @@ reshard::Plan<> plan_given(std::string const& from, std::string const& to, resha
 }
 
 std::vector<reshard::TensorSpec> model_given(std::string const& option, std::string const& name, int layers) {
-    std::string known;
-    for (demo::ModelConfig config : demo::models()) {
-        if (layers > 0) config.layers = layers;
-        if (config.name == name) return demo::model_list(config);
-        known += (known.empty() ? "" : ", ") + config.name;
-    }
-    wrong(option + ": no model is called '" + name + "'. Fix: one of " + known + ".");
+    demo::ModelConfig config = given(option, [&] { return demo::model_called(name); });
+    if (layers > 0) config.layers = layers;
+    return demo::model_list(config);
 }
 
 }  // namespace command

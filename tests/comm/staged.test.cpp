@@ -6,6 +6,7 @@
 #include <reshard/comm/threads.hpp>
 
 #include "conformance.hpp"
+#include "lost.hpp"
 
 #include <doctest/doctest.h>
 
@@ -146,6 +147,18 @@ TEST_SUITE("comm/staged") {
         CHECK(seen[0] == ErrorCode::peer_failed);
         CHECK(seen[1] == ErrorCode::out_of_memory);
         CHECK(seen[2] == ErrorCode::peer_failed);
+    }
+
+    TEST_CASE("Staged: memory that a transport may still write to is kept, whether it gives up at once or later") {
+        for (bool starts : {true, false}) {
+            CAPTURE(starts);
+            {
+                Staged comm(test::LostCommunicator(starts), test::WatchedMemory::options());
+                CHECK_THROWS_AS(test::sends_one_value_to_each_peer(comm), DeadlineExceeded);
+                CHECK(comm.staging_bytes() > 0);
+            }
+            CHECK(test::WatchedMemory::released == 0);
+        }
     }
 
     TEST_CASE("Staged: a mismatch passes with its type and its words, on both ranks; nothing is unpacked") {

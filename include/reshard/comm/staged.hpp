@@ -89,17 +89,19 @@ public:
         transfers_ = transfers;
         make_room();
         pack();
-        moving_ = transport::exchange_for(transfers_, inner_, sends_, receives_);
+        watched([&, this] { moving_ = transport::exchange_for(transfers_, inner_, sends_, receives_); }, losing());
     }
     [[nodiscard]] bool advance(bool may_block) override {
-        bool const over = watched([&] { return may_block ? (moving_.wait(), true) : moving_.test(); },
-                                  [&](ErrorCode, std::string_view) noexcept { stuck_ = true; });
-        if (!over) return false;
+        if (!watched([&, this] { return may_block ? (moving_.wait(), true) : moving_.test(); }, losing())) return false;
         unpack();
         return true;
     }
 
 private:
+    /// What an error of the transport means: it may still use what it was given.
+    [[nodiscard]] auto losing() noexcept {
+        return [this](ErrorCode, std::string_view) noexcept { stuck_ = true; };
+    }
     /// Memory for everything, before anything is packed.
     void make_room() {
         Index bytes = 0;

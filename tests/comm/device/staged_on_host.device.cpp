@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Mirrors include/reshard/comm/staged_on_host.hpp: how many rounds, how much memory, and what becomes of failures.
 #include "../alike.hpp"
+#include "../lost.hpp"
 #include "devices.hpp"
 
 #include <reshard/comm/self.hpp>
@@ -19,6 +20,7 @@ using namespace std::chrono_literals;
 using test::box_of;
 using test::check_none;
 using test::check_nothing_left;
+using test::check_only_windows_left;
 using test::Ended;
 using test::on_devices;
 namespace fake = test::fake;
@@ -193,7 +195,7 @@ TEST_SUITE("comm/device") {
         CHECK(ended[1].says("StagedOnHostOptions::window_bytes"));
         CHECK(ended[0].code == ErrorCode::peer_failed);
         CHECK(ended[2].code == ErrorCode::peer_failed);
-        check_nothing_left();
+        check_only_windows_left(0, 2);
     }
 
     TEST_CASE("StagedOnHost: a call that fails is named, wherever it is made; the others learn of it") {
@@ -234,7 +236,7 @@ TEST_SUITE("comm/device") {
                 CHECK(ended[r].code == ErrorCode::peer_failed);
                 CHECK(ended[r].says("rank 1 failed: "));
             }
-            check_nothing_left();
+            check_only_windows_left(0, 3);
         }
         auto const no_event = on_devices(2, 1, {}, [](ThreadCommunicator& host, cudaStream_t stream) {
             if (host.rank() == 1) fake::fail("cudaEventCreateWithFlags", cudaErrorInvalidValue);
@@ -282,7 +284,7 @@ TEST_SUITE("comm/device") {
             comm.exchange(sends, {}).wait();
         });
         CHECK((unsorted[0].says("sort transfers by peer") || unsorted[1].says("sort transfers by peer")));
-        check_nothing_left();
+        check_only_windows_left(0, 2);
     }
 
     TEST_CASE("StagedOnHost: a device that is never done is a DeadlineExceeded; what it may still use is not freed") {
@@ -302,9 +304,26 @@ TEST_SUITE("comm/device") {
         CHECK(ended[0].code == ErrorCode::deadline);
         CHECK(ended[0].says("for the device"));
         CHECK(ended[1].code == ErrorCode::peer_failed);
-        ++test::kept_windows;  // that of rank 0
-        check_nothing_left();
+        check_only_windows_left(1, 2);  // that of rank 0, at least
         go = true;
         for (cudaStream_t stream : streams) fake::finish(stream);
+    }
+
+    TEST_CASE("StagedOnHost: a window that the transport may still write to is kept") {
+        fake::reset();
+        fake::Stream stream;
+        StagedOnHostOptions options(stream);
+        options.staging = test::WatchedMemory::options();
+        options.staging.reserve_bytes = 64;
+        for (bool starts : {true, false}) {
+            {
+                StagedOnHost<test::LostCommunicator> comm(test::LostCommunicator(starts), options);
+                CHECK_THROWS_AS(test::sends_one_value_to_each_peer(comm), DeadlineExceeded);
+            }
+            CHECK(test::WatchedMemory::released == 0);
+        }
+        { StagedOnHost<SelfCommunicator> const comm(SelfCommunicator(), options); }
+        CHECK(test::WatchedMemory::released == 1);
+        check_nothing_left();
     }
 }

@@ -16,11 +16,13 @@
 #include <reshard/comm/communicator.hpp>
 #include <reshard/comm/detail/box_pieces.hpp>
 #include <reshard/comm/detail/device_copies.hpp>
+#include <reshard/core/detail/keep_for_good.hpp>
 #include <reshard/core/detail/watched.hpp>
 #include <reshard/memory/cuda_call.hpp>
 
 #include <algorithm>  // find, sort
 #include <array>
+#include <memory>  // unique_ptr
 
 namespace reshard::inline v0 {
 
@@ -61,8 +63,9 @@ public:
     StagedOnHostExchange(StagedOnHostExchange const&) = delete;
     StagedOnHostExchange& operator=(StagedOnHostExchange const&) = delete;
     ~StagedOnHostExchange() {
-        window_.close(passage_.stuck);
+        window_.close(passage_.stuck || lost_);
         copies_.close(passage_.stuck);
+        if (lost_) keep_for_good(std::move(told_));
     }
 
     [[nodiscard]] C& inner() noexcept { return inner_; }
@@ -84,8 +87,8 @@ public:
             keep_own();
             share_ = {INT_MAX, INT64_MAX / 4, 0};
             need_ = walk_rounds();
-            known_ = {static_cast<Index>(larger(lanes_.out.all.size(), lanes_.in.all.size())),
-                      need_.room > options_.window_bytes ? Index{1} : Index{0}, -options_.window_bytes};
+            told_->known = {static_cast<Index>(larger(lanes_.out.all.size(), lanes_.in.all.size())),
+                            need_.room > options_.window_bytes ? Index{1} : Index{0}, -options_.window_bytes};
             counts_rounds_ = false;
             count_on(1);
         });
@@ -93,11 +96,7 @@ public:
     [[nodiscard]] bool advance(bool may_block) override {
         closing([&] {
             if (stage_ == Stage::counting || stage_ == Stage::moving) {
-                if (may_block) {
-                    round_.wait();
-                } else if (!round_.test()) {
-                    return;
-                }
+                if (!watched([&, this] { return may_block ? (round_.wait(), true) : round_.test(); }, losing())) return;
                 return stage_ == Stage::counting ? heard() : unpack();
             }
             if (uses_device_ && !event_.reached()) {
@@ -185,32 +184,34 @@ private:
         StridedBox const box{{}, Index{sizeof(Known)}};
         for (int k = 1; k < told_at_once && Index{k} * distance < ranks; ++k) {
             int const ahead = k * distance;
-            tell_.push_back({(inner_.rank() + ahead) % ranks, reinterpret_cast<std::byte const*>(&known_), box});
+            tell_.push_back({(inner_.rank() + ahead) % ranks, reinterpret_cast<std::byte const*>(&told_->known), box});
             ask_.push_back({(inner_.rank() + ranks - ahead) % ranks,
-                            reinterpret_cast<std::byte*>(&heard_[static_cast<std::size_t>(k)]), box});
+                            reinterpret_cast<std::byte*>(&told_->heard[static_cast<std::size_t>(k)]), box});
         }
         auto const by_peer = [](auto const& a, auto const& b) { return a.peer < b.peer; };
         std::sort(tell_.begin(), tell_.end(), by_peer);
         std::sort(ask_.begin(), ask_.end(), by_peer);
         stage_ = Stage::counting;
-        static_cast<void>(round_ = transport::exchange_for(transfers_, inner_, tell_, ask_));  // for nvcc 13
+        pass_on(tell_, ask_);
     }
     void heard() {
+        Known& known = told_->known;
         for (std::size_t k = 1; k <= ask_.size(); ++k)
-            for (std::size_t i = 0; i < known_.size(); ++i) known_[i] = larger(known_[i], heard_[k][i]);
+            for (std::size_t i = 0; i < known.size(); ++i) known[i] = larger(known[i], told_->heard[k][i]);
         // * would overflow for the last step of very many ranks
         count_on(distance_ > inner_.size() / told_at_once ? inner_.size() : distance_ * told_at_once);
     }
     void counted() {
-        if (!counts_rounds_ && known_[1] != 0) {
+        Known& known = told_->known;
+        if (!counts_rounds_ && known[1] != 0) {
             constexpr Index overhead = 2 * StagingOptions::alignment;  // of two areas
-            share_ = {INT_MAX, larger<Index>(-known_[2] / 2 / larger<Index>(known_[0], 1), 2 * overhead), overhead};
+            share_ = {INT_MAX, larger<Index>(-known[2] / 2 / larger<Index>(known[0], 1), 2 * overhead), overhead};
             need_ = walk_rounds();
-            known_ = {0, need_.rounds, 0};
+            known = {0, need_.rounds, 0};
             counts_rounds_ = true;
             return count_on(1);
         }
-        rounds_ = counts_rounds_ ? known_[1] : 1;
+        rounds_ = counts_rounds_ ? known[1] : 1;
         if (!window_.grow(need_.room) || !copies_.reserve(need_.copies, need_.batches)) {
             raise(ErrorCode::out_of_memory,
                   concat("reshard::StagedOnHost (", std::string_view(C::name), "): no pinned memory for ", need_.room,
@@ -273,7 +274,19 @@ private:
         for (Delivery const& piece : converting_) deliver(piece.from, piece.to);
         before_ = inner_.traffic();
         stage_ = Stage::moving;
-        static_cast<void>(round_ = transport::exchange_for(transfers_, inner_, now_sent_, now_received_));
+        pass_on(now_sent_, now_received_);
+    }
+    void pass_on(std::vector<Send> const& sends, std::vector<Receive> const& receives) {
+        watched(
+            [&, this] {
+                static_cast<void>(round_ =
+                                      transport::exchange_for(transfers_, inner_, sends, receives));  // for nvcc 13
+            },
+            losing());
+    }
+    /// What an error of the transport means: it may still use what it was given.
+    [[nodiscard]] auto losing() noexcept {
+        return [this](ErrorCode, std::string_view) noexcept { lost_ = true; };
     }
     void unpack() {
         moving_ += inner_.traffic() - before_;
@@ -345,8 +358,11 @@ private:
     std::vector<MemoryKind> sent_from_;
     std::vector<MemoryKind> received_in_;
     RoundLanes lanes_;
-    std::array<Known, told_at_once> heard_{};
-    Known known_{};
+    struct Told {
+        std::array<Known, told_at_once> heard{};
+        Known known{};
+    };
+    std::unique_ptr<Told> told_ = std::make_unique<Told>();  ///< by rank to rank: the transport's, as the window is
     std::vector<Send> tell_;
     std::vector<Receive> ask_;
     std::vector<Send> now_sent_;
@@ -365,6 +381,7 @@ private:
     Stage stage_ = Stage::idle;
     bool uses_device_ = false;
     bool counts_rounds_ = false;
+    bool lost_ = false;  ///< the transport may still write to the window, and to what ranks tell each other
 };
 
 }  // namespace detail

@@ -8,11 +8,13 @@
 #include "alike.hpp"
 #include "consumer/runtime/pipes.hpp"
 #include "policies.hpp"
+#include "support/allocations.hpp"
 
 #include <reshard/comm/agree.hpp>
 
 #include <algorithm>
 #include <atomic>
+#include <new>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -82,6 +84,22 @@ public:
         auto const few = bytes.first(std::min(bytes.size(), static_cast<std::size_t>(most)));
         Index const n = Pipes::read_some(peer, channel, few);
         if (n > 0) taken += n;
+        return n;
+    }
+};
+
+/// Of the third part of an agreement, rank 2 gets what rank 1 sends when rank 0 has left it and failed.
+class LateVerdict final : public runtime::Pipes {
+public:
+    using Pipes::Pipes;
+    static inline std::atomic<bool> failed;
+    Index got = 0;
+    Index read_some(int peer, Channel channel, std::span<std::byte> bytes) override {
+        bool const watched = rank() == 2 && peer == 1 && channel == Channel::data;
+        Index const two_parts = 2 * Index{sizeof(detail::StreamHead)} + 5 * 8 + 3 * 8;
+        if (watched && got >= two_parts && !failed) return 0;
+        Index const n = Pipes::read_some(peer, channel, bytes);
+        if (watched && n > 0) got += n;
         return n;
     }
 };
@@ -160,13 +178,77 @@ TEST_SUITE("comm/streams") {
             std::this_thread::sleep_for(std::chrono::milliseconds(900));
             static_cast<void>(comm.split(0, 0));
         });
-        CHECK((thrown[0].code == ErrorCode::deadline || thrown[1].code == ErrorCode::deadline));
+        for (std::size_t r : {0U, 1U}) CHECK(thrown[r].code == ErrorCode::deadline);
         for (Thrown const& one : thrown) {
             CHECK(one.says("rank 2 is late"));
             CHECK_FALSE(one.says("rank 0 failed"));
             CHECK_FALSE(one.says("rank 1 failed"));
         }
         CHECK(thrown[2].code == ErrorCode::peer_failed);
+    }
+
+    TEST_CASE("an agreement has one outcome: who hears it last does not hear of what failed since") {
+        LateVerdict::failed = false;
+        auto const thrown = run<LateVerdict>(3, patient, [](StreamCommunicator& comm) {
+            try {
+                agree_on_errors(comm, [&] {
+                    if (comm.rank() == 0) raise(ErrorCode::buffer, "the buffer is wrong. Fix: another.");
+                });
+            } catch (Error const& error) {
+                if (comm.rank() == 0) comm.abort(error.code(), "rank 0 ends");
+                if (comm.rank() == 0) LateVerdict::failed = true;
+                throw;
+            }
+        });
+        for (Thrown const& one : thrown) {
+            CHECK(one.code == ErrorCode::buffer);
+            CHECK(one.message == thrown[0].message);
+        }
+    }
+
+    TEST_CASE("ranks that are alone share no errors: what one did is PeerFailed on the other") {
+        auto const thrown = run(2, patient, [](StreamCommunicator& comm) {
+            StreamCommunicator alone = comm.split(-1, 0);
+            std::byte const byte{};
+            Send const send{0, &byte, test::box_of(1, {{1, 1}})};
+            if (comm.rank() == 0) return alone.exchange({&send, 1}, {}).wait();
+            while (true) alone.exchange({}, {}).wait();
+        });
+        CHECK(thrown[0].code == ErrorCode::mismatch);
+        CHECK(thrown[1].code == ErrorCode::peer_failed);
+        for (Thrown const& one : thrown) CHECK(one.says("rank 0 sends 1 bytes, rank 0 expects nothing"));
+    }
+
+    TEST_CASE("a rank without memory to split tells the others, wherever in split() that is") {
+        int failures = 0;
+        bool refused = true;
+        for (int granted = 0; refused; ++granted) {
+            CAPTURE(granted);
+            bool failed = false;  // sorting gets by without what it is refused
+            auto const thrown = run(3, patient, [&](StreamCommunicator& comm) {
+                test::AllocationCounter& counter = test::allocation_counter();
+                counter.granted = granted;
+                counter.once = true;
+                counter.refused = 0;
+                counter.refused_from = comm.rank() == 1 ? 0 : SIZE_MAX;
+                try {
+                    StreamCommunicator child = comm.split(0, 0);
+                    counter.refused_from = SIZE_MAX;
+                    static_cast<void>(child.agree({}));
+                } catch (std::bad_alloc const&) {
+                    failed = true;
+                }
+                counter.refused_from = SIZE_MAX;
+                if (comm.rank() == 1) refused = counter.refused != 0;
+            });
+            failures += failed ? 1 : 0;
+            CHECK(thrown[1].code == ErrorCode::none);
+            for (std::size_t r : {0U, 2U}) {
+                CHECK(thrown[r].code == (failed ? ErrorCode::peer_failed : ErrorCode::none));
+                if (failed) CHECK(thrown[r].says("rank 1 failed: "));
+            }
+        }
+        CHECK(failures > 3);
     }
 
     TEST_CASE("ranks in different calls are told which") {

@@ -141,15 +141,20 @@ private:
     [[nodiscard]] int outermost(int r) const noexcept { return members_[static_cast<std::size_t>(r)]; }
     [[nodiscard]] StreamPeer& peer(int r) noexcept { return family_->peer(outermost(r)); }
     [[nodiscard]] std::vector<std::byte>& in(int r) noexcept { return in_[static_cast<std::size_t>(r)]; }
-    /// Throws what has poisoned the family, as this rank hears it.
-    void check();
+    /// Throws what has poisoned the family, as this rank hears it: `waiting` for others, or when it begins a call.
+    void check(bool waiting);
+    void begin() {
+        family_->hear();
+        check(false);
+    }
     /// Poisons it, unless somebody has failed before, and throws.
     [[noreturn]] void fail(ErrorCode code, std::string const& reason, int first, int second, int late = -1);
     [[nodiscard]] std::span<std::byte> message_to(int r, std::size_t bytes);
-    /// Whether all messages of this call have gone and come; then they are in in(). Throws when they cannot.
-    [[nodiscard]] bool meet(bool may_block);
+    /// Whether all messages of this call have gone and come; then they are in in(). Throws when they cannot; where
+    /// somebody has failed, what is on its way has so much longer to come.
+    [[nodiscard]] bool meet(bool may_block, std::chrono::milliseconds patience);
     /// `mine` goes to all; what came of rank r is then in(r).
-    void gather(StreamCall call, std::span<std::byte const> mine);
+    void gather(StreamCall call, std::span<std::byte const> mine, std::chrono::milliseconds patience);
     void pack();
     void unpack();
     /// Throws, on both ranks, where what `peer` sends is not what this rank expects.

@@ -139,13 +139,13 @@ namespace detail {
 [[nodiscard]] constexpr Index slot_of(Index payload_bytes) noexcept { return (payload_bytes + 7) / 8 * 8; }
 }  // namespace detail
 
-RESHARD_INLINE void detail::StreamGroup::check() {
-    if (family_->poisoned) raise_failure(family_->failure, "reshard::streams", me_, id_, false, family_->reported);
+RESHARD_INLINE void detail::StreamGroup::check(bool waiting) {
+    if (family_->poisoned) raise_failure(family_->failure, "reshard::streams", me_, id_, waiting, family_->reported);
 }
 RESHARD_INLINE void detail::StreamGroup::fail(ErrorCode code, std::string const& reason, int first, int second,
                                               int late) {
     family_->hear();
-    check();  // the first failure counts
+    check(true);  // the first failure counts
     int const who = late < 0 ? family_->rank : outermost(late);
     family_->poison(code, who, reason, id_, first, second);
     raise(code, reason);
@@ -155,11 +155,11 @@ RESHARD_INLINE std::span<std::byte> detail::StreamGroup::message_to(int r, std::
     listed_[static_cast<std::size_t>(r)] = peer(r).listed;
     return body;
 }
-RESHARD_INLINE bool detail::StreamGroup::meet(bool may_block) {
-    auto last = std::chrono::steady_clock::now();
+RESHARD_INLINE bool detail::StreamGroup::meet(bool may_block, std::chrono::milliseconds patience) {
+    using Clock = std::chrono::steady_clock;
+    auto last = Clock::now();
+    auto limit = Clock::time_point::max();
     while (true) {
-        family_->hear();
-        check();
         bool const moved = family_->move(id_);
         int late = -1;
         for (int r = size() - 1; r >= 0; --r) {
@@ -173,8 +173,13 @@ RESHARD_INLINE bool detail::StreamGroup::meet(bool may_block) {
                  -1, -1, r);
         }
         if (late < 0) break;
+        family_->hear();
+        auto const now = Clock::now();
+        if (family_->poisoned) {
+            limit = std::min(limit, now + std::min(patience, family_->deadline));
+            if (now >= limit) check(true);
+        }
         if (!may_block) return false;
-        auto const now = std::chrono::steady_clock::now();
         if (moved) {
             last = now;
         } else if (now - last < family_->deadline) {
@@ -203,9 +208,8 @@ RESHARD_INLINE bool detail::StreamGroup::meet(bool may_block) {
     }
     return true;
 }
-RESHARD_INLINE void detail::StreamGroup::gather(StreamCall call, std::span<std::byte const> mine) {
-    finish();
-    check();
+RESHARD_INLINE void detail::StreamGroup::gather(StreamCall call, std::span<std::byte const> mine,
+                                                std::chrono::milliseconds patience) {
     call_ = call;
     for (int r = 0; r < size(); ++r) {
         if (r == me_) {
@@ -214,11 +218,11 @@ RESHARD_INLINE void detail::StreamGroup::gather(StreamCall call, std::span<std::
             std::copy(mine.begin(), mine.end(), message_to(r, mine.size()).begin());
         }
     }
-    static_cast<void>(meet(true));
+    static_cast<void>(meet(true, patience));
 }
 
 RESHARD_INLINE void detail::StreamGroup::start(transport::BoundTransfers const& transfers) {
-    check();
+    begin();
     transfers_ = transfers;
     call_ = StreamCall::exchange;
     guarded([&, this] {
@@ -228,7 +232,7 @@ RESHARD_INLINE void detail::StreamGroup::start(transport::BoundTransfers const& 
 }
 RESHARD_INLINE bool detail::StreamGroup::advance(bool may_block) {
     return guarded([&, this] {
-        if (!meet(may_block)) return false;
+        if (!meet(may_block, {})) return false;
         unpack();
         return true;
     });
@@ -274,30 +278,38 @@ RESHARD_INLINE void detail::StreamGroup::unpack() {
     });
 }
 RESHARD_INLINE Verdict detail::StreamGroup::agree(Verdict const& mine) {
-    auto const maximum = [&, this](std::span<std::uint64_t> words, std::chrono::milliseconds) {
-        gather(StreamCall::agree, std::as_bytes(words));
+    auto const maximum = [&, this](std::span<std::uint64_t> words, std::chrono::milliseconds patience) {
+        gather(StreamCall::agree, std::as_bytes(words), patience);
         for (int r = 0; r < size(); ++r) {
             std::uint64_t theirs[most_words] = {};
             std::memcpy(theirs, in(r).data(), words.size_bytes());
             for (std::size_t i = 0; i < words.size(); ++i) words[i] = larger(words[i], theirs[i]);
         }
     };
-    return guarded([&, this] { return agree_in_words(mine, me_, size(), maximum); });
+    return guarded([&, this] {
+        finish();
+        begin();
+        return agree_in_words(mine, me_, size(), maximum);
+    });
 }
 RESHARD_INLINE std::unique_ptr<detail::StreamGroup> detail::StreamGroup::split(int colour, int key) {
-    transport::MeshLine const mine{colour, key};
-    guarded([&, this] { gather(StreamCall::split, std::as_bytes(std::span(&mine, 1))); });
-    auto const at = [&, this](int r) {
-        transport::MeshLine one;
-        std::memcpy(&one, in(r).data(), sizeof one);
-        return one;
-    };
-    std::vector<int> ranks = ranks_of_part(me_, size(), at);
-    auto const me = std::find(ranks.begin(), ranks.end(), me_) - ranks.begin();
-    for (int& r : ranks) r = outermost(r);
-    Digest id;
-    id.add(id_).add(++splits_).add_signed(colour);
-    return std::make_unique<StreamGroup>(family_, id.value(), std::move(ranks), static_cast<int>(me));
+    return guarded([&, this] {
+        finish();
+        begin();
+        transport::MeshLine const mine{colour, key};
+        gather(StreamCall::split, std::as_bytes(std::span(&mine, 1)), {});
+        auto const at = [&, this](int r) {
+            transport::MeshLine one;
+            std::memcpy(&one, in(r).data(), sizeof one);
+            return one;
+        };
+        std::vector<int> ranks = ranks_of_part(me_, size(), at);
+        auto const me = std::find(ranks.begin(), ranks.end(), me_) - ranks.begin();
+        for (int& r : ranks) r = outermost(r);
+        Digest id;  // ranks alone are not of one group, and share no errors
+        id.add(id_).add(++splits_).add_signed(colour < 0 ? -1 - me_ : colour);
+        return std::make_unique<StreamGroup>(family_, id.value(), std::move(ranks), static_cast<int>(me));
+    });
 }
 
 RESHARD_INLINE StreamCommunicator::StreamCommunicator(std::unique_ptr<transport::Streams> streams,

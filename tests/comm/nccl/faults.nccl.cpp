@@ -374,6 +374,21 @@ TEST_SUITE("comm/nccl") {
         CHECK(alone[0].says("rank 0 sends 3 bytes, rank 0 expects 4 bytes"));
     }
 
+    TEST_CASE("ranks that are alone share no errors: what one did is PeerFailed on the other") {
+        auto const ended = on_gpus(2, with_deadline(1h), [](NcclCommunicator& comm) {
+            NcclCommunicator alone = comm.split(-1, 0);
+            std::byte bytes[8] = {};
+            Send const send{0, bytes, box_of(1, {{3, 1}})};
+            Receive const receive{0, bytes + 4, box_of(1, {{4, 1}})};
+            if (comm.rank() == 0) return alone.exchange({&send, 1}, {&receive, 1}).wait();
+            while (true) alone.exchange({}, {}).wait();
+        });
+        CHECK(ended[0].code == ErrorCode::mismatch);
+        CHECK(ended[1].code == ErrorCode::peer_failed);
+        for (Ended const& each : ended) CHECK(each.says("rank 0 sends 3 bytes, rank 0 expects 4 bytes"));
+        check_nothing_left();
+    }
+
     TEST_CASE("ranks that make different calls are told so, long before the deadline") {
         auto const ended = on_gpus(2, with_deadline(1h), [](NcclCommunicator& comm) {
             if (comm.rank() == 0) return barrier(comm);

@@ -272,7 +272,10 @@ private:
         bool const outermost = members_.empty() && !family_->board && family_->rank < 0;
         if (outermost) family_->rank = rank_;
         members_.assign(1, family_->rank);
-        if (size_ == 1) return;
+        if (size_ == 1) {  // no two of them share errors
+            scope_ = Digest{}.add_signed(family_->rank).value();
+            return;
+        }
         NcclOptions const& mine = family_->options;
         std::uint64_t const words[3] = {
             static_cast<std::uint64_t>(family_->rank), nccl_nonce(),

@@ -33,6 +33,12 @@ static_assert(std::is_same_v<decltype(std::declval<Composed<ThreadCommunicator, 
 static_assert(std::is_same_v<decltype(std::declval<Composed<ThreadCommunicator, Traced>&>().split(Mesh{1}, 0)),
                              Composed<ThreadCommunicator, Traced>>);
 
+template <class C>
+concept HasStream = requires(C const& comm) {
+    comm.stream();
+};
+static_assert(!HasStream<Composed<ThreadCommunicator, Traced, AbortOnFailure>>);
+
 /// A policy of the program's own: counts agreements.
 template <class C>
 class Counted : public PolicyBase<Counted<C>, C> {

@@ -72,6 +72,9 @@ public:
     template <class T>
         requires requires(C& inner) { inner.template allocate<T>(Index{}); }
     [[nodiscard]] auto allocate(Index elements) { return inner_.template allocate<T>(elements); }
+    /// Where the communicator inside works in the order of a stream.
+    [[nodiscard]] auto stream() const requires requires(C const& inner) { inner.stream(); }
+    { return inner_.stream(); }
 
 protected:
     C inner_;

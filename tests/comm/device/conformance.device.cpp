@@ -4,6 +4,7 @@
 #include "../../support/random.hpp"
 #include "devices.hpp"
 
+#include <reshard/comm/abort_on_failure.hpp>
 #include <reshard/comm/staged_on_host.hpp>
 #include <reshard/comm/traced.hpp>
 
@@ -154,6 +155,8 @@ TEST_SUITE("comm/device") {
         static_assert(Communicator<StagedOnHost<ThreadCommunicator>>);
         using Comm = Composed<ThreadCommunicator, StagedOnHost, Traced>;
         static_assert(std::is_same_v<Comm, Traced<StagedOnHost<ThreadCommunicator>>>);
+        using Outer = Composed<ThreadCommunicator, StagedOnHost, Traced, AbortOnFailure>;
+        static_assert(std::is_same_v<decltype(std::declval<Outer const&>().stream()), cudaStream_t>);
         for (fake::Elsewhere where :
              {fake::Elsewhere::current_device, fake::Elsewhere::pageable, fake::Elsewhere::mixed}) {
             for (int ranks : {1, 2, 3, 4, 5}) {
@@ -170,6 +173,7 @@ TEST_SUITE("comm/device") {
                         options.window_bytes = window;
                         Comm comm = compose<Traced, StagedOnHost>(std::move(host), trace, options);
                         test::conforms(comm);
+                        CHECK(comm.stream() == stream);
                         CHECK(comm.inner().device() == comm.rank() % 2);
                         CHECK(comm.inner().staging_bytes() <= window);
                     }));

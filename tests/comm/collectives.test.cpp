@@ -33,6 +33,23 @@ TEST_SUITE("comm/collectives") {
         });
     }
 
+    TEST_CASE("all_gather: a rank's own block is gathered in place; what lies elsewhere in the result is refused") {
+        reshard::run_on_threads(2, [](reshard::ThreadCommunicator& comm) {
+            auto const me = static_cast<std::size_t>(comm.rank());
+            std::vector<std::byte> bytes(5);
+            std::span const all = std::span(bytes).first(4);
+            for (std::size_t at : {2 - 2 * me, std::size_t{1}}) {
+                CHECK_THROWS_WITH_AS(reshard::all_gather(comm, all.subspan(at, 2), all),
+                                     doctest::Contains("both sides overlap"), reshard::BufferError);
+            }
+            bytes[2 * me] = static_cast<std::byte>(10 + me);
+            reshard::all_gather(comm, all.subspan(2 * me, 2), all);
+            for (std::size_t r : {0U, 1U}) CHECK(static_cast<std::size_t>(bytes[2 * r]) == 10 + r);
+            CHECK_THROWS_WITH_AS(reshard::broadcast(comm, all, 2), doctest::Contains("roots count from 0"),
+                                 reshard::MeshError);
+        });
+    }
+
     TEST_CASE("messages added in any order of peers arrive, several to one peer in the order they were added") {
         reshard::run_on_threads(3, [](reshard::ThreadCommunicator& comm) {
             reshard::detail::TransferLists lists;

@@ -32,6 +32,10 @@ inline void check_blocks(std::string_view operation, std::size_t whole, std::siz
                                     " blocks of ", block, " bytes. Fix: give it one block per rank."));
 }
 
+[[nodiscard]] inline bool share_bytes(std::span<std::byte const> a, std::span<std::byte const> b) noexcept {
+    return a.data() < b.data() + b.size() && b.data() < a.data() + a.size();
+}
+
 /// Sends and receives that are added in any order of peers and move in one exchange. Who makes room for them where all
 /// ranks agree next is not missed later, in the middle of a call, for a lack of memory.
 struct TransferLists {
@@ -79,7 +83,8 @@ struct TransferLists {
 inline void broadcast(CommunicatorRef comm, std::span<std::byte> bytes, int root, TransferLists& lists) {
     int const ranks = comm.size();
     if (root < 0 || root >= ranks) {
-        raise(ErrorCode::mesh, concat("reshard::broadcast: root ", root, " of ", ranks, " ranks."));
+        raise(ErrorCode::mesh,
+              concat("reshard::broadcast: root ", root, " of ", ranks, " ranks. Fix: roots count from 0."));
     }
     auto const size = static_cast<Index>(bytes.size());
     bool const in_shares = goes_in_shares(size, ranks);
@@ -106,6 +111,12 @@ inline void broadcast(CommunicatorRef comm, std::span<std::byte> bytes, int root
 inline void all_gather(CommunicatorRef comm, std::span<std::byte const> mine, std::span<std::byte> all,
                        TransferLists& lists) {
     check_blocks("all_gather", all.size(), mine.size(), comm.size());
+    std::byte const* const own_block = all.data() + static_cast<std::size_t>(comm.rank()) * mine.size();
+    if (mine.data() != own_block && share_bytes(mine, all)) {
+        raise(ErrorCode::buffer,
+              concat("reshard::all_gather: both sides overlap. Fix: send from memory of its own, or from block ",
+                     comm.rank(), " of what is received, which is this rank's."));
+    }
     lists.clear();
     for (int r = 0; r < comm.size(); ++r) {
         lists.send(r, mine);
@@ -171,7 +182,7 @@ inline void list_all_to_all(std::span<std::byte const> from, std::span<std::byte
     std::size_t const block = to.size() / static_cast<std::size_t>(ranks);
     check_blocks("all_to_all", to.size(), block, ranks);
     check_blocks("all_to_all", from.size(), block, ranks);
-    if (!to.empty() && from.data() < to.data() + to.size() && to.data() < from.data() + from.size()) {
+    if (share_bytes(from, to)) {
         raise(ErrorCode::buffer, "reshard::all_to_all: both sides overlap. Fix: receive into memory of its own.");
     }
     for (int r = 0; r < ranks; ++r) {
@@ -189,6 +200,7 @@ inline void all_to_all(CommunicatorRef comm, std::span<std::byte const> from, st
 }
 
 /// `mine` of every rank, in rank order, to every rank; the same size everywhere. `all` holds comm.size() blocks.
+/// `mine` may be this rank's block of it; BufferError where they overlap in any other way.
 inline void all_gather(CommunicatorRef comm, std::span<std::byte const> mine, std::span<std::byte> all) {
     detail::TransferLists lists;
     detail::all_gather(comm, mine, all, lists);

@@ -12,6 +12,7 @@
 
 #include "support/thrown.hpp"
 
+#include <memory>
 #include <vector>
 
 namespace {
@@ -26,7 +27,9 @@ struct Work {
     int scratch_given = 0;
     int fills = 0;
     int scales = 0;
-    bool refuses = false;  ///< to fold
+    bool refuses = false;         ///< to fold
+    bool refuses_copies = false;  ///< to deliver
+    std::weak_ptr<Workspace> scratch;
 };
 
 /// The host's memory, and how often it was asked.
@@ -40,9 +43,16 @@ public:
     }
     [[nodiscard]] Workspace allocate(Index bytes) const override {
         work_->allocated += bytes;
-        return host_memory().policy.allocate(bytes);
+        struct Scratch {
+            std::shared_ptr<Workspace> memory;
+            [[nodiscard]] std::byte* data() const noexcept { return memory->data(); }
+        };
+        Scratch scratch{std::make_shared<Workspace>(host_memory().policy.allocate(bytes))};
+        work_->scratch = scratch.memory;
+        return Workspace(std::move(scratch));
     }
     void deliver(std::span<Send const> sends, std::span<Receive const> receives) const override {
+        if (work_->refuses_copies) raise(ErrorCode::deadline, "the memory refuses to copy. Fix: none.");
         work_->delivered += static_cast<int>(sends.size());
         host_memory().policy.deliver(sends, receives);
     }
@@ -223,6 +233,41 @@ TEST_SUITE("memory/host_memory") {
         CHECK(thrown[1].code == ErrorCode::transport);
         CHECK(thrown[0].code == ErrorCode::peer_failed);
         CHECK(thrown[2].code == ErrorCode::peer_failed);
+    }
+
+    TEST_CASE("whatever a plan was about when it failed, its scratch memory is kept") {
+        for (bool before_exchanges : {true, false}) {
+            CAPTURE(before_exchanges);
+            std::weak_ptr<Workspace> scratch;
+            auto const thrown = thrown_by(2, [&](ThreadCommunicator& threads) {
+                Work work;
+                Counted comm(threads.split(0, threads.rank()), work);
+                std::vector<float> source(8);
+                std::vector<float> sum(4);
+                std::vector<float> part(4);
+                Batch batch;
+                batch.add(plan(parse("(2):(P+)", Shape{8}), parse("(2):(S0)", Shape{8})),
+                          ConstDynamicView(source.data(), DType::f32, Shape{8}),
+                          DynamicView(sum.data(), DType::f32, Shape{4}));
+                batch.add(plan(parse("(2):(R)", Shape{8}), parse("(2):(S0)", Shape{8})),
+                          ConstDynamicView(source.data(), DType::f32, Shape{8}),
+                          DynamicView(part.data(), DType::f32, Shape{4}));
+                {
+                    auto job = prepare(batch, comm);
+                    job.run();
+                }
+                CHECK(work.scratch.expired());
+                auto job = prepare(batch, comm);
+                if (threads.rank() == 1) {
+                    (before_exchanges ? work.refuses_copies : work.refuses) = true;
+                    scratch = work.scratch;
+                }
+                job.run();
+            });
+            CHECK(thrown[0].code == ErrorCode::peer_failed);
+            CHECK(thrown[1].code == (before_exchanges ? ErrorCode::deadline : ErrorCode::transport));
+            CHECK_FALSE(scratch.expired());
+        }
     }
 
     TEST_CASE("a plan that sends nothing takes a memory in place of a communicator") {

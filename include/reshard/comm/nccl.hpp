@@ -156,7 +156,7 @@ private:
 
     std::shared_ptr<Exchange> exchange_;
     typename Copies::Memory memory_{team().stream(), team().device(),
-                                    detail::source_of(team().family()->options.staging)};
+                                    detail::source_of(team().family()->options.staging), team().family()->deadline};
 };
 
 using NcclCommunicator = BasicNcclCommunicator<detail::StridedCopies>;

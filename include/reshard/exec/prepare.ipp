@@ -37,7 +37,7 @@ RESHARD_INLINE RunRequest::RunRequest(CommunicatorRef comm, detail::BatchJob& jo
         raise(ErrorCode::transport,
               "reshard::PreparedPlan: it is running. Fix: wait() for its request before it runs again.");
     }
-    detail::step(comm, [&] { job.begin(); });
+    job.guarded([&] { detail::step(comm, [&] { job.begin(); }); });
     if (job.phases() == 0) return;
     job.guarded([&] { job.exchange(0).start(); });
     job.runs = true;

@@ -16,7 +16,9 @@
 #include <reshard/memory/detail/value_kernels.hpp>
 #include <reshard/memory/memory_policy.hpp>
 
+#include <chrono>
 #include <memory>  // unique_ptr
+#include <thread>  // sleep_for
 
 namespace reshard::inline v0 {
 
@@ -98,12 +100,15 @@ void with_delivery(Send const& send, Receive const& receive, Copies&& copies, Ca
 }
 
 /// Memory of a device that is released with this object, once the stream that works in it has come to an end: a plan
-/// may be gone before its last kernel is. Move-only.
+/// may be gone before its last kernel is. If that takes longer than the deadline, it is kept. Move-only.
 class DeviceWorkspace {
 public:
-    DeviceWorkspace(cudaStream_t stream, int device, DeviceSource const& source, Index bytes) {
+    static constexpr std::chrono::milliseconds no_deadline = std::chrono::milliseconds::max();
+
+    DeviceWorkspace(cudaStream_t stream, int device, DeviceSource const& source, std::chrono::milliseconds deadline,
+                    Index bytes) {
         CurrentDevice const current(device);
-        data_ = {source.allocate(bytes), {source, stream, device, bytes}};
+        data_ = {source.allocate(bytes), {source, stream, device, deadline, bytes}};
         if (data_ != nullptr) return;
         raise(ErrorCode::out_of_memory,
               concat("reshard: no memory for a workspace of ", bytes, " bytes on device ", device,
@@ -117,12 +122,26 @@ private:
         DeviceSource source;
         cudaStream_t stream;
         int device;
+        std::chrono::milliseconds deadline;
         Index bytes;
 
         void operator()(std::byte* memory) const noexcept {
             CurrentDevice const current(device, std::nothrow);
-            static_cast<void>(cudaStreamSynchronize(stream));  // an error of the device is told by whoever uses it next
-            source.release(memory, bytes);
+            if (is_over()) source.release(memory, bytes);
+        }
+        /// Waits. An error of the device is told by whoever uses it next.
+        [[nodiscard]] bool is_over() const noexcept {
+            if (deadline == no_deadline) {
+                static_cast<void>(cudaStreamSynchronize(stream));
+                return true;
+            }
+            auto const since = std::chrono::steady_clock::now();
+            while (cudaStreamQuery(stream) == cudaErrorNotReady) {
+                auto const waited = std::chrono::steady_clock::now() - since;
+                if (std::chrono::duration_cast<std::chrono::milliseconds>(waited) >= deadline) return false;
+                std::this_thread::sleep_for(std::chrono::microseconds(20));
+            }
+            return true;
         }
     };
     std::unique_ptr<std::byte, Release> data_;
@@ -136,8 +155,10 @@ public:
     /// On the device that is current now. Throws TransportError when CUDA cannot say which.
     explicit DeviceMemory(cudaStream_t stream, DeviceSource const& source = {})
         : DeviceMemory(stream, detail::current_device(), source) {}
-    DeviceMemory(cudaStream_t stream, int device, DeviceSource const& source = {}) noexcept
-        : source_(source), stream_(stream), device_(device) {}
+    /// `deadline`: of the wait for the stream before scratch memory is freed; what outlasts it is kept for good.
+    DeviceMemory(cudaStream_t stream, int device, DeviceSource const& source = {},
+                 std::chrono::milliseconds deadline = detail::DeviceWorkspace::no_deadline) noexcept
+        : source_(source), stream_(stream), deadline_(deadline), device_(device) {}
 
     [[nodiscard]] cudaStream_t stream() const noexcept { return stream_; }
     [[nodiscard]] int device() const noexcept { return device_; }
@@ -150,7 +171,7 @@ public:
     }
     /// Throws OutOfMemory.
     [[nodiscard]] Workspace allocate(Index bytes) const override {
-        return Workspace(detail::DeviceWorkspace(stream_, device_, source_, bytes));
+        return Workspace(detail::DeviceWorkspace(stream_, device_, source_, deadline_, bytes));
     }
 
     // All of them throw TransportError when CUDA refuses a launch.
@@ -239,6 +260,7 @@ private:
 
     DeviceSource source_;
     cudaStream_t stream_;
+    std::chrono::milliseconds deadline_;
     int device_;
 };
 

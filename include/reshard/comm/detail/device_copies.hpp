@@ -214,7 +214,8 @@ inline void check_nccl_memory(int device, void const* memory) {
 class CopiedMemory final : public MemoryPolicy {
 public:
     /// Of a device alone.
-    CopiedMemory(cudaStream_t stream, int device, DeviceSource const& /*source*/) noexcept
+    CopiedMemory(cudaStream_t stream, int device, DeviceSource const& /*source*/,
+                 std::chrono::milliseconds /*deadline*/) noexcept
         : stream_(stream), device_(device) {}
     /// Where there may be memory of the host: `passage` is for waits.
     CopiedMemory(HostPassage& passage, DeviceSource const& /*source*/) noexcept

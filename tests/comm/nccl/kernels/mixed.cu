@@ -318,4 +318,31 @@ TEST_SUITE("comm/device_or_host_memory") {
             CHECK(ended[0].code == ErrorCode::peer_failed);
         }
     }
+
+    TEST_CASE("a device that is never done holds up no plan that is destroyed: its scratch memory is kept") {
+        OnHost const kernels;
+        runtime::set_elsewhere(runtime::Elsewhere::pageable);
+        static std::atomic<bool> never;
+        never = false;
+        StagedOnHostOptions patience(nullptr);
+        patience.deadline = std::chrono::milliseconds(100);
+        auto const ended = on_staged(2, patience, [&](ThreadCommunicator& host, OverHost& comm) {
+            Buffer const source(bytes_of(std::vector<float>(8, 3.0F)), comm.stream());
+            Buffer const target(bytes_of(std::vector<float>(4)), comm.stream());
+            auto const move = plan(owed, halves);
+            auto job = prepare(move, comm, view_of<float>(source, 8), view_of<float>(target, 4));
+            [[maybe_unused]] auto const other =
+                prepare(move, comm, view_of<float>(source, 8), view_of<float>(target, 4));
+            barrier(host);
+            if (comm.rank() == 1) runtime::hold(comm.stream(), never);
+            job.run();
+        });
+        CAPTURE(ended[0].text);
+        CAPTURE(ended[1].text);
+        CHECK(ended[1].code == ErrorCode::deadline);
+        CHECK(ended[0].code == ErrorCode::peer_failed);
+        int const kept = runtime::live_allocations() - OnHost::kept;
+        CHECK(kept >= 3);  // both of rank 1, that of the job of rank 0; and windows
+        OnHost::kept += kept;
+    }
 }

@@ -218,7 +218,8 @@ template <Communicator C>
 }
 
 /// Writes that document to `path`, as seen by rank `root`. Collective; the file is there when it returns.
-/// Throws what chrome_trace() throws, and IoError, on every rank, when the file cannot be written.
+/// Throws what chrome_trace() throws, and IoError, on every rank, when the file cannot be written: half of it may be
+/// there then, in place of one that was.
 template <Communicator C>
 void write_chrome_trace(C& comm, Trace const& trace, std::string const& path, int root = 0) {
     std::string const document = chrome_trace(comm, trace, root);

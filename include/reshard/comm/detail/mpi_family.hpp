@@ -32,11 +32,8 @@
 
 namespace reshard::inline v0::detail {
 
-/// Two lines: processors fetch them in pairs.
-inline constexpr std::size_t mpi_seat_alignment = 128;
-
 /// One rank's place on its node. Written by its owner, read by all.
-struct alignas(mpi_seat_alignment) MpiSeat : Attendance {
+struct alignas(no_false_sharing) MpiSeat : Attendance {
     std::atomic<std::uint64_t> published{0};  ///< see above
     std::atomic<std::uint64_t> finished{0};   ///< the last epoch in which this rank has pulled everything
     std::atomic<Index> list_bytes{0};         ///< size of the list's file
@@ -129,7 +126,7 @@ public:
     /// Room for a short list.
     static constexpr Index slot_bytes = Index{64} << 10;
     [[nodiscard]] std::byte* slot(int local, std::uint64_t epoch) const noexcept {
-        return memory_.data() + slot_at(local, epoch) + mpi_seat_alignment;
+        return memory_.data() + slot_at(local, epoch) + no_false_sharing;
     }
     /// The epoch whose list it holds; 0 while it is written.
     [[nodiscard]] std::atomic<std::uint64_t>& slot_epoch(int local, std::uint64_t epoch) const noexcept {
@@ -162,7 +159,7 @@ public:
 private:
     static constexpr Index first_list_bytes = 16384;
     static constexpr Index seats_at = 2048;
-    static constexpr Index slot_stride = slot_bytes + static_cast<Index>(mpi_seat_alignment);
+    static constexpr Index slot_stride = slot_bytes + static_cast<Index>(no_false_sharing);
     static_assert(sizeof(MpiNodeHeader) <= 2048);
 
     [[nodiscard]] static Index pulled_at(int ranks) noexcept {

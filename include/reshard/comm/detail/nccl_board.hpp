@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/comm/detail/nccl_board.hpp
 /// \brief  What the ranks of a node know of each other besides NCCL: who has come how far, who is gone, what failed.
-/// \depends core, comm/detail/{process,team}.hpp. No NCCL, no CUDA.
+/// \depends core, comm/detail/{process,team,waiting}.hpp. No NCCL, no CUDA.
 ///
 /// NCCL tells nobody why a rank stopped. Ranks of a node, threads or processes, tell each other here; ranks of other
 /// nodes learn from NCCL, or from the deadline.
@@ -9,6 +9,7 @@
 
 #include <reshard/comm/detail/process.hpp>
 #include <reshard/comm/detail/team.hpp>
+#include <reshard/comm/detail/waiting.hpp>
 #include <reshard/core/error.hpp>
 #include <reshard/core/index.hpp>
 
@@ -24,7 +25,7 @@
 namespace reshard::inline v0::detail {
 
 /// One rank's place. Written by its owner, read by all.
-struct alignas(128) NcclSeat : Attendance {
+struct alignas(no_false_sharing) NcclSeat : Attendance {
     std::atomic<std::int64_t> pid{0};              ///< 0: a rank of another node, or one that has not come yet
     std::atomic<std::uint64_t> space{0};           ///< see process_space()
     std::atomic<std::uint64_t> exchanges[4] = {};  ///< of its last calls, see nccl_exchange_word()
@@ -94,7 +95,7 @@ public:
     [[nodiscard]] SharedFailure& failure() const noexcept { return reinterpret_cast<Header*>(memory_.data())->failure; }
 
 private:
-    struct alignas(128) Header {
+    struct alignas(no_false_sharing) Header {
         SharedFailure failure;
     };
 

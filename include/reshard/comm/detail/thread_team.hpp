@@ -28,9 +28,6 @@
 
 namespace reshard::inline v0::detail {
 
-/// Two lines: processors fetch them in pairs.
-inline constexpr std::size_t no_false_sharing = 128;
-
 /// Tells the processor that this is a busy wait.
 inline void relax() noexcept {
 #if defined(__x86_64__) || defined(__i386__)

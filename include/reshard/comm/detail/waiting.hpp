@@ -1,16 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/comm/detail/waiting.hpp
 /// \brief  How the host waits for others: politely, and not for ever.
-/// \depends core/config.hpp, <atomic>, <chrono>, <thread>.
+/// \depends core/config.hpp, <atomic>, <chrono>, <cstddef>, <thread>.
 #pragma once
 
 #include <reshard/core/config.hpp>
 
 #include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <thread>  // sleep_for, yield
 
 namespace reshard::inline v0::detail {
+
+/// How far apart what different ranks write lies: two lines, which processors fetch in pairs.
+inline constexpr std::size_t no_false_sharing = 128;
 
 /// A deadline that can be compared in nanoseconds: a year is for ever. (Not smaller(): to nvcc, chrono is the host's.)
 [[nodiscard]] inline std::chrono::milliseconds comparable(std::chrono::milliseconds deadline) noexcept {

@@ -137,9 +137,9 @@ private:
             }
             auto const since = std::chrono::steady_clock::now();
             while (cudaStreamQuery(stream) == cudaErrorNotReady) {
-                auto const waited = std::chrono::steady_clock::now() - since;
+                std::chrono::nanoseconds const waited = std::chrono::steady_clock::now() - since;
                 if (std::chrono::duration_cast<std::chrono::milliseconds>(waited) >= deadline) return false;
-                std::this_thread::sleep_for(std::chrono::microseconds(20));
+                if (waited > std::chrono::milliseconds(1)) std::this_thread::sleep_for(std::chrono::microseconds(20));
             }
             return true;
         }

@@ -10,6 +10,7 @@
 
 #include <atomic>
 #include <cstring>
+#include <deque>
 #include <filesystem>
 #include <string>
 #include <thread>
@@ -182,14 +183,23 @@ TEST_SUITE("checkpoint/save_async") {
                 // Rank 0 has half as much to write.
                 std::vector<PlacedTensor> const list{source("w", DType::u8, "(2):(S0)", Shape{8 * unit}),
                                                      source("more", DType::u8, "(1)+1:(R)", Shape{4 * unit})};
-                Trained mine(list, comm.rank(), 1);
+                std::deque<std::vector<std::byte>> memory;  // what the bytes are is all one
+                std::vector<LocalTensor> mine;
+                for (PlacedTensor const& each : list) {
+                    bool const holds = each.distribution.contains(comm.rank());
+                    DynamicShape const shape =
+                        holds ? each.distribution.local_shape(comm.rank()) : DynamicShape(Shape{0});
+                    memory.emplace_back(static_cast<std::size_t>(larger<Index>(shape.size(), 1)));
+                    mine.push_back(
+                        {each.name, each.distribution, DynamicView(memory.back().data(), each.dtype, shape)});
+                }
                 SaveOptions options{.durable = false, .vote_bytes = vote_bytes};
                 options.progress = [&](Index, Index) {
                     ++units[rank];
                     if (fails && rank == 1 && units[rank] == 2) throw 42;
                 };
-                SaveReport const report = behind ? start_save(folder.path(), mine.list(), comm, options).wait()
-                                                 : save(folder.path(), mine.list(), comm, options);
+                SaveReport const report = behind ? start_save(folder.path(), mine, comm, options).wait()
+                                                 : save(folder.path(), mine, comm, options);
                 agreements[rank] = report.collectives.agreements;
             });
             if (fails) {

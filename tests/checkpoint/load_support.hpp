@@ -69,21 +69,24 @@ public:
         for (std::size_t i = 0; i < list_.size(); ++i) {
             Goal const& goal = (*goals_)[i];
             if (!goal.to.contains(rank_)) continue;
-            auto const elements = oracle::elements(goal.to, rank_);
-            auto const width = static_cast<std::size_t>(bytes(goal.stored.dtype));
+            Index const width = bytes(goal.stored.dtype);
             bool const values = holds_values(goal.to);
-            std::string const stored = content(goal);
-            for (std::size_t k = 0; k < elements.size(); ++k) {
-                std::byte const* const at = element(list_[i].view, static_cast<Index>(k));
-                for (std::size_t b = 0; b < width; ++b) {
+            ExpectedBytes const stored(content(goal));
+            DynamicView const& view = list_[i].view;
+            Index k = 0;
+            Index bad = -1;  // the first wrong element
+            oracle::each_element(goal.to, rank_, view.strides(), [&](Index position, Index offset) {
+                std::byte const* const at = view.data() + offset * width;
+                for (Index b = 0; b < width; ++b) {
                     std::byte const expected =
-                        values ? expected_byte(stored, elements[k] * static_cast<Index>(width) + static_cast<Index>(b))
-                               : identity_byte(goal.stored.dtype, b);
-                    if (at[b] != expected) {
-                        return concat("tensor ", i, " '", goal.stored.name, "' under ", to_string(goal.to), " of ",
-                                      to_string(goal.stored.shape), " on rank ", rank_, ", local element ", k);
-                    }
+                        values ? stored.at(position * width + b) : identity_byte(goal.stored.dtype, b);
+                    if (at[b] != expected && bad < 0) bad = k;
                 }
+                ++k;
+            });
+            if (bad >= 0) {
+                return concat("tensor ", i, " '", goal.stored.name, "' under ", to_string(goal.to), " of ",
+                              to_string(goal.stored.shape), " on rank ", rank_, ", local element ", bad);
             }
         }
         return {};
@@ -108,17 +111,9 @@ private:
         Reduce const op = oracle::owed(to).op;
         return op == Reduce::min || op == Reduce::max || oracle::addend_of(to, rank_) == 0;
     }
-    static std::byte const* element(DynamicView const& view, Index k) {
-        Index offset = 0;
-        for (int dim = view.rank() - 1; dim >= 0; --dim) {
-            offset += k % view.extent(dim) * view.stride(dim);
-            k /= view.extent(dim);
-        }
-        return view.data() + offset * bytes(view.dtype());
-    }
     /// Of a sum: -0.0, or 0 for integers. Little-endian.
-    static std::byte identity_byte(DType dtype, std::size_t b) {
-        bool const sign = is_floating(dtype) && b + 1 == static_cast<std::size_t>(bytes(dtype));
+    static std::byte identity_byte(DType dtype, Index b) {
+        bool const sign = is_floating(dtype) && b + 1 == bytes(dtype);
         return sign ? std::byte{0x80} : std::byte{0};
     }
 

@@ -72,18 +72,10 @@ public:
             list_.push_back({source.name, from, DynamicView(memory_.back().data(), source.dtype, shape, strides)});
             if (!holds) continue;
             TrainedBytes const expected(source.name, version, copy_of(source, rank, options));
-            auto const elements = oracle::elements(from, rank);
-            for (std::size_t k = 0; k < elements.size(); ++k) {
-                Index offset = 0;
-                auto rest = static_cast<Index>(k);
-                for (int dim = shape.rank() - 1; dim >= 0; --dim) {
-                    offset += rest % shape.extent(dim) * strides[dim];
-                    rest /= shape.extent(dim);
-                }
-                for (Index b = 0; b < width; ++b) {
-                    memory_.back()[static_cast<std::size_t>(offset * width + b)] = expected.at(elements[k] * width + b);
-                }
-            }
+            std::byte* const memory = memory_.back().data();
+            oracle::each_element(from, rank, strides, [&](Index position, Index offset) {
+                for (Index b = 0; b < width; ++b) memory[offset * width + b] = expected.at(position * width + b);
+            });
         }
     }
     [[nodiscard]] std::vector<LocalTensor>& list() noexcept { return list_; }
@@ -142,21 +134,13 @@ inline bool holds_version(std::string const& folder, std::vector<PlacedTensor> c
         Index const width = bytes(tensor.dtype);
         std::vector<std::byte> bytes(static_cast<std::size_t>(extent.box.size() * width));
         file.read_data(extent.begin, bytes);
-        for (Index k = 0; k < extent.box.size(); ++k) {
-            Index position = 0;  // of element k of the box in the whole tensor
-            Index rest = k;
-            Index step = 1;
-            for (int dim = extent.box.rank() - 1; dim >= 0; --dim) {
-                position += (extent.box.begin(dim) + rest % extent.box.extent(dim)) * step;
-                rest /= extent.box.extent(dim);
-                step *= tensor.shape.extent(dim);
-            }
-            for (Index b = 0; b < width; ++b) {
-                if (bytes[static_cast<std::size_t>(k * width + b)] != expected.at(position * width + b)) {
-                    return false;
-                }
-            }
-        }
+        bool same = true;
+        std::byte const* at = bytes.data();
+        each_run(extent.box, tensor.shape, [&](Index position, Index count) {
+            for (Index b = position * width; b < (position + count) * width; ++b)
+                same = *at++ == expected.at(b) && same;
+        });
+        if (!same) return false;
     }
     return true;
 }

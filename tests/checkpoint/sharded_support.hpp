@@ -26,24 +26,17 @@ inline std::string content_of(std::string const& tensor, int replica, int replic
 /// The bytes of a box of a tensor, packed.
 inline std::vector<std::byte> bytes_of_box(std::string const& content, DType dtype, DynamicShape const& shape,
                                            Box const& box) {
-    std::vector<std::byte> result;
+    std::vector<std::byte> result(static_cast<std::size_t>(stored_bytes_of(dtype, box)));
+    ExpectedBytes const expected(content);
+    std::byte* out = result.data();
     if (!is_byte_sized(dtype)) {  // never cut
-        for (Index k = 0; k < stored_bytes_of(dtype, box); ++k) result.push_back(expected_byte(content, k));
+        for (Index k = 0; out != result.data() + result.size(); ++k) *out++ = expected.at(k);
         return result;
     }
     Index const width = bytes(dtype);
-    DynamicShape const local = box.shape();
-    for (Index k = 0; k < local.size(); ++k) {
-        Index place = 0;
-        Index rest = k;
-        Index stride = 1;
-        for (int dim = box.rank() - 1; dim >= 0; --dim) {
-            place += (box.begin(dim) + rest % local.extent(dim)) * stride;
-            rest /= local.extent(dim);
-            stride *= shape.extent(dim);
-        }
-        for (Index b = 0; b < width; ++b) result.push_back(expected_byte(content, place * width + b));
-    }
+    each_run(box, shape, [&](Index position, Index count) {
+        for (Index b = position * width; b < (position + count) * width; ++b) *out++ = expected.at(b);
+    });
     return result;
 }
 

@@ -3,15 +3,17 @@
 /// \brief  Folders that clean up after themselves, hand-made files, and how to ask which rule an error is about.
 #pragma once
 
+#include <reshard/algebra/box.hpp>
 #include <reshard/checkpoint/tensor_info.hpp>
 
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <span>
 #include <string>
 #include <string_view>
@@ -55,9 +57,13 @@ inline void write_text(std::string const& path, std::string_view text) {
 }
 
 inline std::string read_text(std::string const& path) {
-    std::ifstream in(path, std::ios::binary);
+    std::ifstream in(path, std::ios::binary | std::ios::ate);
     REQUIRE(in.good());
-    return {std::istreambuf_iterator<char>(in), {}};
+    std::string text(static_cast<std::size_t>(in.tellg()), '\0');
+    in.seekg(0);
+    in.read(text.data(), static_cast<std::streamsize>(text.size()));
+    REQUIRE(in.good());
+    return text;
 }
 
 inline std::string length_bytes(std::uint64_t length) {
@@ -76,23 +82,53 @@ inline std::span<std::byte const> as_bytes(std::string_view text) {
 }
 
 /// Bytes that depend on tensor and position, so that a wrong offset shows.
-inline std::byte expected_byte(std::string_view tensor, Index at) {
-    std::uint64_t hash = 0x9e3779b97f4a7c15U;
-    for (char const c : tensor) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3U;
-    hash = (hash ^ (hash >> 32U)) * 0xc4ceb9fe1a85ec53U;  // so that the last letters count as well
-    hash ^= static_cast<std::uint64_t>(at) * 0xff51afd7ed558ccdU;
-    return static_cast<std::byte>((hash >> 29U) & 0xffU);
-}
+class ExpectedBytes {
+public:
+    explicit ExpectedBytes(std::string_view tensor) noexcept {
+        for (char const c : tensor) hash_ = (hash_ ^ static_cast<unsigned char>(c)) * 0x100000001b3U;
+        hash_ = (hash_ ^ (hash_ >> 32U)) * 0xc4ceb9fe1a85ec53U;  // so that the last letters count as well
+    }
+    [[nodiscard]] std::byte at(Index position) const noexcept {
+        return static_cast<std::byte>(((hash_ ^ (static_cast<std::uint64_t>(position) * 0xff51afd7ed558ccdU)) >> 29U) &
+                                      0xffU);
+    }
+
+private:
+    std::uint64_t hash_ = 0x9e3779b97f4a7c15U;
+};
+
+inline std::byte expected_byte(std::string_view tensor, Index at) { return ExpectedBytes(tensor).at(at); }
 
 inline void fill_expected(TensorInfo const& tensor, Index begin, std::span<std::byte> out) {
-    for (std::size_t i = 0; i < out.size(); ++i) out[i] = expected_byte(tensor.name, begin + static_cast<Index>(i));
+    ExpectedBytes const expected(tensor.name);
+    for (std::byte& one : out) one = expected.at(begin++);
 }
 
 inline bool holds_expected(TensorInfo const& tensor, Index begin, std::span<std::byte const> bytes) {
-    for (std::size_t i = 0; i < bytes.size(); ++i) {
-        if (bytes[i] != expected_byte(tensor.name, begin + static_cast<Index>(i))) return false;
+    ExpectedBytes const expected(tensor.name);
+    for (std::byte const one : bytes) {
+        if (one != expected.at(begin++)) return false;
     }
     return true;
+}
+
+/// Calls visit(position, count) for each run of elements of a box that lie side by side in the whole tensor, too: in
+/// the order of the box, where the first lies in the whole tensor, and how many.
+template <class Visit>
+void each_run(Box const& box, DynamicShape const& shape, Visit&& visit) {
+    int const last = box.rank() - 1;
+    Index const run = last < 0 ? 1 : box.extent(last);
+    for (Index k = 0, size = box.size(); k < size; k += run) {
+        Index position = 0;
+        Index rest = k;
+        Index step = 1;
+        for (int dim = last; dim >= 0; --dim) {
+            position += (box.begin(dim) + rest % box.extent(dim)) * step;
+            rest /= box.extent(dim);
+            step *= shape.extent(dim);
+        }
+        visit(position, run);
+    }
 }
 
 /// What a call threw, if an Error.

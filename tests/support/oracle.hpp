@@ -136,6 +136,22 @@ inline Elements elements(DynamicDistribution const& distribution, Index rank) {
     return result;
 }
 
+/// Calls visit(position, offset) for each of elements(), in that order, without a list of them: `offset` is where the
+/// element lies in a local view with these strides.
+template <class Visit>
+void each_element(DynamicDistribution const& distribution, Index rank, Indices const& strides, Visit&& visit) {
+    std::vector<Elements> const held = held_indices(distribution, rank);
+    auto const walk = [&](auto const& self, int dim, Index position, Index offset) -> void {
+        if (dim == distribution.shape().rank()) return visit(position, offset);
+        Index const first = position * distribution.shape().extent(dim);
+        for (Index i : held[at(dim)]) {
+            self(self, dim + 1, first + i, offset);
+            offset += strides[dim];
+        }
+    };
+    walk(walk, 0, 0, 0);
+}
+
 /// How many elements the rank needs under `to` and does not hold under `from`, other meshes included: the least it
 /// must receive. \pre no Partial in `from`.
 inline Index missing(DynamicDistribution const& from, DynamicDistribution const& to, Index rank) {

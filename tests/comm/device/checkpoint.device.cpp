@@ -52,16 +52,11 @@ public:
         for (LocalTensor const& tensor : host_.list()) {
             if (!tensor.distribution.contains(rank)) continue;
             DynamicView const& view = tensor.view;
-            auto const elements = oracle::elements(tensor.distribution, rank);
+            ExpectedBytes const expected(tensor.name);
             Index const width = bytes(view.dtype());
-            for (std::size_t k = 0; k < elements.size(); ++k) {
-                Index offset = 0;
-                auto rest = static_cast<Index>(k);
-                for (int dim = view.rank() - 1; dim >= 0; rest /= view.extent(dim--))
-                    offset += rest % view.extent(dim) * view.stride(dim);
-                for (Index b = 0; b < width; ++b)
-                    view.data()[offset * width + b] = expected_byte(tensor.name, elements[k] * width + b);
-            }
+            oracle::each_element(tensor.distribution, rank, view.strides(), [&](Index position, Index offset) {
+                for (Index b = 0; b < width; ++b) view.data()[offset * width + b] = expected.at(position * width + b);
+            });
         }
         fake::finish(stream);
         fake::on_device([&] {

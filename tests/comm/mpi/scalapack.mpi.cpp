@@ -70,8 +70,10 @@ struct Side {
         auto const matrix = view();
         Index row = 0;
         Index column = 0;
-        for (Box const& box : distribution(layout, grid).boxes(rank)) {  // row-major, as they lie in local memory
-            if (box.begin(1) == distribution(layout, grid).offset(rank)[1]) column = 0;
+        auto const cut = distribution(layout, grid);
+        Index const first = cut.offset(rank)[1];
+        for (Box const& box : cut.boxes(rank)) {  // row-major, as they lie in local memory
+            if (box.begin(1) == first) column = 0;
             for (Index i = 0; i < box.extent(0); ++i)
                 for (Index j = 0; j < box.extent(1); ++j) {
                     visit(matrix(row + i, column + j), box.begin(0) + i, box.begin(1) + j);

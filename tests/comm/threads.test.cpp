@@ -285,7 +285,7 @@ TEST_SUITE("comm/threads") {
             CAPTURE(static_cast<int>(how));
             std::atomic<int> gave_up = 0;
             ThreadOptions options;
-            options.deadline = 60ms;
+            options.deadline = 500ms;
             auto const thrown = what_ranks_threw(4, options, [&](ThreadCommunicator& comm) {
                 ThreadCommunicator child = comm.split(0, 0);
                 if (comm.rank() == 1 || comm.rank() == 3) {

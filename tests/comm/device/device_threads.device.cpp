@@ -374,7 +374,7 @@ TEST_SUITE("comm/device") {
 
     TEST_CASE("a rank that never comes is a DeadlineExceeded that names it") {
         ThreadOptions options;
-        options.deadline = 60ms;
+        options.deadline = 500ms;
         std::atomic<bool> gave_up = false;
         auto const ended = on_comms(2, options, [&](DeviceThreadCommunicator& comm) {
             if (comm.rank() == 1) {
@@ -396,7 +396,7 @@ TEST_SUITE("comm/device") {
 
     TEST_CASE("a device that is never done is a DeadlineExceeded; what it may still use is not freed") {
         ThreadOptions options;
-        options.deadline = 60ms;
+        options.deadline = 500ms;
         std::atomic<bool> go = false;
         fake::Stream streams[2];  // they go on after the ranks, as devices would
         int values[4] = {0, 1, 2, 3};

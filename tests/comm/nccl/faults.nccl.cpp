@@ -266,7 +266,7 @@ TEST_SUITE("comm/nccl") {
     TEST_CASE("making a communicator that never becomes ready ends at the deadline, and leaves nothing behind") {
         fake::reset();
         fake::stall_init(true);
-        auto const ended = on_gpus(2, with_deadline(60ms), [](NcclCommunicator&) { FAIL("it became ready"); });
+        auto const ended = on_gpus(2, with_deadline(300ms), [](NcclCommunicator&) { FAIL("it became ready"); });
         fake::reset();
         for (Ended const& each : ended) {
             CAPTURE(each.text);

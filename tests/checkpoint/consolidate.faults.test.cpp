@@ -122,15 +122,19 @@ bool is_accepted(std::string const& folder, std::vector<Saved> const& list) {
 
 TEST_SUITE("checkpoint/consolidate faults") {
     TEST_CASE("a process that ends at any call leaves all of it or nothing that is read, and the next try finishes") {
+        int number = 0;
         for (Way const& way : ways()) {
+            ++number;
             for (bool const beside : {false, true}) {  // PyTorch keeps the shards in a sub-folder of where files go
+                long const first = first_call();
+                if (test::fewer_seeds() && beside != (number % 2 == 0)) continue;  // each way in one of both
                 CAPTURE(way.name);
                 CAPTURE(beside);
                 bool accepted = false;
                 bool partial = false;
                 bool told = false;
                 bool died = true;
-                for (long call = first_call(); died; call += call_step()) {
+                for (long call = first; died; call += call_step()) {
                     CAPTURE(call);
                     TempFolder const folder;
                     std::string const out = beside ? folder.path() : folder / "out";

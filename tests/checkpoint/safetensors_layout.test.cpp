@@ -3,6 +3,8 @@
 
 #include <doctest/doctest.h>
 
+#include "../support/random.hpp"
+
 #include <reshard/checkpoint/safetensors_header.hpp>
 
 #include "support.hpp"
@@ -77,7 +79,9 @@ TEST_SUITE("checkpoint/safetensors_layout") {
         std::vector<TensorSpec> huge;
         for (int i = 0; i < 9; ++i) huge.push_back({std::to_string(i), DType::u8, Shape{(Index{1} << 60) - 1}});
         refuses(Rule::validation_overflow, huge);
-        refuses(Rule::header_too_large, {{std::string(50'000'000, '"'), DType::u8, {}}});  // two characters each
+        if (!test::fewer_seeds()) {  // two characters each
+            refuses(Rule::header_too_large, {{std::string(50'000'000, '"'), DType::u8, {}}});
+        }
     }
 
     TEST_CASE("files are filled greedily in the order given") {

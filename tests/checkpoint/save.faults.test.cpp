@@ -65,8 +65,8 @@ std::vector<std::string> synced_by(Body const& body) {
     before_sync = {};
     return folders;
 }
-/// Where fewer cases are tried, every second call is.
-long call_step() { return test::fewer_seeds() ? 2 : 1; }
+/// Where fewer cases are tried, every third call is.
+long call_step() { return test::fewer_seeds() ? 3 : 1; }
 
 }  // namespace
 

@@ -3,6 +3,8 @@
 
 #include <doctest/doctest.h>
 
+#include "support/random.hpp"
+
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -119,7 +121,8 @@ void check_format(Format format) {
     CHECK(wrong_round_trips == 0);
 
     std::mt19937 rng(20);
-    for (int i = 0; i < 200'000; ++i) inputs.push_back(std::bit_cast<float>(static_cast<std::uint32_t>(rng())));
+    for (int left = test::tries(200'000); left > 0; --left)
+        inputs.push_back(std::bit_cast<float>(static_cast<std::uint32_t>(rng())));
     int wrong_roundings = 0;
     for (float input : inputs) {
         std::uint16_t const bits = T(input).bits;

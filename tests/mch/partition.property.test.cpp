@@ -44,6 +44,7 @@ TEST_CASE("partition: bit-equal for 1 to 8 parts, and across tiles") {
             auto given = random_partition(random, entries, world, {8, 8, 8, 8}, Skew::even);
             auto const expected = partition_oracle(given);
             for (int parts = 1; parts <= 8; ++parts) {
+                if (fewer_seeds() && parts != 1 && parts != 3 && parts != 8) continue;
                 CAPTURE(seed);
                 CAPTURE(world);
                 CAPTURE(entries);

@@ -20,7 +20,7 @@ using namespace reshard::test;
 using namespace reshard::test::reference;
 
 /// One case in so many is tried where fewer are: a prime, so that each value of each loop has its turn.
-int const thinning = fewer_seeds() ? 53 : 1;
+int const thinning = fewer_seeds() ? 101 : 1;
 int const fewer = fewer_seeds() ? 10 : 1;
 
 constexpr Mode modes[] = {Mode::route, Mode::slot_owner_keep, Mode::slot_owner_drop};
@@ -207,11 +207,11 @@ TEST_SUITE("mch/redistribute") {
 
     TEST_CASE("equals the oracle: 1 rank becomes 255 or 256, 7 become 1024") {
         std::uint64_t seed = seeds(1)[0];
-        Id const many = fewer_seeds() ? 300 : 1024;  // ranks, whose headers take most of the time
+        Id const many = fewer_seeds() ? 100 : 1024;  // ranks, whose headers take most of the time
         for (auto const& pair : {std::pair<Id, Id>{1, 255}, {1, 256}, {7, many}, {many, 7}}) {
             for (Id slots : {pair.second, Id{10}, Id{1000}, Id{378801}}) {
                 ++seed;
-                if (thinning != 1 && seed % 4 != 0) continue;
+                if (fewer_seeds() && (seed % 4 != 0 || pair.second == 255)) continue;
                 Random random(seed);
                 Setup setup = draw_setup(random);
                 setup.from = pair.first;

@@ -5,6 +5,7 @@
 #include <reshard/memory/loop_nest.hpp>
 
 #include "boxes.hpp"
+#include "support/random.hpp"
 
 #include <doctest/doctest.h>
 
@@ -47,7 +48,8 @@ TEST_SUITE("memory/copy") {
         CAPTURE(seed);
         std::mt19937 rng(seed);
         Index const sizes[] = {1, 2, 4, 8, 16, 3};
-        for (int trial = 0; trial != 3000; ++trial) {
+        int const tries = test::tries(3000);
+        for (int trial = 0; trial != tries; ++trial) {
             CAPTURE(trial);
             std::vector<Index> extents(rng() % 10);
             Index elements = 1;

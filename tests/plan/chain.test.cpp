@@ -5,6 +5,8 @@
 
 #include <doctest/doctest.h>
 
+#include "support/random.hpp"
+
 #include <algorithm>
 #include <string>
 #include <vector>
@@ -96,6 +98,7 @@ Pairs beaten_on(DynamicMesh const& mesh) {
 TEST_CASE("no chain of two plans moves fewer bytes than the plan does") {
     for (DynamicMesh const& mesh :
          {DynamicMesh(Mesh{2, 2}), DynamicMesh(Mesh{2, 4}), DynamicMesh(Mesh{4, 4}), DynamicMesh(Mesh{2, 2, 2})}) {
+        if (test::fewer_seeds() && mesh.axes() == 3) continue;  // most of the plans
         Pairs const pairs = beaten_on(mesh);
         CAPTURE(pairs.worst);
         CAPTURE(mesh.axes());

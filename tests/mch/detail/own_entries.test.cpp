@@ -70,7 +70,7 @@ TEST_CASE("own entries: what stays reaches its place, up, down or both, whatever
     std::uint64_t const seed = 20260611;
     CAPTURE(seed);
     Random random(seed);
-    for (int round = 0; round < 3000; ++round) {
+    for (int round = 0; round < tries(3000); ++round) {
         CAPTURE(round);
         Index const entries = random.between(1, 120);
         Case const made = random_case(random, entries);

@@ -11,7 +11,9 @@ above a block changes that (words combine: `docs: namespace continue`):
     <!-- docs: skip REASON -->     the block is not compiled, and the reason says why
     <!-- docs: from FILE -->       the block is a part of that file, line for line; who builds the file compiles it
 
-usage: check_docs.py [--compiler CXX] (PAGE... | --self-test)
+usage: check_docs.py [--compiler CXX] [--prelude HEADER] (PAGE... | --self-test)
+
+HEADER has the includes that every wrapped block sees; its .gch lies beside it.
 """
 import argparse
 import pathlib
@@ -137,7 +139,7 @@ def missing_files(page, text):
     return complaints
 
 
-def check(page, text, compiler):
+def check(page, text, compiler, prelude=None):
     """Returns the number of blocks, how many were skipped, and the complaints."""
     try:
         blocks = blocks_of(text)
@@ -149,7 +151,8 @@ def check(page, text, compiler):
         for number, unit in enumerate(units):
             source = pathlib.Path(folder) / f"unit_{number}.cpp"
             source.write_text(unit, encoding="utf-8")
-            done = subprocess.run([compiler, *FLAGS, str(source)], capture_output=True, text=True, errors="replace")
+            first = ["-include", prelude] if prelude and PRELUDE in unit else []
+            done = subprocess.run([compiler, *FLAGS, *first, str(source)], capture_output=True, text=True, errors="replace")
             if done.returncode != 0:
                 complaints.append(done.stderr + done.stdout)
     return len(blocks), sum(block.skip and not block.source for block in blocks), complaints
@@ -198,6 +201,7 @@ def self_test(compiler):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--compiler", default="g++")
+    parser.add_argument("--prelude")
     parser.add_argument("--self-test", action="store_true")
     parser.add_argument("pages", nargs="*")
     args = parser.parse_args()
@@ -209,7 +213,8 @@ def main():
         parser.error("name a page")
     failed = False
     for page in args.pages:
-        count, skipped, complaints = check(page, pathlib.Path(page).read_text(encoding="utf-8"), args.compiler)
+        count, skipped, complaints = check(page, pathlib.Path(page).read_text(encoding="utf-8"), args.compiler,
+                                             args.prelude)
         print("\n".join(complaints), end="")
         print(f"{page}: {count} blocks, {skipped} skipped, {'FAILED' if complaints else 'ok'}")
         failed = failed or bool(complaints)

@@ -134,8 +134,9 @@ TEST_CASE("a complaint shows the text, the position and an example") {
     CHECK(complaint("(2,4):(R,S8)").find("no dimension S8 in a tensor of 2") != std::string::npos);
     CHECK(complaint("(2,4):(R,S0:foo)").find("no such split rule at position 11") != std::string::npos);
     CHECK(complaint("(2,4):(R,S0:foo)").find("Fix: write S0:bal, S0:cycN, S0:strN, S0[0,3,9]") != std::string::npos);
-    CHECK(complaint("(dp=2,tp=4):[pp]").find("the names are: dp, tp. Fix: use one of them.") != std::string::npos);
-    CHECK(complaint("(2,4):[pp]").find("the names are: none. Fix: name the axes with named().") != std::string::npos);
+    CHECK(complaint("(dp=2,tp=4):[pp]").find("the mesh (dp=2,tp=4) has no axis pp at position 13") !=
+          std::string::npos);
+    CHECK(complaint("(2,4):[pp]").find("the mesh (2,4) has no axis pp at position") != std::string::npos);
     CHECK_THROWS_WITH_AS(static_cast<void>(distribution(Mesh{2, 4}, Shape{8, 4}, "(2,4):(R,S0)")),
                          "reshard::parse: the placements begin with a mesh at position 0 of '(2,4):(R,S0)'. "
                          "Fix: give placements alone, such as R,S0; parse() reads all of it.",

@@ -264,7 +264,9 @@ TEST_SUITE("memory/host_memory") {
                 }
                 job.run();
             });
-            CHECK(thrown[0].code == ErrorCode::peer_failed);
+            // Who has all that it needs may have ended before the other fails.
+            CHECK(
+                (thrown[0].code == ErrorCode::peer_failed || (!before_exchanges && thrown[0].code == ErrorCode::none)));
             CHECK(thrown[1].code == (before_exchanges ? ErrorCode::deadline : ErrorCode::transport));
             CHECK_FALSE(scratch.expired());
         }

@@ -134,7 +134,7 @@ TEST_CASE("a complaint shows the text, the position and an example") {
     CHECK(complaint("(2,4):(R,S8)").find("no dimension S8 in a tensor of 2") != std::string::npos);
     CHECK(complaint("(2,4):(R,S0:foo)").find("no such split rule at position 11") != std::string::npos);
     CHECK(complaint("(2,4):(R,S0:foo)").find("Fix: write S0:bal, S0:cycN, S0:strN, S0[0,3,9]") != std::string::npos);
-    CHECK(complaint("(dp=2,tp=4):[pp]").find("the mesh (dp=2,tp=4) has no axis pp at position 13") !=
+    CHECK(complaint("(dp=2,tp=4):[pp]").find("the mesh (dp=2,tp=4) has no axis pp at position 15") !=
           std::string::npos);
     CHECK(complaint("(2,4):[pp]").find("the mesh (2,4) has no axis pp at position") != std::string::npos);
     CHECK_THROWS_WITH_AS(static_cast<void>(distribution(Mesh{2, 4}, Shape{8, 4}, "(2,4):(R,S0)")),

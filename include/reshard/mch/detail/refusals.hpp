@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/mch/detail/refusals.hpp
 /// \brief  What redistribute() refuses, in the same words wherever the columns lie, and what it checks of tables.
-/// \depends mch/transition, exec/detail/batch_check.
+/// \depends mch/transition, exec/agree_tensors.
 #pragma once
 
-#include <reshard/exec/detail/batch_check.hpp>
+#include <reshard/exec/agree_tensors.hpp>
 #include <reshard/mch/transition.hpp>
 
 #include <span>  // span

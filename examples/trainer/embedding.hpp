@@ -113,7 +113,6 @@ public:
     /// Behind the ids that were loaded come the slots that none of them has.
     void settle(reshard::MchChange const& change) {
         live_ = static_cast<std::size_t>(change.live_after);
-        evicted_ = static_cast<Index>(change.evicted.size());
         std::vector<bool> taken(slots_.size());
         for (std::size_t i = 0; i < live_; ++i) taken[static_cast<std::size_t>(slots_[i] - first_slot())] = true;
         std::size_t next = live_;
@@ -124,7 +123,6 @@ public:
 
     [[nodiscard]] reshard::MchTable const& table() const noexcept { return table_; }
     [[nodiscard]] Index live() const noexcept { return static_cast<Index>(live_); }
-    [[nodiscard]] Index evicted() const noexcept { return evicted_; }
 
 private:
     [[nodiscard]] Index first_slot() const noexcept { return table_.range(rank_).begin; }
@@ -173,7 +171,6 @@ private:
         --live_;
         ids_[live_] = reshard::empty_id(table_.layout);
         counts_[live_] = last_[live_] = 0;
-        ++evicted_;
         return true;
     }
     /// A row starts as its id says, wherever it lies.
@@ -191,7 +188,6 @@ private:
     std::vector<Index> ids_, slots_, counts_, last_, segments_;
     Index iteration_ = 0;
     std::size_t live_ = 0;
-    Index evicted_ = 0;
     std::vector<float> rows_, adagrad_;
     std::vector<float> gradient_;  ///< of the rows this batch has touched
     std::vector<bool> touched_;

@@ -29,13 +29,25 @@ inline std::vector<std::string> const ways_to_load{"windows", "read",      "coop
                                                    "scatter", "broadcast", "redundant"};
 
 /// Every rank maps the file and copies its window of each tensor: no communicator is passed. The tensors lie whole in
-/// the files, as consolidate() leaves them.
-inline void load_windows(std::string const& path, std::span<LocalTensor const> tensors, int rank) {
+/// the files, as consolidate() leaves them. Returns which save was read.
+inline std::string load_windows(std::string const& path, std::span<LocalTensor const> tensors, int rank) {
     auto const checkpoint = reshard::Checkpoint::open(path, reshard::Access::mmap);
     for (LocalTensor const& tensor : tensors) {
         auto const window = local_view(checkpoint, tensor.name, tensor.distribution, rank);
         redistribute(plan(tensor.distribution, tensor.distribution), window, tensor.view, rank);
     }
+    return checkpoint.manifest().save;
+}
+/// Every rank reads its parts by itself.
+inline std::string load_alone(std::string const& path, std::span<LocalTensor const> tensors, int rank) {
+    auto const checkpoint = reshard::Checkpoint::open(path);
+    reshard::load(checkpoint, tensors, rank);
+    return checkpoint.manifest().save;
+}
+
+[[noreturn]] inline void raise_overtaken(std::string const& folder) {
+    reshard::raise(reshard::ErrorCode::mismatch,
+                   "trainer: somebody has saved into " + folder + " meanwhile. Fix: load again.");
 }
 
 /// Collective. A checkpoint of any number of ranks and any placements.
@@ -53,19 +65,21 @@ void load(std::string const& folder, std::string const& way, Model<Sum>& model, 
     } else if (way == "redundant") {
         demo::redundant_scatter(folder, tensors, comm);
     }
+    std::string& save = report.save;  // of the weights; of plain files nothing
     reshard::agree_on_errors(comm, [&] {
-        if (way == "windows") load_windows(folder, tensors, rank);
-        if (way == "read") reshard::load(reshard::Checkpoint::open(folder), tensors, rank);
+        if (way == "windows") save = load_windows(folder, tensors, rank);
+        if (way == "read") save = load_alone(folder, tensors, rank);
         Embedding& embedding = model.embedding();
         auto const rows = embedding.rows();
         auto files = reshard::MchCheckpoint::open(folder);
-        if (!report.save.empty() && files.save() != report.save)
-            reshard::raise(reshard::ErrorCode::mismatch,
-                           "trainer: somebody has saved into " + folder + " meanwhile. Fix: load again.");
+        if (!save.empty() && files.save() != save) raise_overtaken(folder);
         reshard::MchTable const& table = embedding.table();
         auto const loaded = files.load_redistributed(table.name, table, rank, embedding.state(), rows);
         embedding.settle(loaded.change);
     });
+    reshard::Verdict same;  // where ranks have read by themselves
+    same.digest = reshard::Digest{}.add_text(save).value();
+    if (!comm.agree(std::move(same)).ok()) raise_overtaken(folder);
 }
 
 }  // namespace trainer

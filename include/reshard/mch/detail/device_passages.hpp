@@ -167,7 +167,7 @@ private:
             if (word != 0) return false;
         return are_zeros(work, shard.slots);
     }
-    /// And the ids.
+    /// Whether these are all zeros, and the ids.
     [[nodiscard]] bool are_zeros(Work& work, Index const* slots) const {
         List<Count> const filled = zeros(work, 1);
         count(work, shard.entries, MchIsFilled{shard.ids, slots}, filled.data());

@@ -212,41 +212,35 @@ int tell(Arguments arguments) {
 
 int main(int argc, char** argv) {
     Arguments arguments;
-    CLI::App app("Saves a sharded model, and loads it on any other mesh.");
-    app.require_subcommand(0, 1);
-    CLI::App* const save = app.add_subcommand("save", "writes the model");
-    CLI::App* const load =
-        app.add_subcommand("load", "reads it back onto any mesh and placements, and checks every bit");
-    save->add_option("--from", arguments.from,
-                     "mesh and placements, such as \"(2,2):(R,S0)\"; a tensor without the dimension gets R");
-    save->add_option("--layers", arguments.layers, "of the 24 that Qwen2.5-0.5B has")
-        ->check(CLI::Range(1, 24))
-        ->capture_default_str();
-    save->add_option("--scale", arguments.scale, "divides the model's widths")->check(CLI::PositiveNumber);
-    save->add_option("--dedup", arguments.dedup, "which of the ranks that hold the same bytes writes them")
-        ->check(CLI::IsMember({"lowest_rank", "balanced", "shared"}))
-        ->capture_default_str();
-    save->add_option("--apart", arguments.apart, "mesh axes along which every copy is saved");
-    save->add_option("--seed", arguments.seed, "random seed of the values")->capture_default_str();
-    save->add_flag("--background", arguments.in_background, "write while the program goes on");
-    save->add_flag("--fast", arguments.fast, "do not wait until the bytes are durable");
-    load->add_option("--to", arguments.to, "mesh and placements; S0 over all ranks otherwise");
-    load->add_option("--apart", arguments.apart,
-                     "mesh axes whose places read a copy of their own, where there are several");
-    for (CLI::App* const command : {save, load}) {
-        command->add_option("folder", arguments.folder, "the checkpoint")->required();
-        command->add_option("--ranks", arguments.ranks, "number of threads; under mpirun the launcher decides")
-            ->check(CLI::Range(1, 4096));
+    demo::Options const app("Saves a sharded model, and loads it on any other mesh.");
+    auto const save = app.command("save", "writes the model");
+    auto const load = app.command("load", "reads it back onto any mesh and placements, and checks every bit");
+    save.add("--from", arguments.from,
+             "mesh and placements, such as \"(2,2):(R,S0)\"; a tensor without the dimension gets R");
+    save.add("--layers", arguments.layers, "of the 24 that Qwen2.5-0.5B has").within(1, 24).show_default();
+    save.add("--scale", arguments.scale, "divides the model's widths").positive();
+    save.add("--dedup", arguments.dedup, "which of the ranks that hold the same bytes writes them")
+        .one_of({"lowest_rank", "balanced", "shared"})
+        .show_default();
+    save.add("--apart", arguments.apart, "mesh axes along which every copy is saved");
+    save.add("--seed", arguments.seed, "random seed of the values").show_default();
+    save.add("--background", arguments.in_background, "write while the program goes on");
+    save.add("--fast", arguments.fast, "do not wait until the bytes are durable");
+    load.add("--to", arguments.to, "mesh and placements; S0 over all ranks otherwise");
+    load.add("--apart", arguments.apart, "mesh axes whose places read a copy of their own, where there are several");
+    for (auto const& command : {save, load}) {
+        command.add("folder", arguments.folder, "the checkpoint").required();
+        command.add("--ranks", arguments.ranks, "number of threads; under mpirun the launcher decides").within(1, 4096);
     }
     int status = 0;
-    if (!demo::parse_options(app, argc, argv, status)) return status;
+    if (!app.parse(argc, argv, status)) return status;
     try {
         auto const run = [&](std::string const& where, auto&& body) {
             int const otherwise = where.empty() ? 2 : demo::Target(where, 1).ranks();
             return demo::run_ranks("reshard_checkpoint", arguments.ranks, otherwise, body);
         };
-        if (save->parsed()) return run(arguments.from, [&](CommunicatorRef comm) { save_model(arguments, comm); });
-        if (load->parsed()) return run(arguments.to, [&](CommunicatorRef comm) { load_model(arguments, comm); });
+        if (save.chosen()) return run(arguments.from, [&](CommunicatorRef comm) { save_model(arguments, comm); });
+        if (load.chosen()) return run(arguments.to, [&](CommunicatorRef comm) { load_model(arguments, comm); });
         return tell(arguments);
     } catch (Error const& error) {
         std::fprintf(stderr, "reshard_checkpoint: %s\n", error.what());

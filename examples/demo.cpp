@@ -174,19 +174,19 @@ void run(Arguments const& arguments, CommunicatorRef comm) {
 
 int main(int argc, char** argv) {
     Arguments arguments;
-    CLI::App app(
+    demo::Options const app(
         "Takes every tensor of a checkpoint through R -> S0 -> S1 -> (a,b):(S0,S1) -> R on ranks that are threads, or "
         "processes under mpirun.");
-    app.add_option("path", arguments.path, "a .safetensors file, or a folder; without it a checkpoint is made");
-    app.add_option("--ranks", arguments.ranks, "number of threads (default 4; under mpirun the launcher decides)")
-        ->check(CLI::Range(1, 1024));
-    app.add_option("--layers", arguments.layers, "layers of the checkpoint that is made (the model has 24)")
-        ->check(CLI::Range(1, 24))
-        ->capture_default_str();
-    app.add_option("--scale", arguments.scale, "divides its widths")->check(CLI::PositiveNumber);
-    app.add_flag("--keep", arguments.keep, "keep the checkpoint that is made");
-    app.add_flag("--mmap", arguments.map, "map the files instead of reading them");
+    app.add("path", arguments.path, "a .safetensors file, or a folder; without it a checkpoint is made");
+    app.add("--ranks", arguments.ranks, "number of threads (default 4; under mpirun the launcher decides)")
+        .within(1, 1024);
+    app.add("--layers", arguments.layers, "layers of the checkpoint that is made (the model has 24)")
+        .within(1, 24)
+        .show_default();
+    app.add("--scale", arguments.scale, "divides its widths").positive();
+    app.add("--keep", arguments.keep, "keep the checkpoint that is made");
+    app.add("--mmap", arguments.map, "map the files instead of reading them");
     int status = 0;
-    if (!demo::parse_options(app, argc, argv, status)) return status;
+    if (!app.parse(argc, argv, status)) return status;
     return demo::run_ranks("reshard_demo", arguments.ranks, 4, [&](CommunicatorRef comm) { run(arguments, comm); });
 }

@@ -137,20 +137,20 @@ void run(Arguments const& arguments, CommunicatorRef comm) {
 
 int main(int argc, char** argv) {
     Arguments arguments;
-    CLI::App app("Lets one rank fail on purpose.");
-    app.add_option("what", arguments.what, "what that rank does")
-        ->required()
-        ->check(CLI::IsMember({"throw", "return", "wrong-shape", "other-plan", "late", "exit", "kill", "stop"}));
-    app.add_option("--rank", arguments.culprit, "which rank")->check(CLI::Range(0, 1023))->capture_default_str();
-    app.add_option("--ranks", arguments.ranks, "number of threads (default 4; under mpirun the launcher decides)")
-        ->check(CLI::Range(1, 1024));
-    app.add_option("--deadline", arguments.deadline, "of a wait for other ranks, in milliseconds")
-        ->check(CLI::Range(1, 3600000))
-        ->capture_default_str();
-    app.add_flag("--abort", arguments.abort, "with the policy AbortOnFailure");
-    app.add_flag("--apart", arguments.apart, "under mpirun: as if every process had a node of its own");
+    demo::Options const app("Lets one rank fail on purpose.");
+    app.add("what", arguments.what, "what that rank does")
+        .required()
+        .one_of({"throw", "return", "wrong-shape", "other-plan", "late", "exit", "kill", "stop"});
+    app.add("--rank", arguments.culprit, "which rank").within(0, 1023).show_default();
+    app.add("--ranks", arguments.ranks, "number of threads (default 4; under mpirun the launcher decides)")
+        .within(1, 1024);
+    app.add("--deadline", arguments.deadline, "of a wait for other ranks, in milliseconds")
+        .within(1, 3600000)
+        .show_default();
+    app.add("--abort", arguments.abort, "with the policy AbortOnFailure");
+    app.add("--apart", arguments.apart, "under mpirun: as if every process had a node of its own");
     int status = 0;
-    if (!demo::parse_options(app, argc, argv, status)) return status;
+    if (!app.parse(argc, argv, status)) return status;
     demo::RankOptions options;
     options.deadline = std::chrono::milliseconds(arguments.deadline);
     options.apart = arguments.apart;

@@ -163,13 +163,12 @@ void run(CommunicatorRef comm, Arguments const& arguments) {
 
 int main(int argc, char** argv) {
     Arguments arguments;
-    CLI::App app{"Replicas of a model: different, equal by construction, and made equal"};
-    app.add_option("--ranks", arguments.ranks, "threads (default 6), or what mpirun started")
-        ->check(CLI::PositiveNumber);
-    app.add_option("--layers", arguments.layers, "layers of the model")->check(CLI::Range(1, 24));
-    app.add_option("--scale", arguments.scale, "divides the model's sizes")->check(CLI::PositiveNumber);
+    demo::Options const app("Replicas of a model: different, equal by construction, and made equal");
+    app.add("--ranks", arguments.ranks, "threads (default 6), or what mpirun started").positive();
+    app.add("--layers", arguments.layers, "layers of the model").within(1, 24);
+    app.add("--scale", arguments.scale, "divides the model's sizes").positive();
     int status = 0;
-    if (!demo::parse_options(app, argc, argv, status)) return status;
+    if (!app.parse(argc, argv, status)) return status;
     return demo::run_ranks("reshard_init_and_sync", arguments.ranks, 6,
                            [&](CommunicatorRef comm) { run(comm, arguments); });
 }

@@ -188,18 +188,18 @@ void run(Arguments const& arguments, CommunicatorRef comm) {
 
 int main(int argc, char** argv) {
     Arguments arguments;
-    CLI::App app("Moves a model from the ranks that train it to the ranks that serve it, again and again.");
-    app.add_option("checkpoint", arguments.path, "a safetensors file or a folder (default: one is made)");
-    app.add_option("--ranks", arguments.ranks, "threads (default: as many as train and serve), or what mpirun started")
-        ->check(CLI::Range(1, 1024));
-    app.add_option("--train", arguments.train, "ranks that train")->check(CLI::Range(1, 512))->capture_default_str();
-    app.add_option("--serve", arguments.serve, "ranks that serve")->check(CLI::Range(1, 512))->capture_default_str();
-    app.add_option("--updates", arguments.updates, "how often")->check(CLI::Range(1, 1000))->capture_default_str();
-    app.add_option("--layers", arguments.layers, "layers of the made model")->check(CLI::Range(1, 24));
-    app.add_option("--scale", arguments.scale, "divides its sizes")->check(CLI::Range(1, 64));
-    app.add_flag("--goal", arguments.goal, "print the line that scripts/bench reads");
+    demo::Options const app("Moves a model from the ranks that train it to the ranks that serve it, again and again.");
+    app.add("checkpoint", arguments.path, "a safetensors file or a folder (default: one is made)");
+    app.add("--ranks", arguments.ranks, "threads (default: as many as train and serve), or what mpirun started")
+        .within(1, 1024);
+    app.add("--train", arguments.train, "ranks that train").within(1, 512).show_default();
+    app.add("--serve", arguments.serve, "ranks that serve").within(1, 512).show_default();
+    app.add("--updates", arguments.updates, "how often").within(1, 1000).show_default();
+    app.add("--layers", arguments.layers, "layers of the made model").within(1, 24);
+    app.add("--scale", arguments.scale, "divides its sizes").within(1, 64);
+    app.add("--goal", arguments.goal, "print the line that scripts/bench reads");
     int status = 0;
-    if (!demo::parse_options(app, argc, argv, status)) return status;
+    if (!app.parse(argc, argv, status)) return status;
     return demo::run_ranks("reshard_llm_shards", arguments.ranks, arguments.train + arguments.serve,
                            [&](CommunicatorRef comm) { run(arguments, comm); });
 }

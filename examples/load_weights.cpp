@@ -279,36 +279,34 @@ void print_reads() {
 
 int main(int argc, char** argv) {
     Arguments arguments;
-    CLI::App app("Loads a checkpoint onto any mesh and placements, and says what each strategy cost or would cost.");
-    app.add_option("path", arguments.path, "a .safetensors file, or a folder; without it a checkpoint is made");
-    app.add_option("--to", arguments.to,
-                   "mesh and placements, such as \"(2,2):(R,S0)\"; a tensor without the dimension gets R "
-                   "(default: S0 over all ranks)");
-    app.add_option("--strategy", arguments.strategy, "which one")
-        ->check(CLI::IsMember(strategy_names))
-        ->capture_default_str();
-    app.add_option("--ranks", arguments.ranks,
-                   "number of threads (default: as many as --to needs, else 2; under mpirun the launcher decides)")
-        ->check(CLI::Range(1, 1 << 20));
-    app.add_option("--window", arguments.window, "bytes that a reader holds at once; 0: a window per tensor")
-        ->check(CLI::Range(Index{0}, Index{1} << 40))
-        ->capture_default_str();
-    app.add_option("--layers", arguments.layers, "layers of the checkpoint that is made (the model has 24)")
-        ->check(CLI::Range(1, 24))
-        ->capture_default_str();
-    app.add_option("--scale", arguments.scale, "divides its widths")->check(CLI::PositiveNumber);
-    app.add_option("--repeat", arguments.repeat, "loads per strategy, of which the median is shown")
-        ->check(CLI::Range(1, 1000))
-        ->capture_default_str();
-    app.add_flag("--apart", arguments.apart, "under mpirun: as if every process had a node of its own");
-    app.add_flag("--keep", arguments.keep, "keep the checkpoint that is made");
-    app.add_flag("--dry-run", arguments.dry_run, "load nothing: say what each strategy would do");
-    app.add_flag("--compare-reads", arguments.compare_reads,
-                 "load nothing: say how many files are opened, for ways to deal 2000 shards to readers");
-    app.add_option("--model", arguments.model, "what a dry run without a path loads: a model's name, or all")
-        ->capture_default_str();
+    demo::Options const app(
+        "Loads a checkpoint onto any mesh and placements, and says what each strategy cost or would cost.");
+    app.add("path", arguments.path, "a .safetensors file, or a folder; without it a checkpoint is made");
+    app.add("--to", arguments.to,
+            "mesh and placements, such as \"(2,2):(R,S0)\"; a tensor without the dimension gets R "
+            "(default: S0 over all ranks)");
+    app.add("--strategy", arguments.strategy, "which one").one_of(strategy_names).show_default();
+    app.add("--ranks", arguments.ranks,
+            "number of threads (default: as many as --to needs, else 2; under mpirun the launcher decides)")
+        .within(1, 1 << 20);
+    app.add("--window", arguments.window, "bytes that a reader holds at once; 0: a window per tensor")
+        .within(0, Index{1} << 40)
+        .show_default();
+    app.add("--layers", arguments.layers, "layers of the checkpoint that is made (the model has 24)")
+        .within(1, 24)
+        .show_default();
+    app.add("--scale", arguments.scale, "divides its widths").positive();
+    app.add("--repeat", arguments.repeat, "loads per strategy, of which the median is shown")
+        .within(1, 1000)
+        .show_default();
+    app.add("--apart", arguments.apart, "under mpirun: as if every process had a node of its own");
+    app.add("--keep", arguments.keep, "keep the checkpoint that is made");
+    app.add("--dry-run", arguments.dry_run, "load nothing: say what each strategy would do");
+    app.add("--compare-reads", arguments.compare_reads,
+            "load nothing: say how many files are opened, for ways to deal 2000 shards to readers");
+    app.add("--model", arguments.model, "what a dry run without a path loads: a model's name, or all").show_default();
     int status = 0;
-    if (!demo::parse_options(app, argc, argv, status)) return status;
+    if (!app.parse(argc, argv, status)) return status;
     try {
         if (arguments.compare_reads) {
             if (demo::is_first_process()) print_reads();

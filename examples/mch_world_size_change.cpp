@@ -392,46 +392,40 @@ int ranks_that_saved(std::string const& folder) {
 
 int main(int argc, char** argv) {
     Arguments arguments;
-    CLI::App app("What becomes of managed-collision tables when the number of ranks changes.");
-    app.add_option("--from", arguments.training.from, "ranks that trained the tables")
-        ->check(CLI::Range(1, 256))
-        ->capture_default_str();
-    app.add_option("--to", arguments.to, "ranks that load them")->check(CLI::Range(1, 256))->capture_default_str();
-    app.add_option("--slots", arguments.training.slots, "slots of a table")
-        ->check(CLI::Range(Index{1}, Index{1} << 26))
-        ->capture_default_str();
-    app.add_option("--policy", arguments.policy, "which ids are evicted when a shard is full")
-        ->check(CLI::IsMember(demo::policy_names))
-        ->capture_default_str();
-    app.add_option("--ids", arguments.ids,
-                   "uniform: of 63 bits; small: below 100000; signed: of 64 bits; both: uniform, then small")
-        ->check(CLI::IsMember({"both", "uniform", "small", "signed"}))
-        ->capture_default_str();
-    app.add_option("--intervals", arguments.training.intervals, "evictions in which ids are admitted")
-        ->check(CLI::Range(1, 100000))
-        ->capture_default_str();
-    app.add_option("--fill", arguments.training.fill, "ids admitted, as a share of the slots")
-        ->check(CLI::Range(0.0, 10.0))
-        ->capture_default_str();
-    app.add_option("--tables", arguments.tables, "MCH tables that change together")
-        ->check(CLI::Range(1, 1000))
-        ->capture_default_str();
-    app.add_option("--seed", arguments.training.seed, "of the ids")->capture_default_str();
-    CLI::Option* const reachability = app.add_flag("--reachability", arguments.reachability,
-                                                   "instead: how much stays reachable in six changes of up to 8 ranks");
-    app.add_flag("--no-times", arguments.no_times, "leave out what differs from run to run");
-    app.add_flag("--forget-rows", arguments.forget_rows, "do not move the rows, to see that the look-up notices");
-    CLI::Option* const load = app.add_option("--load", arguments.load, "a checkpoint with tables, instead of training");
-    CLI::Option* const save =
-        app.add_option("--save", arguments.save,
-                       "where the trained tables are saved, and stay; of both kinds of ids the uniform ones");
-    save->excludes(load)->excludes(reachability);
+    demo::Options const app("What becomes of managed-collision tables when the number of ranks changes.");
+    app.add("--from", arguments.training.from, "ranks that trained the tables").within(1, 256).show_default();
+    app.add("--to", arguments.to, "ranks that load them").within(1, 256).show_default();
+    app.add("--slots", arguments.training.slots, "slots of a table").within(1, Index{1} << 26).show_default();
+    app.add("--policy", arguments.policy, "which ids are evicted when a shard is full")
+        .one_of(demo::policy_names)
+        .show_default();
+    app.add("--ids", arguments.ids,
+            "uniform: of 63 bits; small: below 100000; signed: of 64 bits; both: uniform, then small")
+        .one_of({"both", "uniform", "small", "signed"})
+        .show_default();
+    app.add("--intervals", arguments.training.intervals, "evictions in which ids are admitted")
+        .within(1, 100000)
+        .show_default();
+    app.add("--fill", arguments.training.fill, "ids admitted, as a share of the slots")
+        .within_reals(0.0, 10.0)
+        .show_default();
+    app.add("--tables", arguments.tables, "MCH tables that change together").within(1, 1000).show_default();
+    app.add("--seed", arguments.training.seed, "of the ids").show_default();
+    app.add("--reachability", arguments.reachability,
+            "instead: how much stays reachable in six changes of up to 8 ranks");
+    app.add("--no-times", arguments.no_times, "leave out what differs from run to run");
+    app.add("--forget-rows", arguments.forget_rows, "do not move the rows, to see that the look-up notices");
+    app.add("--load", arguments.load, "a checkpoint with tables, instead of training");
+    app.add("--save", arguments.save,
+            "where the trained tables are saved, and stay; of both kinds of ids the uniform ones")
+        .excludes("--load")
+        .excludes("--reachability");
     for (char const* other :
          {"--from", "--slots", "--policy", "--ids", "--intervals", "--fill", "--tables", "--seed", "--reachability"}) {
-        load->excludes(app.get_option(other));
+        app.at("--load").excludes(other);
     }
     int status = 0;
-    if (!demo::parse_options(app, argc, argv, status)) return status;
+    if (!app.parse(argc, argv, status)) return status;
     try {
         if (!arguments.load.empty()) arguments.training.from = ranks_that_saved(arguments.load);
     } catch (Error const& error) {

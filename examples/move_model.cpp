@@ -275,20 +275,19 @@ void run_all(Arguments const& arguments, CommunicatorRef comm) {
 
 int main(int argc, char** argv) {
     Arguments arguments;
-    CLI::App app("Moves every tensor of a model from FSDP shards to tensor-parallel ones, one by one and as a batch.");
-    app.add_option("--model", arguments.model, "whose names and shapes")->capture_default_str();
-    app.add_option("--scale", arguments.scale, "divides the sizes of all layers; 1: the model as it is")
-        ->check(CLI::Range(1, 1024))
-        ->capture_default_str();
-    app.add_option("--layers", arguments.layers, "at most so many layers (default: all)")->check(CLI::Range(1, 1024));
-    app.add_option("--ranks", arguments.ranks, "number of threads (default 4; under mpirun the launcher decides)")
-        ->check(CLI::Range(1, 1024));
-    app.add_option("--repeat", arguments.repeat, "runs per way, of which the median is shown")
-        ->check(CLI::Range(1, 1000))
-        ->capture_default_str();
-    app.add_flag("--apart", arguments.apart, "under mpirun: as if every process had a node of its own");
+    demo::Options const app(
+        "Moves every tensor of a model from FSDP shards to tensor-parallel ones, one by one and as a batch.");
+    app.add("--model", arguments.model, "whose names and shapes").show_default();
+    app.add("--scale", arguments.scale, "divides the sizes of all layers; 1: the model as it is")
+        .within(1, 1024)
+        .show_default();
+    app.add("--layers", arguments.layers, "at most so many layers (default: all)").within(1, 1024);
+    app.add("--ranks", arguments.ranks, "number of threads (default 4; under mpirun the launcher decides)")
+        .within(1, 1024);
+    app.add("--repeat", arguments.repeat, "runs per way, of which the median is shown").within(1, 1000).show_default();
+    app.add("--apart", arguments.apart, "under mpirun: as if every process had a node of its own");
     int status = 0;
-    if (!demo::parse_options(app, argc, argv, status)) return status;
+    if (!app.parse(argc, argv, status)) return status;
     demo::RankOptions options;
     options.apart = arguments.apart;
     return demo::run_ranks("reshard_move_model", arguments.ranks, 4, options,

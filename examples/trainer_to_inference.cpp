@@ -163,13 +163,12 @@ int main(int argc, char** argv) {
     int ranks = 0;
     Index rows = 2050;
     Index columns = 1023;
-    CLI::App app("Moves a matrix from a trainer's mesh to inference meshes, directly and with relays.");
-    app.add_option("--ranks", ranks, "number of threads (default 12; under mpirun the launcher decides)")
-        ->check(CLI::Range(1, 1024));
-    app.add_option("--rows", rows, "rows of the matrix")->check(CLI::Range(1, 1 << 20))->capture_default_str();
-    app.add_option("--columns", columns, "columns of the matrix")->check(CLI::Range(1, 1 << 20))->capture_default_str();
+    demo::Options const app("Moves a matrix from a trainer's mesh to inference meshes, directly and with relays.");
+    app.add("--ranks", ranks, "number of threads (default 12; under mpirun the launcher decides)").within(1, 1024);
+    app.add("--rows", rows, "rows of the matrix").within(1, 1 << 20).show_default();
+    app.add("--columns", columns, "columns of the matrix").within(1, 1 << 20).show_default();
     int status = 0;
-    if (!demo::parse_options(app, argc, argv, status)) return status;
+    if (!app.parse(argc, argv, status)) return status;
     return demo::run_ranks("reshard_trainer_to_inference", ranks, ranks_needed, [&](CommunicatorRef comm) {
         run_all(comm, DynamicShape(Shape{rows, columns}));
     });

@@ -202,52 +202,47 @@ void run_traced(Options const& options, CommunicatorRef comm) {
 
 int main(int argc, char** argv) {
     Options options;
-    CLI::App app("Trains a small recommender on any mesh.");
-    auto const positive = CLI::Range(Index{1}, Index{1} << 40);
-    app.add_option("--ranks", options.ranks, "threads (default: those of --place, or 4), or what mpirun started")
-        ->check(CLI::Range(1, 1024));
-    app.add_option("--place", options.placement.compute,
-                   "mesh and, for each layer in turn, the placement of weights as they are multiplied: R cuts the "
-                   "batch, S0 out features, S1 in features (default: (ranks):(R))");
-    app.add_option("--weights", options.placement.weights, "how they rest between steps: S0 (default: as multiplied)");
-    app.add_option("--optimizer", options.placement.optimizer, "who updates what of them (default: what rests there)");
-    app.add_option("--activations", options.placement.activations, "between layers, S0 or S1 on each axis");
-    app.add_option("--sums", options.sums, "fixed: losses depend on neither ranks nor placements")
-        ->check(CLI::IsMember({"float", "fixed"}))
-        ->capture_default_str();
-    app.add_flag("--compare-sums", options.compare_sums, "time both kinds of sums first");
-    app.add_option("--steps", options.steps, "the step to end with")->check(positive)->capture_default_str();
-    app.add_option("--batch", options.model.batch, "samples of a step")->check(positive)->capture_default_str();
-    app.add_option("--hidden", options.model.hidden, "outputs of all layers but the last")
-        ->delimiter(',')
-        ->check(positive)
-        ->capture_default_str();
-    app.add_option("--embedding", options.model.embedding, "numbers of an id's row")
-        ->check(CLI::Range(Index{1}, Index{256}))
-        ->capture_default_str();
-    app.add_option("--slots", options.model.slots, "rows of the table")->check(positive)->capture_default_str();
-    app.add_option("--rate", options.model.rate, "of learning")->capture_default_str();
-    app.add_option("--seed", options.model.seed, "of weights and data")->capture_default_str();
-    app.add_option("--data", options.data, "lines of label,id,id,... (default: made from the seed)");
-    app.add_option("--resume", options.resume, "a checkpoint to go on from");
-    app.add_option("--load-by", options.way, "how its weights come to the ranks")
-        ->check(CLI::IsMember(ways_to_load))
-        ->capture_default_str();
-    CLI::Option* const save = app.add_option("--save", options.save, "a folder for checkpoints");
-    app.add_option("--save-every", options.save_every, "steps (default: at the end)")->needs(save)->check(positive);
-    app.add_option("--copies", options.copies, "who writes what several ranks have")
-        ->check(CLI::IsMember({"lowest_rank", "balanced", "shared"}))
-        ->capture_default_str();
-    app.add_option("--full", options.full, "a folder for full files, at the end")->needs(save);
-    app.add_option("--curve", options.curve, "writes the losses to <this>.csv and <this>.svg");
-    app.add_flag("--gpus", options.gpus,
-                 "tensors of a GPU's memory, moved and summed by the GPU of each rank over NCCL");
-    app.add_option("--trace", options.trace, "a file for what all ranks sent, and when")->excludes("--gpus");
-    app.add_flag("--explain", options.explain, "print every transition of a step before the first");
-    app.add_flag("--broken-seeds", options.broken_seeds, "a seed of its own for every rank: see what is said of it");
-    app.add_flag("--quiet", options.quiet, "no progress");
+    demo::Options const app("Trains a small recommender on any mesh.");
+    Index const most = Index{1} << 40;
+    app.add("--ranks", options.ranks, "threads (default: those of --place, or 4), or what mpirun started")
+        .within(1, 1024);
+    app.add("--place", options.placement.compute,
+            "mesh and, for each layer in turn, the placement of weights as they are multiplied: R cuts the "
+            "batch, S0 out features, S1 in features (default: (ranks):(R))");
+    app.add("--weights", options.placement.weights, "how they rest between steps: S0 (default: as multiplied)");
+    app.add("--optimizer", options.placement.optimizer, "who updates what of them (default: what rests there)");
+    app.add("--activations", options.placement.activations, "between layers, S0 or S1 on each axis");
+    app.add("--sums", options.sums, "fixed: losses depend on neither ranks nor placements")
+        .one_of({"float", "fixed"})
+        .show_default();
+    app.add("--compare-sums", options.compare_sums, "time both kinds of sums first");
+    app.add("--steps", options.steps, "the step to end with").within(1, most).show_default();
+    app.add("--batch", options.model.batch, "samples of a step").within(1, most).show_default();
+    app.add("--hidden", options.model.hidden, "outputs of all layers but the last")
+
+        .within(1, most)
+        .show_default();
+    app.add("--embedding", options.model.embedding, "numbers of an id's row").within(1, 256).show_default();
+    app.add("--slots", options.model.slots, "rows of the table").within(1, most).show_default();
+    app.add("--rate", options.model.rate, "of learning").show_default();
+    app.add("--seed", options.model.seed, "of weights and data").show_default();
+    app.add("--data", options.data, "lines of label,id,id,... (default: made from the seed)");
+    app.add("--resume", options.resume, "a checkpoint to go on from");
+    app.add("--load-by", options.way, "how its weights come to the ranks").one_of(ways_to_load).show_default();
+    app.add("--save", options.save, "a folder for checkpoints");
+    app.add("--save-every", options.save_every, "steps (default: at the end)").needs("--save").within(1, most);
+    app.add("--copies", options.copies, "who writes what several ranks have")
+        .one_of({"lowest_rank", "balanced", "shared"})
+        .show_default();
+    app.add("--full", options.full, "a folder for full files, at the end").needs("--save");
+    app.add("--curve", options.curve, "writes the losses to <this>.csv and <this>.svg");
+    app.add("--gpus", options.gpus, "tensors of a GPU's memory, moved and summed by the GPU of each rank over NCCL");
+    app.add("--trace", options.trace, "a file for what all ranks sent, and when").excludes("--gpus");
+    app.add("--explain", options.explain, "print every transition of a step before the first");
+    app.add("--broken-seeds", options.broken_seeds, "a seed of its own for every rank: see what is said of it");
+    app.add("--quiet", options.quiet, "no progress");
     int status = 0;
-    if (!demo::parse_options(app, argc, argv, status)) return status;
+    if (!app.parse(argc, argv, status)) return status;
     int otherwise = 4;
     try {
         if (!options.placement.compute.empty()) otherwise = Layout::ranks_of(options.placement.compute);

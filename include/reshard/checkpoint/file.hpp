@@ -21,8 +21,7 @@
 #include <string>    // string
 #include <vector>    // vector
 
-namespace reshard::inline v0 {
-namespace detail {
+namespace reshard::inline v0::detail {
 
 static_assert(sizeof(off_t) == 8, "reshard::checkpoint: file offsets need 64 bits. Fix: define _FILE_OFFSET_BITS=64.");
 
@@ -276,5 +275,4 @@ auto open_saved(std::string const& path, Open&& open, OtherReason&& other_reason
     return concat(folder, folder.back() == '/' ? "" : "/", leaf);
 }
 
-}  // namespace detail
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0::detail

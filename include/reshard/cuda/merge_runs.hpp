@@ -12,9 +12,7 @@
 
 #include <utility>  // move, swap
 
-namespace reshard::inline v0 {
-
-namespace detail {
+namespace reshard::inline v0::detail {
 
 inline constexpr int merge_items = 8;
 inline constexpr Index merge_tile = Index{merge_items} * block_threads;
@@ -301,5 +299,4 @@ private:
     std::vector<List> list_;
 };
 
-}  // namespace detail
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0::detail

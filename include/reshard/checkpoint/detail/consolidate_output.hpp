@@ -18,9 +18,7 @@
 #include <reshard/core/sorting.hpp>
 #include <reshard/memory/convert.hpp>
 
-namespace reshard::inline v0 {
-
-namespace detail {
+namespace reshard::inline v0::detail {
 
 /// Throws BufferError for options that mean nothing.
 inline void check(RewriteOptions const& options) {
@@ -276,5 +274,4 @@ inline void check_replicas(Catalogue const& from, Catalogue const& to, RewriteOp
     }
 }
 
-}  // namespace detail
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0::detail

@@ -16,9 +16,7 @@
 #include <reshard/core/detail/workers.hpp>
 #include <reshard/core/sorting.hpp>
 
-namespace reshard::inline v0 {
-
-namespace detail {
+namespace reshard::inline v0::detail {
 
 /// A tensor that an index names, and the place of its file in the list.
 struct IndexedTensor {
@@ -325,5 +323,4 @@ using OpenFiles = std::vector<std::optional<SafetensorsFile>>;
     return manifest;
 }
 
-}  // namespace detail
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0::detail

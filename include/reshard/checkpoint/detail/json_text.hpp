@@ -12,8 +12,7 @@
 #include <string>       // string
 #include <string_view>  // string_view
 
-namespace reshard::inline v0 {
-namespace detail {
+namespace reshard::inline v0::detail {
 
 /// Strict UTF-8: no overlong forms, no surrogates, nothing above U+10FFFF.
 [[nodiscard, gnu::noinline]] inline bool is_utf8(std::string_view text) noexcept {
@@ -80,5 +79,4 @@ inline void append_json_string(std::string& json, std::string_view text) {
     json += '"';
 }
 
-}  // namespace detail
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0::detail

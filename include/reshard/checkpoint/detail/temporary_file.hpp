@@ -9,8 +9,7 @@
 
 #include <cstdio>  // rename
 
-namespace reshard::inline v0 {
-namespace detail {
+namespace reshard::inline v0::detail {
 
 /// A file, or an empty folder, that goes with this object unless it is kept.
 class PassingPath {
@@ -150,5 +149,4 @@ inline void make_folder(std::string const& folder, bool durable) {
     raise_io(folder, "cannot create the folder", why, fix);
 }
 
-}  // namespace detail
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0::detail

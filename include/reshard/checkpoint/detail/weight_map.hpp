@@ -8,8 +8,7 @@
 #include <reshard/checkpoint/tensor_info.hpp>
 #include <reshard/core/sorting.hpp>
 
-namespace reshard::inline v0 {
-namespace detail {
+namespace reshard::inline v0::detail {
 
 /// (tensor, file), sorted by tensor.
 using WeightMap = std::vector<std::pair<std::string, std::string>>;
@@ -47,5 +46,4 @@ template <SafetensorsRule rule>
     return map;
 }
 
-}  // namespace detail
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0::detail

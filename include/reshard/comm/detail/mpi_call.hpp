@@ -7,9 +7,7 @@
 #include <reshard/comm/mpi_options.hpp>
 #include <reshard/core/error.hpp>
 
-namespace reshard::inline v0 {
-
-namespace detail {
+namespace reshard::inline v0::detail {
 
 [[nodiscard]] inline std::string mpi_error_text(int code) {
     char text[MPI_MAX_ERROR_STRING] = {};
@@ -79,5 +77,4 @@ inline void check_mpi_environment(MPI_Comm comm) {
     return size;
 }
 
-}  // namespace detail
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0::detail

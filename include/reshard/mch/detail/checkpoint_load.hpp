@@ -9,9 +9,7 @@
 #include <reshard/mch/names.hpp>
 #include <reshard/mch/report.hpp>
 
-namespace reshard::inline v0 {
-
-namespace detail {
+namespace reshard::inline v0::detail {
 
 /// The saved table as if it had the columns and the policy of the current one. Throws MismatchError for fills and drops
 /// that do not apply.
@@ -229,6 +227,4 @@ private:
     Index bytes_read_ = 0;
 };
 
-}  // namespace detail
-
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0::detail

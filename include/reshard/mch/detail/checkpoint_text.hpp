@@ -15,9 +15,7 @@
 
 #include <charconv>  // from_chars
 
-namespace reshard::inline v0 {
-
-namespace detail {
+namespace reshard::inline v0::detail {
 
 template <class... Parts>
 [[noreturn]] void refuse_mch_file(std::string_view file, Parts... parts) {
@@ -250,6 +248,4 @@ template <class List, class Item>
     return tables;
 }
 
-}  // namespace detail
-
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0::detail

@@ -13,9 +13,7 @@
 #include <algorithm>  // inplace_merge, nth_element, sort
 #include <optional>   // optional
 
-namespace reshard::inline v0 {
-
-namespace detail {
+namespace reshard::inline v0::detail {
 
 /// Where entries follow one another by id, they are written as they lie (MchSuccession). Whatever is out of the
 /// ordinary is found out and settled here, entry by entry: what is left makes one block in the order of ids, a
@@ -269,6 +267,4 @@ private:
     Scratch packed_;
 };
 
-}  // namespace detail
-
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0::detail

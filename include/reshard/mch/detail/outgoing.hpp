@@ -14,9 +14,7 @@
 
 #include <utility>  // exchange
 
-namespace reshard::inline v0 {
-
-namespace detail {
+namespace reshard::inline v0::detail {
 
 inline constexpr MchDestination mch_nowhere = 0xffff;  ///< an empty place, or left out
 static_assert(Partition::max_destinations <= mch_nowhere);
@@ -281,6 +279,4 @@ private:
     Scratch packed_;
 };
 
-}  // namespace detail
-
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0::detail

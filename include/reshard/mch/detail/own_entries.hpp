@@ -16,9 +16,7 @@
 #include <span>     // span
 #include <vector>   // vector
 
-namespace reshard::inline v0 {
-
-namespace detail {
+namespace reshard::inline v0::detail {
 
 /// Where an entry goes: a part of the mesh.
 using MchDestination = std::uint16_t;
@@ -134,6 +132,4 @@ private:
     }
 };
 
-}  // namespace detail
-
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0::detail

@@ -19,9 +19,7 @@
 #include <algorithm>  // fill
 #include <optional>   // optional
 
-namespace reshard::inline v0 {
-
-namespace detail {
+namespace reshard::inline v0::detail {
 
 class MchSuccession {
 public:
@@ -208,6 +206,4 @@ private:
     std::optional<MchGivenSlots> given_;  ///< once they are in order
 };
 
-}  // namespace detail
-
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0::detail

@@ -32,8 +32,7 @@ public:
         if (!background_.joinable()) is_written_.store(true, std::memory_order_release);
         blocked_ = session_.seconds();
     }
-    SaveBehind(SaveBehind const&) = delete;
-    SaveBehind& operator=(SaveBehind const&) = delete;
+    SaveBehind& operator=(SaveBehind&&) = delete;
     ~SaveBehind() {
         stop();
         if (background_.joinable()) background_.join();

@@ -30,9 +30,7 @@ class Streams {
 public:
     static constexpr Index closed = -1;
 
-    Streams() = default;
-    Streams(Streams const&) = delete;
-    Streams& operator=(Streams const&) = delete;
+    Streams& operator=(Streams&&) = delete;
     virtual ~Streams();
 
     [[nodiscard]] virtual int rank() const noexcept = 0;

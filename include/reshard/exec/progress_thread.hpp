@@ -58,8 +58,7 @@ private:
 class ProgressThread {
 public:
     ProgressThread() : thread_([this] { work(); }) {}
-    ProgressThread(ProgressThread const&) = delete;
-    ProgressThread& operator=(ProgressThread const&) = delete;
+    ProgressThread& operator=(ProgressThread&&) = delete;
     /// Waits for all that was started.
     ~ProgressThread();
 

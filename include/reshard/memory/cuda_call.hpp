@@ -61,8 +61,7 @@ public:
     CurrentDevice(int device, std::nothrow_t) noexcept {
         changed_ = cudaGetDevice(&before_) == cudaSuccess && before_ != device && cudaSetDevice(device) == cudaSuccess;
     }
-    CurrentDevice(CurrentDevice const&) = delete;
-    CurrentDevice& operator=(CurrentDevice const&) = delete;
+    CurrentDevice& operator=(CurrentDevice&&) = delete;
     ~CurrentDevice() {
         if (changed_) static_cast<void>(cudaSetDevice(before_));
     }
@@ -76,8 +75,7 @@ private:
 class CudaEvent {
 public:
     CudaEvent() { cuda_check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "cudaEventCreateWithFlags"); }
-    CudaEvent(CudaEvent const&) = delete;
-    CudaEvent& operator=(CudaEvent const&) = delete;
+    CudaEvent& operator=(CudaEvent&&) = delete;
     ~CudaEvent() { static_cast<void>(cudaEventDestroy(event_)); }
 
     /// After everything the stream was given so far.

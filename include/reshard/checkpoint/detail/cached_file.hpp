@@ -23,8 +23,7 @@ public:
 
     /// `open` opens the file for use, or throws.
     explicit CachedFile(std::function<FileDescriptor()> open) : open_(std::move(open)) {}
-    CachedFile(CachedFile const&) = delete;
-    CachedFile& operator=(CachedFile const&) = delete;
+    CachedFile& operator=(CachedFile&&) = delete;
     ~CachedFile() {
         Cache& all = cache();
         std::lock_guard<std::mutex> const lock(all.mutex);

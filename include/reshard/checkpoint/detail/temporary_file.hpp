@@ -91,9 +91,7 @@ private:
 /// backwards: what makes readers refuse the rest goes last.
 class PublishedNames {
 public:
-    PublishedNames() = default;
-    PublishedNames(PublishedNames const&) = delete;
-    PublishedNames& operator=(PublishedNames const&) = delete;
+    PublishedNames& operator=(PublishedNames&&) = delete;
     ~PublishedNames() {
         for (; !paths_.empty(); paths_.pop_back()) static_cast<void>(::unlink(paths_.back().c_str()));
     }

@@ -70,8 +70,7 @@ struct HostPassage {
     HostPassage(std::string_view name, cudaStream_t its_stream, int its_device, StagingOptions const& source,
                 Index bytes) noexcept
         : transport(name), stream(its_stream), device(its_device), memory(source), spare(source), window_bytes(bytes) {}
-    HostPassage(HostPassage const&) = delete;
-    HostPassage& operator=(HostPassage const&) = delete;
+    HostPassage& operator=(HostPassage&&) = delete;
     ~HostPassage() {
         memory.close(stuck);
         spare.close(stuck);

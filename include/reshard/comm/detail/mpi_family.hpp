@@ -262,8 +262,7 @@ public:
         rank = mpi_rank(control);
         if (node_) shared = &node_->header().failure;
     }
-    MpiFamily(MpiFamily const&) = delete;
-    MpiFamily& operator=(MpiFamily const&) = delete;
+    MpiFamily& operator=(MpiFamily&&) = delete;
     ~MpiFamily() {
         // After a failure messages may still be on their way: what MPI writes to or reads from must stay.
         if (!poisoned && mpi_is_usable()) MPI_Comm_free(&control_);

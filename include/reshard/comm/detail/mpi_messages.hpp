@@ -29,9 +29,7 @@ inline constexpr Index mpi_row_bytes = 512;
 /// Committed types by what they describe. Compared exactly; when there are too many, it begins anew.
 class MpiTypes {
 public:
-    MpiTypes() = default;
-    MpiTypes(MpiTypes const&) = delete;
-    MpiTypes& operator=(MpiTypes const&) = delete;
+    MpiTypes& operator=(MpiTypes&&) = delete;
     ~MpiTypes() {
         if (mpi_is_usable()) forget();
     }

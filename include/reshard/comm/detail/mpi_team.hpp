@@ -44,8 +44,7 @@ public:
         attach_ = node_ && node_->attach() && options.path != MpiPath::messages;
         if (options.path == MpiPath::attach) demand_attach();
     }
-    MpiTeam(MpiTeam const&) = delete;
-    MpiTeam& operator=(MpiTeam const&) = delete;
+    MpiTeam& operator=(MpiTeam&&) = delete;
     ~MpiTeam() {
         leave();
         if (mpi_is_usable()) MPI_Comm_free(&comm_);

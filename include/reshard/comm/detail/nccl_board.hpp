@@ -79,8 +79,7 @@ public:
               concat("reshard::NcclCommunicator: no memory of ", bytes, " bytes for the seats of its ", ranks,
                      " ranks. Fix: free some, of this process and in /dev/shm."));
     }
-    NcclBoard(NcclBoard const&) = delete;
-    NcclBoard& operator=(NcclBoard const&) = delete;
+    NcclBoard& operator=(NcclBoard&&) = delete;
     ~NcclBoard() { forget_name(); }
 
     /// Once all ranks have it open: then nothing is left behind, whatever happens.

@@ -60,8 +60,7 @@ inline constexpr int nccl_group_limit = 1024;
 class NcclGroup {
 public:
     NcclGroup() { nccl_check(ncclGroupStart(), "ncclGroupStart"); }
-    NcclGroup(NcclGroup const&) = delete;
-    NcclGroup& operator=(NcclGroup const&) = delete;
+    NcclGroup& operator=(NcclGroup&&) = delete;
     ~NcclGroup() {
         if (open_) static_cast<void>(ncclGroupEnd());
     }

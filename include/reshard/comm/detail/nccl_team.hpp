@@ -34,8 +34,7 @@ public:
           stream_(stream),
           host_(family_->options.host_staging),
           near_(family_->options.staging) {}
-    NcclTeam(NcclTeam const&) = delete;
-    NcclTeam& operator=(NcclTeam const&) = delete;
+    NcclTeam& operator=(NcclTeam&&) = delete;
     ~NcclTeam() {
         leave();
         quietly([&] {

@@ -60,8 +60,7 @@ public:
         passage_.deadline = options_.deadline = comparable(options.deadline);
         static_cast<void>(window_.grow(options.staging.reserve_bytes));  // if there is none, an exchange says so
     }
-    StagedOnHostExchange(StagedOnHostExchange const&) = delete;
-    StagedOnHostExchange& operator=(StagedOnHostExchange const&) = delete;
+    StagedOnHostExchange& operator=(StagedOnHostExchange&&) = delete;
     ~StagedOnHostExchange() {
         window_.close(passage_.stuck || lost_);
         copies_.close(passage_.stuck);

@@ -126,8 +126,7 @@ public:
     /// `members[r]` is the family's number of this team's rank r.
     ThreadTeam(std::shared_ptr<ThreadFamily> family, std::vector<int> members)
         : family_(std::move(family)), members_(std::move(members)), seats_(members_.size()) {}
-    ThreadTeam(ThreadTeam const&) = delete;
-    ThreadTeam& operator=(ThreadTeam const&) = delete;
+    ThreadTeam& operator=(ThreadTeam&&) = delete;
     ~ThreadTeam() = default;
 
     [[nodiscard]] static std::shared_ptr<ThreadTeam> make(std::shared_ptr<ThreadFamily> const& family,

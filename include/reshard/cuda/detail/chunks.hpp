@@ -22,8 +22,7 @@ public:
     static constexpr std::size_t most_bytes = chunk_bytes / 8;  ///< of a piece
 
     explicit Chunks(Source const& source) noexcept : source_(source) {}
-    Chunks(Chunks const&) = delete;
-    Chunks& operator=(Chunks const&) = delete;
+    Chunks& operator=(Chunks&&) = delete;
     ~Chunks() {
         for (Chunk const& chunk : chunks_) source_.release(chunk.memory, chunk_bytes);
     }

@@ -29,8 +29,7 @@ public:
         }
     }
 
-    BatchJob(BatchJob const&) = delete;
-    BatchJob& operator=(BatchJob const&) = delete;
+    BatchJob& operator=(BatchJob&&) = delete;
     ~BatchJob() {
         if (failed_) keep_for_good(std::move(workspace_));
     }

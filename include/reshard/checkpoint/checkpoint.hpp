@@ -18,9 +18,8 @@ struct FileList;  // detail/file_list.hpp
 /// Tensors that are cut into boxes are loaded, not read: load(checkpoint, tensors, rank), Catalogue(checkpoint).
 class Checkpoint {
 public:
-    Checkpoint(Checkpoint&&) noexcept;
-    Checkpoint& operator=(Checkpoint&&) noexcept;
-    ~Checkpoint();
+    Checkpoint(Checkpoint&&) noexcept = default;
+    Checkpoint& operator=(Checkpoint&&) noexcept = default;
 
     /// `path` is a `.safetensors` file, a `.json` index or manifest, or a folder with (looked for in this order)
     /// `reshard.manifest.json`, `model.safetensors.index.json`, `model.safetensors`, shards of PyTorch DCP and no other

@@ -11,10 +11,6 @@
 
 namespace reshard::inline v0 {
 
-RESHARD_INLINE Checkpoint::Checkpoint(Checkpoint&&) noexcept = default;
-RESHARD_INLINE Checkpoint& Checkpoint::operator=(Checkpoint&&) noexcept = default;
-RESHARD_INLINE Checkpoint::~Checkpoint() = default;
-
 RESHARD_INLINE Checkpoint Checkpoint::open(std::string const& path, Access access) {
     return detail::read_list(path, [&](detail::FileList list) { return Checkpoint(std::move(list), access); });
 }

@@ -8,7 +8,7 @@
 #include <reshard/core/tensor_view.hpp>
 
 #include <bit>     // endian
-#include <memory>  // unique_ptr
+#include <memory>  // shared_ptr
 #include <string>  // string
 
 namespace reshard::inline v0 {
@@ -29,9 +29,8 @@ enum class Access : int { pread, mmap };
 /// when it is read: then a file that was replaced meanwhile is an IoError.
 class SafetensorsFile {
 public:
-    SafetensorsFile(SafetensorsFile&&) noexcept;
-    SafetensorsFile& operator=(SafetensorsFile&&) noexcept;
-    ~SafetensorsFile();
+    SafetensorsFile(SafetensorsFile&&) noexcept = default;
+    SafetensorsFile& operator=(SafetensorsFile&&) noexcept = default;
 
     /// Opens and checks. Throws IoError when the file cannot be read, FormatError when it breaks a rule
     /// (`safetensors_rule(error)` says which).
@@ -83,11 +82,11 @@ public:
     ConstDynamicView view(TensorInfo const& tensor) const&& = delete;
 
 private:
-    SafetensorsFile();
+    SafetensorsFile() = default;
 
     void check_range(TensorInfo const& tensor, Index byte_begin, Index byte_end) const;
 
-    std::unique_ptr<detail::OpenFile> open_;
+    std::shared_ptr<detail::OpenFile> open_;  // never shared: it ends a class that is incomplete here
     SafetensorsHeader header_;
     std::uint64_t header_digest_ = 0;
 };

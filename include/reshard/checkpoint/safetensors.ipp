@@ -38,14 +38,9 @@ struct OpenFile {
 
 }  // namespace detail
 
-RESHARD_INLINE SafetensorsFile::SafetensorsFile() = default;
-RESHARD_INLINE SafetensorsFile::SafetensorsFile(SafetensorsFile&&) noexcept = default;
-RESHARD_INLINE SafetensorsFile& SafetensorsFile::operator=(SafetensorsFile&&) noexcept = default;
-RESHARD_INLINE SafetensorsFile::~SafetensorsFile() = default;
-
 RESHARD_INLINE SafetensorsFile SafetensorsFile::open(std::string path, Access access) {
     SafetensorsFile result;
-    result.open_ = std::make_unique<detail::OpenFile>(std::move(path));
+    result.open_ = std::make_shared<detail::OpenFile>(std::move(path));
     detail::OpenFile& file = *result.open_;
     detail::CachedFile::Use const open = file.cached.use();
     std::byte first[8]{};

@@ -18,7 +18,7 @@
 #include <reshard/mch/plan_reads.hpp>
 #include <reshard/mch/reach.hpp>
 
-#include <memory>  // unique_ptr
+#include <memory>  // shared_ptr
 
 namespace reshard::inline v0 {
 
@@ -52,9 +52,8 @@ public:
     /// that replaces it meanwhile is opened in its place; one that does so later removes files, and loads that have yet
     /// to open them throw IoError: open the folder again.
     [[nodiscard]] static MchCheckpoint open(std::string folder);
-    MchCheckpoint(MchCheckpoint&& other) noexcept;
-    MchCheckpoint& operator=(MchCheckpoint&& other) noexcept;
-    ~MchCheckpoint();
+    MchCheckpoint(MchCheckpoint&& other) noexcept = default;
+    MchCheckpoint& operator=(MchCheckpoint&& other) noexcept = default;
 
     [[nodiscard]] std::string const& folder() const noexcept;
     /// The id of the save: sixteen digits; empty where it is not known, of consolidated files.
@@ -107,10 +106,10 @@ public:
                                                      MchOptions const& mode = {}, MchLoadOptions const& options = {});
 
 private:
-    explicit MchCheckpoint(std::unique_ptr<detail::MchFiles> files);
+    explicit MchCheckpoint(std::shared_ptr<detail::MchFiles> files) noexcept : files_(std::move(files)) {}
     [[nodiscard]] detail::MchSavedTable const& find(std::string_view name) const;
 
-    std::unique_ptr<detail::MchFiles> files_;
+    std::shared_ptr<detail::MchFiles> files_;  // never shared: it ends a class that is incomplete here
 };
 
 }  // namespace reshard::inline v0

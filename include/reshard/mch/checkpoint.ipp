@@ -38,13 +38,8 @@ RESHARD_INLINE MchCheckpoint MchCheckpoint::open(std::string folder) {
     bool const is_old = detail::path_kind(manifest) == detail::PathKind::missing;
     std::string const index = is_old ? detail::join_path(folder, detail::mch_old_index) : manifest;
     return detail::read_saved(
-        index, [&] { return MchCheckpoint(std::make_unique<detail::MchFiles>(detail::open_tables(folder))); });
+        index, [&] { return MchCheckpoint(std::make_shared<detail::MchFiles>(detail::open_tables(folder))); });
 }
-
-RESHARD_INLINE MchCheckpoint::MchCheckpoint(std::unique_ptr<detail::MchFiles> files) : files_(std::move(files)) {}
-RESHARD_INLINE MchCheckpoint::MchCheckpoint(MchCheckpoint&& other) noexcept = default;
-RESHARD_INLINE MchCheckpoint& MchCheckpoint::operator=(MchCheckpoint&& other) noexcept = default;
-RESHARD_INLINE MchCheckpoint::~MchCheckpoint() = default;
 
 RESHARD_INLINE std::string const& MchCheckpoint::folder() const noexcept { return files_->folder(); }
 

@@ -99,6 +99,22 @@ void attempt_before_agreement(C&& comm, Work&& work) {
     if (!mine.ok()) agree_or_raise(comm, std::move(mine));
 }
 
+/// Work of one rank, then agree(verdict of the work) where there is somebody to agree with: a world of one rank makes
+/// no collective call.
+template <class C, class Work, class Agree>
+void agree_on_work(C&& comm, Work&& work, Agree&& agree) {
+    Verdict mine = verdict_of(work);
+    if (comm.size() != 1) return agree(std::move(mine));
+    if (!mine.ok()) raise(mine.code, std::move(mine.reason));
+}
+template <class C, class Work>
+void agree_after(C&& comm, std::uint64_t digest, Work&& work) {
+    agree_on_work(comm, work, [&](Verdict mine) {
+        mine.digest = digest;
+        agree_or_raise(comm, std::move(mine));
+    });
+}
+
 /// What a rank does between two agreements. A rank that left at its first error would be waited for in the next
 /// exchange; so it stays, does no more work, and the next agreement ends the call on all ranks.
 class PendingVerdict {

@@ -2,7 +2,6 @@
 // How mch/row_moves.hpp is done.
 #pragma once
 
-#include <reshard/mch/detail/agree_after.hpp>
 #include <reshard/mch/detail/row_move_lists.hpp>
 #include <reshard/mch/row_moves.hpp>
 

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/mch/detail/carry.hpp
 /// \brief  What redistribute() does wherever columns lie: who hears what, which bytes move, and when ranks agree.
-/// \depends mch/detail/{agree_after,arrival}, comm/collectives, exec/agree_tensors.
+/// \depends mch/detail/arrival, comm/collectives, exec/agree_tensors.
 #pragma once
 
 #include <reshard/comm/collectives.hpp>
 #include <reshard/exec/agree_tensors.hpp>
-#include <reshard/mch/detail/agree_after.hpp>
 #include <reshard/mch/detail/arrival.hpp>
 
 namespace reshard::inline v0::detail {

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/mch/detail/device_row_moves.hpp
 /// \brief  apply_row_moves() for rows that lie on a device, over any Work.
-/// \depends mch/row_moves, mch/detail/{agree_after,device_kernels,row_move_lists}, cuda/partitions.
+/// \depends mch/row_moves, mch/detail/{device_kernels,row_move_lists}, cuda/partitions.
 #pragma once
 
 #include <reshard/cuda/partitions.hpp>
-#include <reshard/mch/detail/agree_after.hpp>
 #include <reshard/mch/detail/device_kernels.hpp>
 #include <reshard/mch/detail/row_move_lists.hpp>
 #include <reshard/mch/row_moves.hpp>

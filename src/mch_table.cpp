@@ -4,6 +4,5 @@
 #include <reshard/mch/names.ipp>
 #include <reshard/mch/plan_reads.ipp>
 #include <reshard/mch/reach.ipp>
-#include <reshard/mch/routing.ipp>
 #include <reshard/mch/state.ipp>
 #include <reshard/mch/table.ipp>

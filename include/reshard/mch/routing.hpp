@@ -112,7 +112,11 @@ class Router {
 public:
     constexpr Router() = default;
     /// Throws what check_table() throws. `offsets` as for SlotRouter.
-    explicit Router(MchTable const& table, Index const* offsets = nullptr);
+    explicit Router(MchTable const& table, Index const* offsets = nullptr) {
+        check_table(table);
+        *this = Router(table.slots, table.hash_size, table.buckets,
+                       table.layout == MchLayout::buckets ? table.size() / table.buckets : 0, offsets);
+    }
     /// \pre a number of buckets of at least 1, a hash size of 0 (none: as 1) or more, and a whole number of buckets per
     /// part unless `bucket_slots`, the slots of one bucket, is given.
     constexpr Router(DynamicDistribution const& slots, Index hash_size, Index buckets, Index bucket_slots = 0,
@@ -192,7 +196,3 @@ private:
 };
 
 }  // namespace reshard::inline v0
-
-#if !defined(RESHARD_COMPILED_MCH)
-#include <reshard/mch/routing.ipp>
-#endif

@@ -250,7 +250,7 @@ ReadTotals read_boxes(ReadPlan const& plan, ReadAt&& read_at, std::byte* scratch
     }
     std::unique_ptr<std::byte[]> made;
     if (scratch == nullptr) made.reset(scratch = new std::byte[static_cast<std::size_t>(totals.scratch_bytes)]);
-    CopyHint const hint = totals.bytes_wanted >= streaming_payload_bytes ? CopyHint::streaming : CopyHint::cached;
+    CopyHint const hint = hint_for(totals.bytes_wanted);
 
     std::vector<std::byte*> own(
         smaller(static_cast<std::size_t>(plan.in_flight()), reads.size()));  // scratch, of each worker that needs some

@@ -16,7 +16,7 @@ RESHARD_INLINE void detail::SelfEngine::copy(transport::BoundTransfers const& tr
         reason_ = std::move(text);
         raise(failed_, reason_);
     }
-    CopyHint const hint = transfers.send_bytes >= streaming_payload_bytes ? CopyHint::streaming : CopyHint::cached;
+    CopyHint const hint = hint_for(transfers.send_bytes);
     for (std::size_t i = 0; i < sends.size(); ++i) deliver(sends[i], receives[i], hint);
     traffic_.bytes_local += transfers.send_bytes;
 }

@@ -120,7 +120,7 @@ private:
     }
     void pack() noexcept {
         Index offset = 0;
-        CopyHint const hint = hint_of(transfers_.send_bytes);
+        CopyHint const hint = hint_for(transfers_.send_bytes);
         for (std::size_t k = 0; k < sends_.size(); ++k) {
             Send const& send = transfers_.sends[k];
             std::byte* const at = memory_.data() + offset;
@@ -134,15 +134,12 @@ private:
         }
     }
     void unpack() noexcept {
-        CopyHint const hint = hint_of(transfers_.receive_bytes);
+        CopyHint const hint = hint_for(transfers_.receive_bytes);
         for (std::size_t k = 0; k < receives_.size(); ++k) {
             Receive const& receive = transfers_.receives[k];
             std::byte const* const at = receives_[k].base;
             deliver(packed_at(at, receive), receive, hint);
         }
-    }
-    [[nodiscard]] static CopyHint hint_of(Index bytes) noexcept {
-        return bytes >= streaming_payload_bytes ? CopyHint::streaming : CopyHint::cached;
     }
 
     C inner_;

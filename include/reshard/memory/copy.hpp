@@ -16,6 +16,9 @@ enum class CopyHint : std::uint8_t { cached, streaming };
 
 /// From this total of bytes that move together, transports pass CopyHint::streaming unless told otherwise.
 inline constexpr Index streaming_payload_bytes = Index{16} << 20;
+[[nodiscard]] constexpr CopyHint hint_for(Index bytes, Index threshold = streaming_payload_bytes) noexcept {
+    return bytes >= threshold ? CopyHint::streaming : CopyHint::cached;
+}
 
 /// Element k of `from_box` becomes element k of `to_box`.
 /// \pre Both boxes have the same extents and element_bytes; strides are free, but elements of the destination do not

@@ -198,8 +198,7 @@ private:
         });
         self_done_ = self_sends_.empty() && self_receives_.empty();
         Index const here = team_->node() ? team_->node()->ranks() : 1;
-        hint_ = transfers_.receive_bytes * here >= team_->family()->options.streaming_threshold ? CopyHint::streaming
-                                                                                                : CopyHint::cached;
+        hint_ = hint_for(transfers_.receive_bytes * here, team_->family()->options.streaming_threshold);
     }
 
     [[nodiscard]] TeamStep step() {

@@ -51,8 +51,7 @@ TEST_SUITE("checkpoint/safetensors_layout") {
             if (is_byte_sized(dtype)) list.push_back({concat("scalar.", name(dtype)), dtype, {}});
         }
         auto const layout = safetensors_layout(list, {{"k", "v"}, {"a", "\xc3\xa4\x01"}});
-        auto const header = parse_safetensors_header(as_bytes(layout.start),
-                                                     static_cast<Index>(layout.start.size()) + layout.data_bytes);
+        auto const header = parse_header(layout.start, static_cast<Index>(layout.start.size()) + layout.data_bytes);
         CHECK(header.metadata() == Metadata{{"a", "\xc3\xa4\x01"}, {"k", "v"}});
         CHECK(header.data_offset() == static_cast<Index>(layout.start.size()));
         REQUIRE(header.tensors().size() == list.size());

@@ -4,7 +4,7 @@
 #pragma once
 
 #include <reshard/algebra/box.hpp>
-#include <reshard/checkpoint/tensor_info.hpp>
+#include <reshard/checkpoint/safetensors_header.hpp>
 
 #include <doctest/doctest.h>
 
@@ -79,6 +79,12 @@ inline std::string safetensors_text(std::string_view json, std::size_t data_byte
 
 inline std::span<std::byte const> as_bytes(std::string_view text) {
     return std::as_bytes(std::span<char const>(text.data(), text.size()));
+}
+
+/// What the beginning of a file of `file_bytes` bytes says.
+inline SafetensorsHeader parse_header(std::string_view start, Index file_bytes, std::string_view file = "safetensors") {
+    Index const length = safetensors_header_length(as_bytes(start), file_bytes, file);
+    return parse_safetensors_json(start.substr(8, static_cast<std::size_t>(length)), file_bytes, file);
 }
 
 /// Bytes that depend on tensor and position, so that a wrong offset shows.

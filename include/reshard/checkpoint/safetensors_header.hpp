@@ -58,10 +58,6 @@ private:
 [[nodiscard]] SafetensorsHeader parse_safetensors_json(std::string_view json, Index file_bytes,
                                                        std::string_view file = "safetensors");
 
-/// Both steps at once. \pre `start` holds at least the whole header, or the whole file if that is shorter.
-[[nodiscard]] SafetensorsHeader parse_safetensors_header(std::span<std::byte const> start, Index file_bytes,
-                                                         std::string_view file = "safetensors");
-
 }  // namespace reshard::inline v0
 
 #if !defined(RESHARD_COMPILED_CHECKPOINT)

@@ -171,16 +171,4 @@ RESHARD_INLINE SafetensorsHeader parse_safetensors_json(std::string_view json, I
     return {std::move(tensors), std::move(metadata), data_offset};
 }
 
-RESHARD_INLINE SafetensorsHeader parse_safetensors_header(std::span<std::byte const> start, Index file_bytes,
-                                                          std::string_view file) {
-    Index const length = safetensors_header_length(start, file_bytes, file);
-    if (static_cast<Index>(start.size()) - 8 < length) {
-        raise(ErrorCode::buffer,
-              concat("reshard::parse_safetensors_header: ", start.size(), " bytes given, the header takes ", length + 8,
-                     ". Fix: pass the whole header."));
-    }
-    std::string_view const json(reinterpret_cast<char const*>(start.data()) + 8, static_cast<std::size_t>(length));
-    return parse_safetensors_json(json, file_bytes, file);
-}
-
 }  // namespace reshard::inline v0

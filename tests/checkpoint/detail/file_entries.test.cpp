@@ -40,7 +40,7 @@ SafetensorsHeader header_of(std::vector<Piece> const& pieces, Metadata metadata)
     for (Piece const& piece : pieces) specs.push_back({piece.key, piece.dtype, piece.box.shape()});
     SafetensorsLayout const layout = safetensors_layout(specs, std::move(metadata));
     std::string const file = layout.start + std::string(static_cast<std::size_t>(layout.data_bytes), 'x');
-    return parse_safetensors_header(as_bytes(file), static_cast<Index>(file.size()));
+    return parse_header(file, static_cast<Index>(file.size()));
 }
 
 std::string shard_name(int shard, int file = 1, int files = 1) {

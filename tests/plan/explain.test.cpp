@@ -2,7 +2,7 @@
 // Mirrors include/reshard/plan/explain.hpp. The texts are documentation: they are compared whole.
 #include <reshard/plan/explain.hpp>
 
-#include <reshard/plan/explain_text.hpp>
+#include <reshard/core/detail/explain_text.hpp>
 
 #include <doctest/doctest.h>
 

@@ -3,7 +3,7 @@
 #include "verbs.hpp"
 
 #include <reshard/algebra/bound.hpp>
-#include <reshard/plan/explain_text.hpp>
+#include <reshard/core/detail/explain_text.hpp>
 #include <reshard/reshard.hpp>
 
 #include <memory>

@@ -3,7 +3,7 @@
 #include "verbs.hpp"
 
 #include <reshard/checkpoint/catalogue.hpp>
-#include <reshard/plan/explain_text.hpp>
+#include <reshard/core/detail/explain_text.hpp>
 
 #include <cstdio>
 #include <memory>

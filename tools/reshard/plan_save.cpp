@@ -4,7 +4,7 @@
 
 #include <reshard/checkpoint/placed_tensor.hpp>
 #include <reshard/checkpoint/save_plan.hpp>
-#include <reshard/plan/explain_text.hpp>
+#include <reshard/core/detail/explain_text.hpp>
 
 #include <cstdio>
 #include <memory>

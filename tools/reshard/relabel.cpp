@@ -2,7 +2,7 @@
 // reshard relabel: which rank should take which place, where the program may choose.
 #include "verbs.hpp"
 
-#include <reshard/plan/explain_text.hpp>
+#include <reshard/core/detail/explain_text.hpp>
 #include <reshard/plan/relabel.hpp>
 
 #include <memory>

@@ -8,7 +8,7 @@
 #include <reshard/checkpoint/consolidate.hpp>
 #include <reshard/checkpoint/consolidate_plan.hpp>
 #include <reshard/checkpoint/detail/consolidate_output.hpp>
-#include <reshard/plan/explain_text.hpp>
+#include <reshard/core/detail/explain_text.hpp>
 
 #include <fstream>
 #include <limits>

@@ -7,8 +7,8 @@
 #include <reshard/checkpoint/detail/load_lists.hpp>
 #include <reshard/checkpoint/detail/replica_value.hpp>
 #include <reshard/checkpoint/ranged_read.hpp>
+#include <reshard/core/detail/explain_text.hpp>
 #include <reshard/core/sorting.hpp>
-#include <reshard/plan/explain_text.hpp>
 
 #include <cmath>    // abs, isfinite
 #include <cstring>  // memcmp

@@ -5,7 +5,7 @@
 #include <reshard/checkpoint/consolidate.hpp>
 #include <reshard/checkpoint/detail/consolidate_session.hpp>
 #include <reshard/comm/self.hpp>
-#include <reshard/plan/explain_text.hpp>
+#include <reshard/core/detail/explain_text.hpp>
 #include <reshard/plan/topology.hpp>
 
 namespace reshard::inline v0 {

@@ -7,7 +7,7 @@
 #include <reshard/checkpoint/detail/consolidate_output.hpp>
 #include <reshard/checkpoint/detail/consolidate_run.hpp>
 #include <reshard/checkpoint/detail/save_names.hpp>
-#include <reshard/plan/explain_text.hpp>
+#include <reshard/core/detail/explain_text.hpp>
 
 namespace reshard::inline v0 {
 

@@ -5,8 +5,8 @@
 #include <reshard/checkpoint/detail/load_choice.hpp>
 #include <reshard/checkpoint/detail/load_lists.hpp>
 #include <reshard/checkpoint/load_forecast.hpp>
+#include <reshard/core/detail/explain_text.hpp>
 #include <reshard/core/sorting.hpp>
-#include <reshard/plan/explain_text.hpp>
 #include <reshard/plan/topology.hpp>
 
 #include <bit>  // bit_cast

@@ -3,8 +3,8 @@
 #pragma once
 
 #include <reshard/checkpoint/load_strategy.hpp>
+#include <reshard/core/detail/explain_text.hpp>
 #include <reshard/core/error.hpp>
-#include <reshard/plan/explain_text.hpp>
 #include <reshard/plan/topology.hpp>
 
 namespace reshard::inline v0 {

@@ -3,7 +3,7 @@
 #pragma once
 
 #include <reshard/checkpoint/save_options.hpp>
-#include <reshard/plan/explain_text.hpp>
+#include <reshard/core/detail/explain_text.hpp>
 #include <reshard/plan/topology.hpp>
 
 namespace reshard::inline v0 {

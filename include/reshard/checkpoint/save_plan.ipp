@@ -8,8 +8,8 @@
 #include <reshard/checkpoint/detail/save_names.hpp>
 #include <reshard/checkpoint/safetensors_layout.hpp>
 #include <reshard/checkpoint/save_plan.hpp>
+#include <reshard/core/detail/explain_text.hpp>
 #include <reshard/core/sorting.hpp>
-#include <reshard/plan/explain_text.hpp>
 
 #include <algorithm>  // find, lower_bound
 #include <numeric>    // iota

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/comm/trace_summary.hpp
 /// \brief  trace_summary(): what one rank did, as a table: per operation, per peer, per phase.
-/// \depends comm/trace.hpp, <algorithm>, <map>, <vector>. For people; machines read trace_json.hpp.
+/// \depends comm/trace.hpp, core/detail/explain_text.hpp, <algorithm>, <map>, <vector>. For people; machines read
+/// trace_json.hpp.
 #pragma once
 
 #include <reshard/comm/trace.hpp>
+#include <reshard/core/detail/explain_text.hpp>
 
 #include <algorithm>  // find_if
 #include <cstdio>     // snprintf
@@ -30,16 +32,6 @@ struct TraceLine {
     }
 };
 
-[[nodiscard]] inline std::string human_bytes(Index bytes) {
-    char const* const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-    auto amount = static_cast<double>(bytes);
-    int unit = 0;
-    for (; amount >= 1024.0 && unit < 4; ++unit) amount /= 1024.0;
-    char text[32];
-    static_cast<void>(std::snprintf(text, sizeof(text), unit == 0 ? "%.0f %s" : "%.1f %s", amount, units[unit]));
-    return text;
-}
-
 /// Rate: bytes sent and received per nanosecond, which is GB/s.
 inline void append_line(std::string& text, TraceLine const& line) {
     char buffer[256];
@@ -49,8 +41,8 @@ inline void append_line(std::string& text, TraceLine const& line) {
         line.nanoseconds > 0 ? static_cast<double>(sent + received) / static_cast<double>(line.nanoseconds) : 0.0;
     static_cast<void>(std::snprintf(
         buffer, sizeof(buffer), "%-16.47s %7lld %9lld %11s %11s %11s %11.3f %8.2f\n", line.title.c_str(),
-        static_cast<long long>(line.calls), static_cast<long long>(messages), human_bytes(sent).c_str(),
-        human_bytes(received).c_str(), human_bytes(local).c_str(), static_cast<double>(line.nanoseconds) * 1e-6, rate));
+        static_cast<long long>(line.calls), static_cast<long long>(messages), bytes_text(sent).c_str(),
+        bytes_text(received).c_str(), bytes_text(local).c_str(), static_cast<double>(line.nanoseconds) * 1e-6, rate));
     text += buffer;
 }
 

@@ -13,8 +13,8 @@
 /// host, many messages and little scratch memory; INT64_MAX, as on devices: a message per peer, all addends in memory.
 #pragma once
 
+#include <reshard/core/detail/explain_text.hpp>
 #include <reshard/plan/explain.hpp>
-#include <reshard/plan/explain_text.hpp>
 #include <reshard/plan/fold_chunks.hpp>
 #include <reshard/plan/relay.hpp>
 #include <reshard/plan/topology.hpp>

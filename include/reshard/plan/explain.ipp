@@ -3,9 +3,9 @@
 #pragma once
 
 #include <reshard/algebra/bound.hpp>
+#include <reshard/core/detail/explain_text.hpp>
 #include <reshard/plan/detail/share.hpp>
 #include <reshard/plan/explain.hpp>
-#include <reshard/plan/explain_text.hpp>
 #include <reshard/plan/fold_chunks.hpp>
 
 namespace reshard::inline v0 {

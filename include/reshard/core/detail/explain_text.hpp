@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/// \file   reshard/plan/explain_text.hpp
+/// \file   reshard/core/detail/explain_text.hpp
 /// \brief  Counts and bytes in words.
 /// \depends core.
 #pragma once

@@ -64,18 +64,13 @@ private:
                 raise(ErrorCode::buffer, concat("reshard::SaveOptions: metadata has ", quote_name(key),
                                                 ", which says something else in the files. Fix: another name."));
             }
-            if (key.starts_with(mch_table_key) && !has_tensor(concat(key.substr(mch_table_key.size()), ".ids"))) {
+            if (key.starts_with(mch_table_key) &&
+                find_by_name(sources_, plan_.sources, concat(key.substr(mch_table_key.size()), ".ids")) == nullptr) {
                 raise(ErrorCode::buffer, concat("reshard::SaveOptions: metadata has ", quote_name(key),
                                                 ", as managed-collision tables are saved under, without their tensors. "
                                                 "Fix: another name, or save(folder, tensors, tables, comm)."));
             }
         }
-    }
-    [[nodiscard]] bool has_tensor(std::string_view name) const {
-        auto const at =
-            std::lower_bound(plan_.sources.begin(), plan_.sources.end(), name,
-                             [&](std::size_t t, std::string_view wanted) { return sources_[t].name < wanted; });
-        return at != plan_.sources.end() && sources_[*at].name == name;
     }
     void sort_names() {
         plan_.sources.resize(sources_.size());

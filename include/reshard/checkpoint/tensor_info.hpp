@@ -135,9 +135,9 @@ template <class Tensor>
     return places;
 }
 /// The tensor of that name, or null. \pre `by_name` are the places of the tensors
-template <class Tensor>
-[[nodiscard]] Tensor const* find_by_name(std::vector<Tensor> const& tensors, std::vector<std::size_t> const& by_name,
-                                         std::string_view name) noexcept {
+template <class Tensors>
+[[nodiscard]] auto find_by_name(Tensors const& tensors, std::vector<std::size_t> const& by_name,
+                                std::string_view name) noexcept -> decltype(tensors.data()) {
     auto const at = std::lower_bound(by_name.begin(), by_name.end(), name,
                                      [&](std::size_t i, std::string_view text) { return tensors[i].name < text; });
     return at == by_name.end() || tensors[*at].name != name ? nullptr : &tensors[*at];

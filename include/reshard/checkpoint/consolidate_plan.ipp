@@ -6,7 +6,6 @@
 #include <reshard/checkpoint/coverage.hpp>
 #include <reshard/checkpoint/detail/consolidate_output.hpp>
 #include <reshard/checkpoint/detail/consolidate_run.hpp>
-#include <reshard/checkpoint/detail/save_names.hpp>
 #include <reshard/core/detail/explain_text.hpp>
 
 namespace reshard::inline v0 {

@@ -5,7 +5,6 @@
 #pragma once
 
 #include <reshard/checkpoint/hex_text.hpp>
-#include <reshard/core/config.hpp>
 
 #include <cstdint>      // uint64_t
 #include <cstring>      // memcpy

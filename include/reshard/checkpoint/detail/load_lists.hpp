@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/checkpoint/detail/load_lists.hpp
 /// \brief  How the ranks of a load come to one catalogue.
-/// \depends checkpoint/detail/{catalogue_bytes,load_files}, checkpoint/load_strategy, comm/collectives.
+/// \depends checkpoint/detail/{catalogue_bytes,load_files}, comm/collectives.
 ///
 /// One rank looks at the path, and tells the others.
 #pragma once
 
 #include <reshard/checkpoint/detail/catalogue_bytes.hpp>
 #include <reshard/checkpoint/detail/load_files.hpp>
-#include <reshard/checkpoint/load_strategy.hpp>
 #include <reshard/comm/agree.hpp>
 #include <reshard/comm/collectives.hpp>
 

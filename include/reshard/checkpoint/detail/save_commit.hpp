@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/checkpoint/detail/save_commit.hpp
 /// \brief  The protocol that makes the files of many ranks one save: all of it or nothing, whoever fails at any step.
-/// \depends checkpoint/detail/{folder_lock,save_names,temporary_file}, comm/communicator, exec/prepare. POSIX.
+/// \depends checkpoint/detail/{folder_lock,save_names,temporary_file}, comm/{agree,any_communicator}. POSIX.
 ///
 /// Data files have names of their own in every save. They are written under temporary names, made durable, renamed; an
 /// index that names them is renamed into place last and switches from the save before to this one. Between steps all
@@ -15,7 +15,6 @@
 #include <reshard/comm/agree.hpp>
 #include <reshard/comm/any_communicator.hpp>
 #include <reshard/core/sorting.hpp>
-#include <reshard/exec/prepare.hpp>
 
 #include <algorithm>  // binary_search, find
 #include <optional>   // optional

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/checkpoint/detail/save_deal.hpp
 /// \brief  Deals the parts of tensors to the ranks that hold them: lowest rank, least loaded, or a share each.
-/// \depends checkpoint/{manifest,placed_tensor,save_options}, plan/message. Integers only: the same on every rank.
+/// \depends checkpoint/{manifest,placed_tensor,save_options}. Integers only: the same on every rank.
 #pragma once
 
 #include <reshard/checkpoint/manifest.hpp>
 #include <reshard/checkpoint/placed_tensor.hpp>
 #include <reshard/checkpoint/save_options.hpp>
 #include <reshard/core/sorting.hpp>
-#include <reshard/plan/message.hpp>
 
 #include <algorithm>      // find_if, max_element
 #include <span>           // span

@@ -4,7 +4,6 @@
 /// \depends plan, core.
 #pragma once
 
-#include <reshard/core/tensor_view.hpp>
 #include <reshard/core/transfer.hpp>
 #include <reshard/plan/plan.hpp>
 

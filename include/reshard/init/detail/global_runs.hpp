@@ -5,7 +5,6 @@
 #pragma once
 
 #include <reshard/algebra/distribution.hpp>
-#include <reshard/core/tensor_view.hpp>
 
 namespace reshard::inline v0::detail {
 

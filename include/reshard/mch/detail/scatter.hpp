@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/mch/detail/scatter.hpp
 /// \brief  The inner loops of the partition: entry by entry for few destinations, tile by tile for many.
-/// \depends core, mch/detail/parts; SSE2 streaming stores where the compiler has them.
+/// \depends core; SSE2 streaming stores where the compiler has them.
 #pragma once
 
 #include <reshard/core/detail/access.hpp>
-#include <reshard/mch/detail/parts.hpp>
 
 #include <cstdint>  // uint16_t, uintptr_t
 #include <cstring>  // memcpy

@@ -6,6 +6,7 @@
 
 #include <reshard/checkpoint/detail/load_lists.hpp>
 #include <reshard/checkpoint/safetensors_writer.hpp>
+#include <reshard/checkpoint/save_plan.hpp>
 
 #include "support.hpp"
 #include "support/random.hpp"
@@ -100,22 +101,23 @@ TEST_SUITE("checkpoint/catalogue") {
         CHECK(detail::catalogue_from(text) == catalogue);
     }
 
-    TEST_CASE("extents near rows are all that have one of them, whatever they overlap, by their first rows") {
+    TEST_CASE("extents near a box are all that meet it, whatever they overlap, by where they begin") {
         for (std::uint64_t const seed : test::seeds(100)) {
             test::Random random(seed);
             Index const rows = random.between(1, 200);
+            bool const columns = random.chance(50);  // are what is cut
+            auto const box = [&](Interval cut) { return columns ? Box{{0, 2}, cut} : Box{cut, {0, 2}}; };
             Manifest manifest;
             manifest.files.push_back({"model.safetensors", INT64_MAX, 0, -1, 0});
             manifest.tensors.push_back({"scalar", DType::u8, DynamicShape(Shape<>{}), 1, ""});
-            manifest.tensors.push_back({"t", DType::u8, Shape{rows, 2}, 1, ""});
+            manifest.tensors.push_back({"t", DType::u8, box({0, rows}).shape(), 1, ""});
             Index const most = random.chance(50) ? rows : 3;
             Index const extents = random.between(0, 60);
             for (Index i = 0; i < extents; ++i) {
                 Index const begin = random.between(0, rows);
                 Extent extent;
                 extent.tensor = 1;
-                extent.box.push_back({begin, begin + random.between(0, std::min(most, rows - begin))});
-                extent.box.push_back({0, 2});
+                extent.box = box({begin, begin + random.between(0, std::min(most, rows - begin))});
                 extent.begin = 1000 * i;
                 manifest.extents.push_back(extent);
             }
@@ -123,17 +125,30 @@ TEST_SUITE("checkpoint/catalogue") {
             CAPTURE(seed);
             for (int turn = 0; turn < 20; ++turn) {
                 Index const begin = random.between(0, rows);
-                Interval const wanted{begin, random.between(begin, rows)};
+                Box const wanted = box({begin, random.between(begin, rows)});
                 auto const near = catalogue.extents_near(1, wanted);
-                auto const first = [&](std::size_t i) { return catalogue.extents()[i].box.begin(0); };
+                int const cut = columns && most < rows ? 1 : 0;
+                auto const first = [&](std::size_t i) { return catalogue.extents()[i].box.begin(cut); };
                 CHECK(std::is_sorted(near.begin(), near.end(),
                                      [&](std::size_t a, std::size_t b) { return first(a) < first(b); }));
                 for (std::size_t const i : catalogue.extents_of(1)) {
-                    bool const meets = !intersect(catalogue.extents()[i].box[0], wanted).empty();
+                    bool const meets = !intersect(catalogue.extents()[i].box, wanted).empty();
                     bool const is_near = std::find(near.begin(), near.end(), i) != near.end();
                     CHECK((is_near || !meets));
                 }
             }
+        }
+    }
+
+    TEST_CASE("extents near a box are few, along whichever dimension the tensor was cut") {
+        for (int const dim : {0, 1, 2}) {
+            DynamicShape const shape = Shape{512, 512, 512};
+            std::vector<PlacedTensor> const list{{"w", parse(concat("(512):(S", dim, ")"), shape), DType::u8}};
+            Catalogue const catalogue(plan_save(list, 512).manifest);
+            Box slab(shape);
+            slab.set(dim, {100, 102});
+            CAPTURE(dim);
+            CHECK(catalogue.extents_near(0, slab).size() == 2);
         }
     }
 

@@ -21,17 +21,32 @@ RESHARD_INLINE Catalogue::Catalogue(Manifest manifest, CheckpointKind kind)
     of_tensor_.resize(extents().size());
     auto next = first_;
     for (std::size_t i = 0; i < of_tensor_.size(); ++i) of_tensor_[next[extents()[i].tensor]++] = i;
-    by_row_ = of_tensor_;
-    most_rows_.resize(tensors().size());
+    by_begin_ = of_tensor_;
+    near_.resize(tensors().size());
     std::vector<std::size_t> room;
     for (std::size_t t = 0; t < tensors().size(); ++t) {
         if (tensors()[t].shape.rank() == 0) continue;
-        std::span const mine = std::span(by_row_).subspan(first_[t], first_[t + 1] - first_[t]);
-        auto const first_row = [&](std::size_t i) { return extents()[i].box.begin(0); };
+        near_[t] = near_of(t);
+        auto const begin = [&, this](std::size_t i) { return extents()[i].box.begin(near_[t].dim); };
         detail::sort_list(
-            mine, [&](std::size_t a, std::size_t b) { return first_row(a) < first_row(b); }, room);
-        for (std::size_t const i : mine) most_rows_[t] = larger(most_rows_[t], extents()[i].box.extent(0));
+            std::span(by_begin_).subspan(first_[t], first_[t + 1] - first_[t]),
+            [&](std::size_t a, std::size_t b) { return begin(a) < begin(b); }, room);
     }
+}
+
+RESHARD_INLINE Catalogue::Near Catalogue::near_of(std::size_t tensor) const noexcept {
+    DynamicShape const& shape = tensors()[tensor].shape;
+    Near best;
+    double least = 0;
+    for (int d = 0; d < shape.rank(); ++d) {
+        Index longest = 0;
+        for (std::size_t const i : extents_of(tensor)) longest = larger(longest, extents()[i].box.extent(d));
+        double const part = static_cast<double>(longest) / static_cast<double>(larger<Index>(shape.extent(d), 1));
+        if (d > 0 && part >= least) continue;
+        least = part;
+        best = {d, longest};
+    }
+    return best;
 }
 
 RESHARD_INLINE Catalogue::Catalogue(Checkpoint const& checkpoint)
@@ -48,12 +63,16 @@ RESHARD_INLINE std::span<std::size_t const> Catalogue::extents_of(std::size_t te
     return std::span(of_tensor_).subspan(first_[tensor], first_[tensor + 1] - first_[tensor]);
 }
 
-RESHARD_INLINE std::span<std::size_t const> Catalogue::extents_near(std::size_t tensor, Interval rows) const& noexcept {
-    auto const all = std::span(by_row_).subspan(first_[tensor], first_[tensor + 1] - first_[tensor]);
-    auto const first = [&](std::size_t i) { return extents()[i].box.begin(0); };
-    Index const behind = rows.begin - most_rows_[tensor];  // those that begin here, or before, end before the rows
+RESHARD_INLINE std::span<std::size_t const> Catalogue::extents_near(std::size_t tensor,
+                                                                    Box const& box) const& noexcept {
+    if (box.rank() == 0) return extents_of(tensor);
+    auto const all = std::span(by_begin_).subspan(first_[tensor], first_[tensor + 1] - first_[tensor]);
+    Near const near = near_[tensor];
+    Interval const wanted = box[near.dim];
+    auto const first = [&, this](std::size_t i) { return extents()[i].box.begin(near.dim); };
+    Index const behind = wanted.begin - near.longest;  // those that begin here, or before, end before the box
     auto const begin = std::partition_point(all.begin(), all.end(), [&](std::size_t i) { return first(i) <= behind; });
-    auto const end = std::partition_point(begin, all.end(), [&](std::size_t i) { return first(i) < rows.end; });
+    auto const end = std::partition_point(begin, all.end(), [&](std::size_t i) { return first(i) < wanted.end; });
     return {begin, end};
 }
 

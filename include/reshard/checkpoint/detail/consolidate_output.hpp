@@ -256,8 +256,7 @@ inline void check_replicas(Catalogue const& from, Catalogue const& to, RewriteOp
             std::string const name = quote_name(from.tensors()[t].name);
             int copies = 0;
             bool summed = true;
-            bool const has_rows = first.box.rank() != 0;
-            for (std::size_t const b : has_rows ? from.extents_near(t, first.box[0]) : from.extents_of(t)) {
+            for (std::size_t const b : from.extents_near(t, first.box)) {
                 Extent const& other = from.extents()[b];
                 if (other.box != first.box) continue;
                 ++copies;

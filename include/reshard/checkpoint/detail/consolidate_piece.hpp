@@ -190,8 +190,7 @@ struct PieceWork {
 /// Those extents of a tensor that may meet a slab.
 [[nodiscard]] inline std::span<std::size_t const> extents_near(Catalogue const& catalogue, std::size_t place,
                                                                LineTensor const& tensor, Box const& slab) noexcept {
-    bool const has_rows = !tensor.is_raw && slab.rank() != 0;
-    return has_rows ? catalogue.extents_near(place, slab[0]) : catalogue.extents_of(place);
+    return tensor.is_raw ? catalogue.extents_of(place) : catalogue.extents_near(place, slab);
 }
 
 /// Appends reads of elements [begin, end) of `frame`, a box of a tensor, in row-major order, to `to`, packed: what the

@@ -97,7 +97,11 @@ private:
     template <class F>
     void for_each_run(std::string const& tensor, Interval slots, F&& f) {
         if (slots.empty()) return;  // of a table without slots nobody has looked for the tensors
-        for (std::size_t const e : catalogue().extents_near(place_of(*catalogue().find(tensor)), slots)) {
+        StoredTensor const& whole = *catalogue().find(tensor);
+        Box rows(whole.shape);
+        rows.set(0, slots);
+        // Cut by slots alone (check_tensors): that is the dimension by which they are near, and in order.
+        for (std::size_t const e : catalogue().extents_near(place_of(whole), rows)) {
             Extent const& extent = catalogue().extents()[e];
             if (extent.replica != 0 || extent.box.empty()) continue;
             Interval const part = intersect(slots, extent.box[0]);

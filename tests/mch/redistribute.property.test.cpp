@@ -243,6 +243,33 @@ TEST_SUITE("mch/redistribute") {
         }
     }
 
+    TEST_CASE("a retry with the saved world's table changes nothing, or is refused and changes nothing") {
+        int refused = 0;
+        for (std::uint64_t seed : seeds(600 / fewer)) {
+            Random random(seed);
+            Scene const scene = draw_scene(draw_setup(random), random);
+            for (Mode mode : modes) {
+                Result const once = run_library(scene, mode);
+                Scene again = scene;  // its saved offsets and buckets are not those of these shards
+                again.loaded = once.shards;
+                Result const twice = run_library(again, mode);
+                CAPTURE(seed);
+                CAPTURE(static_cast<int>(mode));
+                CHECK((twice.shards == once.shards));
+                if (!twice.error().empty()) {
+                    CHECK(twice.error().find("outside its saved shard") != std::string::npos);
+                    ++refused;
+                    continue;
+                }
+                for (Change const& one : twice.changes) {
+                    CHECK(one.sent + one.received == 0);
+                    CHECK(one.evicted.size() + one.left_out.size() + one.moves.size() == 0);
+                }
+            }
+        }
+        CHECK(refused > 0);
+    }
+
     TEST_CASE("slot_owner: there and back again restores every shard, but for the order of its empty slots") {
         for (std::uint64_t seed : seeds(600 / fewer)) {
             Random random(seed);

@@ -98,13 +98,22 @@ void check(std::string const& folder, std::vector<Goal> const& goals, int ranks,
 
 TEST_SUITE("checkpoint/load") {
     TEST_CASE("law: strategies x placements x meshes x ranks leave the same bits") {
+        struct Kind {
+            std::vector<Reduce> ops;
+            std::vector<DType> dtypes;
+        };
+        Kind const any{{Reduce::sum, Reduce::product, Reduce::max},
+                       {DType::f32, DType::bf16, DType::u8, DType::f64, DType::i16}};
+        Kind const floats{{Reduce::avg, Reduce::min}, {DType::f32, DType::bf16, DType::f64}};
+        Kind const integers{{Reduce::bxor, Reduce::band, Reduce::bor}, {DType::u8, DType::i16}};
         for (std::uint64_t seed : test::seeds(60)) {
             CAPTURE(seed);
+            Kind const& kind = seed % 6 == 3 ? floats : seed % 6 == 5 ? integers : any;
             test::Limits limits;
             limits.max_elements = 3000;
             limits.max_ranks = 6;
             limits.plain_ranks = true;
-            limits.ops = {Reduce::sum, Reduce::max};
+            limits.ops = kind.ops;
             test::Random random(seed, limits);
             int const ranks = static_cast<int>(random.between(1, 6));
             limits.max_ranks = ranks;
@@ -114,8 +123,7 @@ TEST_SUITE("checkpoint/load") {
             Index const count = random.between(1, 6);
             for (Index i = 0; i < count; ++i) {
                 DynamicShape const shape = tensors.shape();
-                DType const dtype =
-                    random.pick(std::vector<DType>{DType::f32, DType::bf16, DType::u8, DType::f64, DType::i16});
+                DType const dtype = random.pick(kind.dtypes);
                 DynamicDistribution const to = tensors.distribution(tensors.mesh(), shape);
                 goals.push_back({{concat("tensor.", i), dtype, shape}, to});
                 all += concat(to_string(to), " of ", to_string(shape), " ", name(dtype), "; ");

@@ -59,7 +59,7 @@ public:
     [[nodiscard]] std::vector<LocalTensor>& list() noexcept { return list_; }
 
     /// The values of the whole tensor that the placements give this rank, by the oracle; identities where others have
-    /// the values. Only a sum's identity is known here.
+    /// the values.
     [[nodiscard]] std::string wrong() const {
         return wrong([](Goal const& goal) { return goal.stored.name; });
     }
@@ -71,6 +71,7 @@ public:
             if (!goal.to.contains(rank_)) continue;
             Index const width = bytes(goal.stored.dtype);
             bool const values = holds_values(goal.to);
+            Reduce const op = oracle::owed(goal.to).op;
             ExpectedBytes const stored(content(goal));
             DynamicView const& view = list_[i].view;
             Index k = 0;
@@ -79,7 +80,7 @@ public:
                 std::byte const* const at = view.data() + offset * width;
                 for (Index b = 0; b < width; ++b) {
                     std::byte const expected =
-                        values ? stored.at(position * width + b) : identity_byte(goal.stored.dtype, b);
+                        values ? stored.at(position * width + b) : identity_byte(op, goal.stored.dtype, b);
                     if (at[b] != expected && bad < 0) bad = k;
                 }
                 ++k;
@@ -108,13 +109,23 @@ public:
 
 private:
     [[nodiscard]] bool holds_values(DynamicDistribution const& to) const {
-        Reduce const op = oracle::owed(to).op;
-        return op == Reduce::min || op == Reduce::max || oracle::addend_of(to, rank_) == 0;
+        switch (oracle::owed(to).op) {
+            case Reduce::sum:
+            case Reduce::product:
+            case Reduce::bxor: return oracle::addend_of(to, rank_) == 0;
+            default: return true;
+        }
     }
-    /// Of a sum: -0.0, or 0 for integers. Little-endian.
-    static std::byte identity_byte(DType dtype, Index b) {
-        bool const sign = is_floating(dtype) && b + 1 == bytes(dtype);
-        return sign ? std::byte{0x80} : std::byte{0};
+    /// Of a sum -0.0, or 0 for integers; of a product 1; of an exclusive or 0. Little-endian.
+    static std::byte identity_byte(Reduce op, DType dtype, Index b) {
+        std::uint64_t const sign = is_floating(dtype) ? std::uint64_t{1} << (8 * bytes(dtype) - 1) : 0;
+        std::uint64_t const one = dtype == DType::f64    ? 0x3ff0000000000000U
+                                  : dtype == DType::f32  ? 0x3f800000U
+                                  : dtype == DType::f16  ? 0x3c00U
+                                  : dtype == DType::bf16 ? 0x3f80U
+                                                         : 1;
+        std::uint64_t const bits = op == Reduce::product ? one : op == Reduce::sum ? sign : 0;
+        return static_cast<std::byte>((bits >> (8 * b)) & 0xffU);
     }
 
     std::vector<Goal> const* goals_;

@@ -52,7 +52,7 @@ TEST_CASE("coordinate 0 of Partial axes has the values, others the identity; of 
     CHECK_FALSE(part("(2,3):(P+,P+)", {0, 1}).has_values);
     CHECK_FALSE(part("(2,3):(P+,P+)", {1, 0}).has_values);
     CHECK(part("(2,3):(P+,P+)", {1, 0}).op == Reduce::sum);
-    for (char const* text : {"(2):(P<)", "(2):(P>)", "(2):(P&)", "(2):(P|)"}) {
+    for (char const* text : {"(2):(Pavg)", "(2):(P<)", "(2):(P>)", "(2):(P&)", "(2):(P|)"}) {
         CAPTURE(text);
         CHECK(part(text, {1}).has_values);
     }

@@ -6,6 +6,7 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <csignal>
 #include <random>
 #include <string>
@@ -105,6 +106,19 @@ TEST_SUITE("checkpoint/safetensors_writer") {
             write_checkpoint(folder / "many", list, fill_expected, limit, {}, chunk);
             check_contents(Checkpoint::open(folder / "many"), list);
         }
+    }
+
+    TEST_CASE("a file is written from its own map: what was mapped is what is there") {
+        TempFolder const folder;
+        std::vector<TensorSpec> const list{{"w", DType::f32, Shape{300, 70}}, {"b", DType::u8, Shape{5}}};
+        write_safetensors(folder / "m.safetensors", list, fill_expected);
+        auto const old = SafetensorsFile::open(folder / "m.safetensors", Access::mmap);
+        write_safetensors(folder / "m.safetensors", list,
+                          [&](TensorInfo const& tensor, Index begin, std::span<std::byte> out) {
+                              auto const from = old.mapped_bytes(old.at(tensor.name));
+                              std::copy_n(from.begin() + begin, out.size(), out.begin());
+                          });
+        check_contents(Checkpoint::open(folder / "m.safetensors"), list);
     }
 
     TEST_CASE("fill is asked for whole elements, in order, in pieces of bounded size") {

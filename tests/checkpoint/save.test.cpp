@@ -3,6 +3,7 @@
 // calls to the system fail, or a process dies, is in save.faults.test.cpp.
 #include <reshard/checkpoint/save.hpp>
 
+#include <reshard/checkpoint/load.hpp>
 #include <reshard/core/tensor.hpp>
 
 #include <doctest/doctest.h>
@@ -115,6 +116,24 @@ TEST_SUITE("checkpoint/save") {
         CHECK(second.save != first.save);
         CHECK(second.world_size == 4);
         CHECK(first.world_size == 5);
+    }
+
+    TEST_CASE("a save of windows into the map of the save that it replaces") {
+        TempFolder const folder;
+        std::vector<PlacedTensor> const whole{source("w", DType::f32, "(1):(S0)", Shape{40, 33}),
+                                              source("b", DType::bf16, "(1):(R)", Shape{77})};
+        save_model(folder.path(), whole, 1, 1);
+        std::string const first = read_manifest(folder.path()).save;
+        auto const w = parse("(4):(S1)", Shape{40, 33});
+        auto const b = parse("(4):(R)", Shape{77});
+        run_on_threads(4, [&](ThreadCommunicator& comm) {
+            Checkpoint const old = Checkpoint::open(folder.path(), Access::mmap);
+            std::vector<ConstLocalTensor> const tensors{{"w", w, local_view(old, "w", w, comm.rank())},
+                                                        {"b", b, local_view(old, "b", b, comm.rank())}};
+            save(folder.path(), tensors, comm);
+        });
+        check_holds(folder, whole, 1);
+        CHECK(read_manifest(folder.path()).save != first);
     }
 
     TEST_CASE("what a first save that died has left makes room before the next one writes") {

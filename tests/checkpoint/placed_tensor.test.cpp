@@ -39,5 +39,12 @@ TEST_SUITE("checkpoint/placed_tensor") {
         CHECK(PlacementRule("(2,3):(R,R)").mesh().size() == 6);
         CHECK(caught([] { PlacementRule("2,3:(R,R)"); }).code == ErrorCode::notation);
         CHECK(caught([] { PlacementRule("(2):(S -1)"); }).code == ErrorCode::notation);
+        CHECK(placed("(2)[1,0]:(S0)", Shape{4}) == "(2)[1,0]:(S0)");
+        Caught const boundaries = caught([] { PlacementRule("(2)[1,0]:(S0 [0,0,1])"); });
+        CHECK(boundaries.code == ErrorCode::notation);
+        CHECK(contains(boundaries.message, "'(2)[1,0]:(S0 [0,0,1])' has boundaries of one extent"));
+        CHECK(contains(boundaries.message, "Fix: cut by S0, "));
+        CHECK(PlacementRule("(2,3,4):(S1,S4:bal,R)").dims() == 5);
+        CHECK(PlacementRule("(2,3):(R,P+)").dims() == 0);
     }
 }

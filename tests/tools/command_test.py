@@ -147,6 +147,7 @@ def test_simulate(here):
     ask("plan-save", "(8,4):(R,S0)", "--layers", 1, says=["\n  balanced ", "copies of axis 1 apart"])
     expect(len(asked("plan-save", "(2):(R)", "--layers", 1)["policies"]) == 4, "plan-save lists policies")
     ask("plan-save", "(2):(R)", "--model", "no-model", status=2, says="Qwen2.5-0.5B")
+    ask("plan-save", "(2):(S2)", "--layers", 1, status=2, says="WHERE: no tensor has a dimension 2. Fix: ")
 
 
 def test_inspect(here):
@@ -231,6 +232,8 @@ def test_consolidate_and_shard(here):
     ask("consolidate", saved, here / "x", "--dtype", "i64", status=2, says="Fix: f16, bf16, f32 or f64")
     ask("consolidate", saved, "--dry-run", "--model", "Qwen2.5-0.5B", status=2, says="takes the place of IN")
     ask("shard", full, here / "x", "--to", "(2:(S0)", status=2, says="--to: ")
+    ask("shard", full, here / "x", "--to", "(2):(S0[0,3,28])", status=2, says=["--to: ", "has boundaries of one extent", "Fix: cut by S0"])
+    ask("shard", full, here / "x", "--to", "(2):(S5)", status=2, says="--to: no tensor has a dimension 5. Fix: S0 cuts rows")
     ask("shard", full, here / "x", "--to", "(2):(S0)", "--apart", 9, status=2, says="--apart 9: the mesh of --to has 1 axes. Fix: ")
     ask("consolidate", saved, here / "x", "--replica", -5, status=2, says="--replica")
     ask("consolidate", saved, here / "x", "--window", 65536, "--in-flight", 4, status=2, says="--window 65536: less than 65536 for each of 4")

@@ -24,7 +24,9 @@ struct PlanSave {
         auto const ranks = rule.mesh().last_rank() + 1;
         if (ranks > 4096) wrong("WHERE: more than 4096 ranks. Fix: plan for a smaller mesh.");
         std::vector<PlacedTensor> tensors;
-        for (TensorSpec const& one : model_given("--model", model, layers)) {
+        auto const specs = model_given("--model", model, layers);
+        check_cuts("WHERE", rule.dims(), specs);
+        for (TensorSpec const& one : specs) {
             tensors.push_back({one.name, given("WHERE", [&] { return rule.of(one.shape, one.dtype); }), one.dtype});
         }
         std::string text = concat(model, layers > 0 ? concat(", ", layers, " layers") : std::string(), ", ", where,
@@ -72,7 +74,10 @@ void add_plan_save(CLI::App& app, Session& session) {
     auto const verb = std::make_shared<PlanSave>();
     CLI::App* const command = add_verb(app, "plan-save", "says what each policy of save() would write of a model",
                                        "reshard plan-save '(8,4):(R,S0)' --model Qwen2.5-3B");
-    command->add_option("WHERE", verb->where, "mesh and placements; a tensor without the dimension gets R")->required();
+    command
+        ->add_option("WHERE", verb->where,
+                     "mesh and placements, without boundaries; a tensor without the dimension gets R")
+        ->required();
     command->add_option("--model", verb->model, "a public model")->capture_default_str();
     command->add_option("--layers", verb->layers, "of the model's; all otherwise")->check(CLI::Range(1, 1000));
     command->callback([verb, &session] { verb->run(session); });

@@ -19,13 +19,15 @@ struct Shard : Rewrite {
         for (SaveDedup const one : {SaveDedup::lowest_rank, SaveDedup::balanced, SaveDedup::shared}) {
             if (dedup == name(one)) options.dedup = one;
         }
-        int const axes = given("--to", [&] { return PlacementRule(mesh).mesh().axes(); });
+        auto const rule = given("--to", [&] { return PlacementRule(mesh); });
+        int const axes = rule.mesh().axes();
         for (int const axis : apart) {
             if (axis < 0 || axis >= axes)
                 wrong(concat("--apart ", axis, ": the mesh of --to has ", axes, " axes. Fix: they count from 0."));
         }
         options.replica_axes = apart;
-        PlaceTensor const place = given("--to", [&] { return placed_as(mesh); });
+        if (rule.dims() > 1 && !(in.empty() && model.empty())) check_cuts("--to", rule.dims(), catalogue().tensors());
+        PlaceTensor const place = placed_as(mesh);
         run(
             session, [&](Catalogue const& from, int ranks) { return plan_shards(from, place, ranks, options); },
             [&](CommunicatorRef comm, auto progress) {
@@ -43,7 +45,10 @@ void add_shard(CLI::App& app, Session& session) {
     CLI::App* const command = add_verb(app, "shard", "writes a checkpoint as the ranks of another mesh would save it",
                                        "reshard shard full shards --to '(4,2):(S0,R)'");
     verb->add_options(*command, session);
-    command->add_option("--to", verb->mesh, "mesh and placements; a tensor without the dimension gets R")->required();
+    command
+        ->add_option("--to", verb->mesh,
+                     "mesh and placements, without boundaries; a tensor without the dimension gets R")
+        ->required();
     command->add_option("--dedup", verb->dedup, "which of the ranks that hold the same bytes has them in its file")
         ->check(CLI::IsMember({"lowest_rank", "balanced", "shared"}))
         ->capture_default_str();

@@ -17,6 +17,7 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
+#include <algorithm>   // max
 #include <functional>  // function
 #include <string>      // string
 #include <vector>      // vector
@@ -84,6 +85,15 @@ inline constexpr reshard::Index most_ranks = reshard::Index{1} << 24;
 /// The tensors of a public model, by its name (examples/support/model_lists.hpp); of so many layers, if not 0.
 [[nodiscard]] std::vector<reshard::TensorSpec> model_given(std::string const& option, std::string const& name,
                                                            int layers = 0);
+/// wrong() where a placement for tensors of any shape needs `dims` dimensions to cut, and none of these has as many:
+/// all would be copied.
+template <class Tensors>
+void check_cuts(std::string const& option, int dims, Tensors const& tensors) {
+    int most = 1;  // what has scalars alone is copied
+    for (auto const& one : tensors) most = std::max(most, one.shape.rank());
+    if (dims > most)
+        wrong(reshard::concat(option, ": no tensor has a dimension ", dims - 1, ". Fix: S0 cuts rows, S1 columns."));
+}
 
 // ---- The verbs ---------------------------------------------------------------------------------------------------
 void add_explain(CLI::App& app, Session& session);

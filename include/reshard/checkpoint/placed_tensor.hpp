@@ -26,10 +26,12 @@ struct PlacedTensor {
 /// One mesh, placements and order for tensors of any shape, in the notation of distributions: "(2,2):(S0,R)".
 class PlacementRule {
 public:
-    /// Throws NotationError, also for dimensions counted from the end: tensors have different ones.
+    /// Throws NotationError, also for dimensions counted from the end and for boundaries: tensors have different ones.
     explicit PlacementRule(std::string_view notation);
 
     [[nodiscard]] DynamicMesh const& mesh() const noexcept { return any_.mesh(); }
+    /// How many dimensions a tensor needs to be cut as it says; 0 where it cuts none.
+    [[nodiscard]] int dims() const noexcept;
     /// Along mesh axes that cut a dimension the tensor does not have, or elements smaller than a byte, it has copies.
     [[nodiscard]] DynamicDistribution of(DynamicShape const& shape, DType dtype) const;
 

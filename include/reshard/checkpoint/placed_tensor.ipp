@@ -18,14 +18,22 @@ RESHARD_INLINE std::vector<PlacedTensor> placed_tensors(std::span<LocalTensor co
 RESHARD_INLINE PlacementRule::PlacementRule(std::string_view notation) {
     std::string text(notation);
     std::erase(text, ' ');
-    if (text.find("S-") != std::string::npos) {
-        raise(
-            ErrorCode::notation,
-            concat("reshard::PlacementRule: '", notation,
-                   "' counts a dimension from the end, and is for tensors of any number of them. Fix: count from 0."));
-    }
+    auto const refuse = [&](std::string_view why) {
+        raise(ErrorCode::notation, concat("reshard::PlacementRule: '", notation, "' ", why));
+    };
+    if (text.find("S-") != std::string::npos)
+        refuse("counts a dimension from the end, and is for tensors of any number of them. Fix: count from 0.");
+    if (text.find('[', text.find(":(")) != std::string::npos)
+        refuse("has boundaries of one extent, and is for tensors of any. Fix: cut by S0, S0:bal or S0:cyc64.");
     DynamicShape const all_dimensions(Indices{1, 1, 1, 1, 1, 1, 1, 1});
     any_ = parse(notation, all_dimensions);
+}
+
+RESHARD_INLINE int PlacementRule::dims() const noexcept {
+    int most = 0;
+    for (int axis = 0; axis < mesh().axes(); ++axis)
+        if (any_.placement(axis).is_shard()) most = larger(most, any_.placement(axis).dim() + 1);
+    return most;
 }
 
 RESHARD_INLINE DynamicDistribution PlacementRule::of(DynamicShape const& shape, DType dtype) const {

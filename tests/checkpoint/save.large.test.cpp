@@ -6,6 +6,7 @@
 
 #include <reshard/comm/threads.hpp>
 
+#include <atomic>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,8 @@ TEST_SUITE("checkpoint/save large") {
         TempFolder const folder;
         std::vector<PlacedTensor> const model{source("w", DType::f32, "(2):(S0)", Shape{10, 3})};
         SaveOptions options;
+        std::atomic<int> pieces{0};
+        options.progress = [&](Index, Index) { ++pieces; };
         auto const save_version = [&](int version) {
             return test::thrown_by(2, [&](ThreadCommunicator& comm) {
                 Trained mine(model, comm.rank(), version);
@@ -28,11 +31,14 @@ TEST_SUITE("checkpoint/save large") {
         };
         CHECK(save_version(1)[0].code == ErrorCode::none);
         auto const before = folder.leaves();
+        int const written = pieces;
+        CHECK(written > 0);
         // Six characters in the manifest for each of these.
         options.metadata = {{"note", std::string(static_cast<std::size_t>(max_manifest_bytes / 6), '\1')}};
         test::check_same(save_version(2), ErrorCode::format,
                          {"rank 0 of 2: ", "the manifest of 2 boxes takes 500",
                           "more than the 500000000 that readers take. Fix: save fewer"});
+        CHECK(pieces == written);  // it is known before
         CHECK(folder.leaves() == before);
         CHECK(damage(folder.path()) == "");
         CHECK(holds_version(folder.path(), model, 1));

@@ -126,6 +126,7 @@ public:
                 copies.emplace(comm, compared, false, Index{1} << 20);
             }
             if (!commit_.is_first()) return;
+            check_manifest_size();
             commit_.make_folder();
             commit_.claim();
             id_ = random_save_id();
@@ -297,6 +298,16 @@ private:
             at += size;
         }
         return mail;
+    }
+    /// Before anything is written, to_json() refuses a manifest that readers would; one that is far from that is not
+    /// made for it.
+    void check_manifest_size() {
+        Index about = 128 * std::ssize(plan_.manifest.extents) + 8 * std::ssize(records_);
+        for (auto const& [key, value] : plan_.manifest.metadata) about += std::ssize(value);
+        if (about < max_manifest_bytes / 8) return;
+        plan_.manifest.save = std::string(16, '0');
+        complete_manifest();  // with sums of 0, which take as much room as others
+        static_cast<void>(to_json(plan_.manifest));
     }
     void complete_manifest() {
         Manifest& manifest = plan_.manifest;

@@ -254,10 +254,19 @@ TEST_CASE("what an element type does not hold is refused, not made infinite") {
     CHECK_THROWS_AS(values<Float16>(Normal{0.0, 40000.0}, 3), DTypeError);
     CHECK_THROWS_AS(values<float>(Normal{0.0, 1e38}, 3), DTypeError);
     CHECK(numbers(values<Float16>(Normal{0.0, 6000.0}, 3)).size() == 3);
+    double const infinity = std::numeric_limits<double>::infinity();
+    CHECK_THROWS_AS(values<Float16>(TruncatedNormal{60000.0, 10000.0, 0.0, infinity}, 3), DTypeError);
+    CHECK_THROWS_AS(values<Float16>(TruncatedNormal{-60000.0, 10000.0, -infinity, 0.0}, 3), DTypeError);
+    CHECK_THROWS_AS(values<Float16>(TruncatedNormal{0.0, 1e5, -1e6, 1e6}, 3), DTypeError);  // all at both ends
+    CHECK_THROWS_AS(values<float>(TruncatedNormal{0.0, 1e38, -infinity, infinity}, 3), DTypeError);
+    CHECK_THROWS_AS(values<double>(TruncatedNormal{0.0, 1e308, 0.0, infinity}, 3), DTypeError);
+    check_refused(TruncatedNormal{0.0, 1e5, -1e6, 1e6}, DType::f16, ErrorCode::dtype,
+                  "mean 0 and deviation 100000 within [-1000000, 1000000] has values beyond F16");
+    CHECK(numbers(values<Float16>(TruncatedNormal{60000.0, 10000.0, -infinity, 65504.0}, 3)).size() == 3);
+    CHECK(numbers(values<Float16>(TruncatedNormal{0.0, 6000.0, -infinity, 1e6}, 3)).size() == 3);
     CHECK_THROWS_AS(values<Float16>(Constant{1e6}, 3), DTypeError);
     CHECK_THROWS_AS(values<float>(Constant{-1e300}, 3), DTypeError);
-    double const mask = -std::numeric_limits<double>::infinity();
-    CHECK(numbers(values<Float16>(Constant{mask}, 1))[0] == mask);
+    CHECK(numbers(values<Float16>(Constant{-infinity}, 1))[0] == -infinity);
 }
 
 // ---- Statistics: fixed seeds, so a failure is a change -------------------------------------------------------------

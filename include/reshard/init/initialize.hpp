@@ -95,6 +95,14 @@ public:
                 refuse(interval(normal.low, normal.high, "]"), " is more than 37 deviations from the mean. ",
                        "Fix: choose bounds that values are near to.");
             }
+            // No value is further from the mean, or from a bound behind it, than ten deviations.
+            double const reach = 10.0 * normal.deviation;
+            double const least = larger(normal.low, smaller(normal.mean, normal.high) - reach);
+            double const most = smaller(normal.high, larger(normal.mean, normal.low) + reach);
+            if (least >= -largest_number<T>() && most <= largest_number<T>()) return;
+            refuse("a normal distribution with mean ", text(normal.mean), " and deviation ", text(normal.deviation),
+                   " within ", interval(normal.low, normal.high, "]"), " has values beyond ", name(dtype_),
+                   ". Fix: choose a type that holds them, or bounds that it can hold.");
         });
     }
     void operator()(Constant const& constant) const {
@@ -206,8 +214,8 @@ void fill(LocalTensor const& tensor, int rank, std::uint64_t seed, Law const& in
 /// a tensor's mesh.
 ///
 /// Throws, naming the tensor: DTypeError for element types other than F64, F32, BF16 and F16 (Constant: for values the
-/// type does not have) and for bounds or deviations without a meaning; BufferError
-/// for a view that is not what the rank holds, or lies in memory of a device.
+/// type does not have), for bounds or deviations without a meaning, and where values may be beyond the type;
+/// BufferError for a view that is not what the rank holds, or lies in memory of a device.
 template <Initializer Law>
 void initialize(std::span<LocalTensor const> tensors, int rank, std::uint64_t seed, Law const& initializer) {
     for (LocalTensor const& tensor : tensors) detail::check_initialize(tensor, rank, initializer);

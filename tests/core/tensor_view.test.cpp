@@ -21,6 +21,12 @@ static_assert(std::is_convertible_v<DynamicView, ConstDynamicView>);
 static_assert(!std::is_constructible_v<DynamicView, TensorView<float const>>, "constness is kept");
 static_assert(!std::is_constructible_v<DynamicView, ConstDynamicView>);
 
+constexpr Index far = Index{1} << 62;
+static_assert(detail::strides_fit(Shape{2, 3}, {3, 1}, DType::f64) && detail::strides_fit(Shape{2}, {-far}, DType::u8));
+static_assert(!detail::strides_fit(Shape{3}, {far}, DType::u8) && !detail::strides_fit(Shape{2}, {-far}, DType::i16));
+static_assert(!detail::strides_fit(Shape{0, 1}, {far, 1}, DType::i16), "what moves nothing is multiplied too");
+static_assert(!detail::strides_fit(Shape{1}, {INT64_MIN}, DType::u8));
+
 Indices list(Index a, Index b, Index c) {
     Indices result;
     result.push_back(a);

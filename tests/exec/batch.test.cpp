@@ -484,6 +484,24 @@ TEST_SUITE("exec/batch") {
         });
     }
 
+    TEST_CASE("an empty tensor may lie anywhere, in the workspace too") {
+        run_on_threads(2, [](ThreadCommunicator& comm) {
+            Plan<> const reduce = of("(2):(P+)", "(2):(S0)", Shape{64});
+            std::vector<double> source(64, comm.rank() + 1.0);
+            std::vector<double> destination(32);
+            std::vector<std::byte> memory(static_cast<std::size_t>(workspace_bytes(reduce, comm.rank(), DType::f64)));
+            DynamicView const none(memory.data() + 64, DType::f64, Shape{0});
+            Batch batch;
+            batch.add(reduce, TensorView<double>(source.data(), Shape{64}),
+                      TensorView<double>(destination.data(), Shape{32}));
+            batch.add(of("(2):(R)", "(2):(S0)", Shape{0}), none, none);
+            BatchOptions options;
+            options.workspace = memory;
+            prepare(batch, comm, options).run();
+            CHECK(destination == std::vector<double>(32, 3.0));
+        });
+    }
+
     TEST_CASE("a fold beyond the cap is a BufferError on all that names the tensor, its need and the cap") {
         Plan<> const reduce = of("(2):(P+)", "(2):(S0)", Shape{64});
         Index const each = workspace_bytes(reduce, 0, DType::f64);

@@ -38,6 +38,9 @@ TEST_CASE("a local tensor fits its distribution, or the message names tensor, ra
     CHECK(refusal(tensor, 0).find("overlap") != std::string::npos);
     tensor.view = DynamicView(tensor.view.data(), tensor.view.dtype(), tensor.view.shape(), Indices{INT64_MAX / 2, 1});
     CHECK(refusal(tensor, 0).find("reach beyond 64 bits") != std::string::npos);
+    LocalTensor const none{"none", distribution(Mesh{2}, Shape{0, 4}, "S0"),
+                           DynamicView(memory.data(), DType::f32, Shape{0, 4}, Indices{INT64_MAX / 2, 1})};
+    CHECK(refusal(none, 0).find("reach beyond 64 bits") != std::string::npos);  // they are counted all the same
 }
 
 TEST_CASE("coordinate 0 of Partial axes has the values, others the identity; of min and max all have the values") {

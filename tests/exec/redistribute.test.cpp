@@ -207,10 +207,14 @@ TEST_SUITE("exec/redistribute") {
                                      TensorView<std::complex<float>>(complex.data() + 2, Shape{1}), 0,
                                      host_memory().policy, PrepareOptions{.factor = 0.5}),
                         DTypeError);
+        Plan<> const nothing = of("(2):(R)", "(2):(S0)", Shape{0, 4});
         for (Index const stride : {Index{1} << 62, -(Index{1} << 62), INT64_MIN, INT64_MAX / 2}) {
             TensorView<int> const far(source.data(), Shape{2}, {stride});
             CHECK_THROWS_WITH_AS(redistribute(p, far, view(destination, Shape{4}), 0),
                                  doctest::Contains("reach beyond 64 bits"), BufferError);
+            TensorView<int> const none(source.data(), Shape{0, 4}, {stride, 1});  // plans multiply its strides too
+            CHECK_THROWS_WITH_AS(redistribute(nothing, none, none, 0), doctest::Contains("reach beyond 64 bits"),
+                                 BufferError);
         }
         CHECK(destination == std::vector<int>(4, -1));
         // A rank outside the mesh has nothing to do.

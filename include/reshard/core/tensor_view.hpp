@@ -23,6 +23,20 @@ namespace reshard::inline v0 {
 }
 
 namespace detail {
+/// Whether 64 bits count, in bytes, each stride and what lies from the first element to the last. \pre elements of
+/// whole bytes.
+[[nodiscard]] constexpr bool strides_fit(DynamicShape const& shape, Indices const& strides, DType dtype) noexcept {
+    Index reach = bytes(dtype);
+    for (int dim = 0; dim < shape.rank(); ++dim) {
+        Index const stride = strides[dim];
+        Index step = 0;
+        if (stride == INT64_MIN || !multiply_fits(stride < 0 ? -stride : stride, bytes(dtype), step)) return false;
+        bool const moves = shape.size() != 0 && shape.extent(dim) > 1;
+        if (moves && !add_fits(reach, step, shape.extent(dim) - 1)) return false;
+    }
+    return true;
+}
+
 /// Where the elements of a view lie, counted from its data and in elements.
 class ViewShape {
 public:

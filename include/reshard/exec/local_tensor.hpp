@@ -93,7 +93,7 @@ inline void check_local_tensor(LocalTensor const& tensor, int rank, std::string_
     if (tensor.view.data() == nullptr && tensor.view.size() != 0) {
         refuse("the view is null. Fix: pass memory for ", to_string(wanted), " elements.");
     }
-    if (!reaches(tensor.view)) {
+    if (!strides_fit(tensor.view.shape(), tensor.view.strides(), tensor.view.dtype())) {
         refuse("strides ", to_string(tensor.view.strides()), " reach beyond 64 bits. Fix: check them.");
     }
     if (!is_injective(tensor.view)) {

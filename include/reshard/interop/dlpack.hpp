@@ -110,20 +110,13 @@ inline void check_memory(void const* data, DynamicShape const& shape, Device fou
 /// Refuses strides whose last element lies further from the first than 64 bits count in bytes. Where no second index
 /// is, a stride moves nothing, whatever a producer says: one that is too large to be counted with becomes 1.
 inline void check_reach(DynamicShape const& shape, Indices& strides, DType dtype) {
-    Index reach = bytes(dtype);
     for (int dim = 0; dim < shape.rank(); ++dim) {
         bool const moves = shape.size() > 0 && shape.extent(dim) > 1;
-        Index step = 0;
-        bool const fits = strides[dim] != INT64_MIN &&
-                          multiply_fits(strides[dim] < 0 ? -strides[dim] : strides[dim], bytes(dtype), step);
-        if (fits && (!moves || add_fits(reach, step, shape.extent(dim) - 1))) continue;
-        if (moves) {
-            raise(ErrorCode::shape,
-                  concat("reshard::dlpack::view: a tensor of shape ", to_string(shape), " with strides ",
-                         to_string(strides), " reaches beyond 64 bits. Fix: check its producer."));
-        }
-        strides[dim] = 1;
+        if (!moves && !reshard::detail::strides_fit(Shape{1}, {strides[dim]}, dtype)) strides[dim] = 1;
     }
+    if (reshard::detail::strides_fit(shape, strides, dtype)) return;
+    raise(ErrorCode::shape, concat("reshard::dlpack::view: a tensor of shape ", to_string(shape), " with strides ",
+                                   to_string(strides), " reaches beyond 64 bits. Fix: check its producer."));
 }
 
 /// Shape and strides of a DLTensor as a view. No strides are row-major ones; the memory starts byte_offset behind data.

@@ -111,20 +111,6 @@ struct ByteRange {
     return !disjoint_windows(a, b);
 }
 
-/// Whether the bytes from the first element to the last are a number of 64 bits.
-[[nodiscard]] inline bool reaches(ConstDynamicView const& view) noexcept {
-    Index reach = bytes(view.dtype());
-    for (int dim = 0; dim < view.rank() && view.size() != 0; ++dim) {
-        Index const stride = view.stride(dim);
-        Index step = 0;
-        bool const fits = stride != INT64_MIN &&
-                          multiply_fits(stride < 0 ? -stride : stride, bytes(view.dtype()), step) &&
-                          add_fits(reach, step, view.extent(dim) - 1);
-        if (!fits) return false;
-    }
-    return true;
-}
-
 inline void check_view(char const* what, ConstDynamicView const& view, DynamicShape const& wanted, Index rank,
                        DynamicDistribution const& distribution) {
     if (!(view.shape() == wanted)) {
@@ -136,7 +122,7 @@ inline void check_view(char const* what, ConstDynamicView const& view, DynamicSh
         raise(ErrorCode::buffer, concat("reshard::prepare: the ", what, " of rank ", rank,
                                         " is null. Fix: pass memory for ", to_string(wanted), " elements."));
     }
-    if (!reaches(view)) {
+    if (!strides_fit(view.shape(), view.strides(), view.dtype())) {
         raise(ErrorCode::buffer, concat("reshard::prepare: the ", what, " of rank ", rank, " has strides ",
                                         to_string(view.strides()), ", which reach beyond 64 bits. Fix: check them."));
     }

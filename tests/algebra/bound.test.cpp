@@ -176,6 +176,8 @@ TEST_SUITE("algebra/bound") {
               Bound{true, 2 * 7 * 64 / 8, true});
         CHECK(receive_bound(of("(2,4):(S0,P+)", shape), of("(2,4):(S0,S0)", shape), 3) == Bound{true, 3 * 8});
         CHECK(total_bound(of("(2,4):(S0,P+)", shape), of("(2,4):(S0,S0)", shape)).total == 3 * 64);
+        DynamicShape const odd = Shape{7};  // groups of 4 and 3 elements, which n does not divide
+        CHECK(total_bound(of("(2,5):(S0,P+)", odd), of("(2,5):(S0,S0)", odd)).total == 4 * 7);
     }
 
     TEST_CASE("no bound is claimed where folds and moves mix, nor for the wrong cutting order") {

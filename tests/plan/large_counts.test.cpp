@@ -123,6 +123,9 @@ TEST_SUITE("plan/large_counts") {
         CHECK_THROWS_AS(static_cast<void>(total_bound(rows, of("(4):(R)", two_to(62)))), ShapeError);
         CHECK_THROWS_AS(static_cast<void>(total_bound(of("(8):(P+)", two_to(61)), of("(1):(R)", two_to(61)), true)),
                         ShapeError);
+        // What n ranks hold together is more than 64 bits count, or n times the total is: the total is not.
+        CHECK(total_bound(of("(2):(P+)", two_to(62)), of("(2):(S0)", two_to(62))).total == two_to(62));
+        CHECK(total_bound(of("(4096):(P+)", two_to(39)), of("(4096):(R)", two_to(39))).total == 4095 * two_to(40));
     }
 
     TEST_CASE("relabelling weighs all ranks together") {

@@ -92,8 +92,9 @@ template <class Intervals = std::vector<Interval>, class Positions = std::vector
             alike = alike && list == positions;
         }
         if (!stays && !alike) return false;
-        SplitRule const listed = Boundaries(IndexList(list.data(), parts + 1)).rule(0, 0);
-        placements[axis] = Placement::shard(to, stays ? from.placement(axis).rule() : listed);
+        // A list of more than 8 parts is kept for ever, and is none of a constant expression: only where it is needed.
+        placements[axis] = Placement::shard(
+            to, stays ? from.placement(axis).rule() : Boundaries(IndexList(list.data(), parts + 1)).rule(0, 0));
         pieces = next;
     }
     return true;

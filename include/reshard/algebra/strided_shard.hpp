@@ -163,7 +163,8 @@ private:
         for (int axis : cuts[dim]) {
             (mesh.extent(axis) == 1 ? alone : axes).push_back(static_cast<std::int8_t>(axis));
             if (first < 0 && mesh.extent(axis) > 1 && ((strided >> axis) & 1U) != 0) first = axis;
-            chunks = chunks && placements[axis].split() == SplitKind::chunk;
+            bool const is_whole = mesh.extent(axis) == 1 && placements[axis].split() == SplitKind::balanced;
+            chunks = chunks && (is_whole || placements[axis].split() == SplitKind::chunk);
         }
         if (first < 0 || shape.extent(dim) == 0) continue;
         AxisList turned;

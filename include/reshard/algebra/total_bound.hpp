@@ -88,13 +88,17 @@ template <AnyDistribution From, AnyDistribution To>
     result.known = true;
     if (fold.form != detail::FoldForm::none) {
         Index const factor = fold.form == detail::FoldForm::to_copies ? 2 : 1;
+        Index whole = 0;  // of each group once: its n ranks hold as many elements, and each counts for one n-th
+        Index rest = 0;
         for (Index i = 0; i < sources.size(); ++i) {
             Index const local = from.local_shape(sources.rank_at(i)).size();
             result.received = larger(result.received, detail::shared(factor, fold.ranks, local));
-            detail::add_to_bound(result.total, local, factor * (fold.ranks - 1));
+            detail::add_to_bound(whole, local / fold.ranks);
+            rest += local % fold.ranks;
         }
+        detail::add_to_bound(whole, rest / fold.ranks);
+        detail::add_to_bound(result.total, whole, factor * (fold.ranks - 1));
         result.sent = result.received;
-        result.total /= fold.ranks;  // every group of n ranks was counted n times
         return result;
     }
     for (Index i = 0; i < targets.size(); ++i) {

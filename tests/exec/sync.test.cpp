@@ -245,7 +245,7 @@ TEST_CASE("what one rank cannot do all ranks hear of, and nothing is written") {
                       if (rank == 2) module.tensors[0].view = TensorView<float>(nullptr, Shape{4});
                   });
     check_refused(ErrorCode::buffer,
-                  {"rank 1 of 3: ", "the memory of tensor 'layer.0' overlaps that of 'layer.1'", "Fix: list"},
+                  {"rank 1 of 3: ", "on rank 1 the tensors 'layer.0' and 'layer.1' overlap", "or list one of them"},
                   [](Module& module, SyncOptions&, int) {
                       module.tensors[0].view = TensorView<float>(module.memory[1].data() + 1, Shape{4});
                   });

@@ -87,6 +87,7 @@ TEST_CASE("what a view cannot be is refused by name") {
 TEST_CASE("memory of a device is viewed by who names the device") {
     Sample sample;
     sample.tensor.device = {kDLCUDA, 1};
+    CHECK(dlpack::device_of(sample.tensor) == dlpack::cuda(1));
     refused<BufferError>([&] { static_cast<void>(dlpack::view(sample.tensor)); }, "lies on device (2, 1)");
     refused<BufferError>([&] { static_cast<void>(dlpack::view(sample.tensor, dlpack::cuda(0))); },
                          "asked for is of (2, 0)");

@@ -54,18 +54,23 @@ inline void check_in_reach(LocalTensor const& tensor, CommunicatorRef comm, std:
                  "DeviceThreadCommunicator."));
 }
 
-/// For who writes to them: BufferError when two tensors of this rank share memory, naming both.
-inline void check_apart(std::span<LocalTensor const> tensors, int rank, std::string_view function) {
-    std::vector<Stretch> stretches;
-    for (std::size_t i = 0; i < tensors.size(); ++i) {
-        if (tensors[i].distribution.contains(rank)) stretches.push_back({tensors[i].view, i, true});
-    }
+/// BufferError, naming both, when two tensors of this rank share memory that one of them writes.
+inline void check_apart(std::span<LocalTensor const> tensors, std::vector<Stretch> const& stretches, int rank,
+                        std::string_view function) {
     Clash const clash = find_clash(stretches);
     if (clash.writer == clash.other) return;
     raise(ErrorCode::buffer, concat("reshard::", function, ": on rank ", rank, " the tensors '",
                                     tensors[smaller(clash.writer, clash.other)].name, "' and '",
                                     tensors[larger(clash.writer, clash.other)].name,
                                     "' overlap. Fix: give each its own memory, or list one of them."));
+}
+/// The same for who writes to all of them.
+inline void check_apart(std::span<LocalTensor const> tensors, int rank, std::string_view function) {
+    std::vector<Stretch> stretches;
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+        if (tensors[i].distribution.contains(rank)) stretches.push_back({tensors[i].view, i, true});
+    }
+    check_apart(tensors, stretches, rank, function);
 }
 
 [[nodiscard]] inline BatchDigest digest_of(std::span<LocalTensor const> tensors, std::uint64_t options) {

@@ -29,15 +29,6 @@ inline void check_sync(LocalTensor const& tensor, int source) {
     }
 }
 
-/// Two names for the same memory, on a rank that writes it.
-inline void check_shared(std::span<LocalTensor const> tensors, std::vector<Stretch> const& stretches, int rank) {
-    Clash const clash = find_clash(stretches);
-    if (clash.writer == clash.other) return;
-    raise(ErrorCode::buffer, concat("reshard::sync: on rank ", rank, " the memory of tensor '",
-                                    tensors[clash.writer].name, "' overlaps that of '", tensors[clash.other].name,
-                                    "'. Fix: list what two names share under one of them."));
-}
-
 inline void check_options(SyncOptions const& options, int ranks) {
     if (options.source < 0 || options.source >= ranks) {
         raise(ErrorCode::mesh, concat("reshard::sync: the source is rank ", options.source, " of a communicator of ",
@@ -74,7 +65,7 @@ RESHARD_INLINE void sync(std::span<LocalTensor const> tensors, CommunicatorRef c
             if (plan.from().contains(rank)) stretches.push_back({tensor.view, i, false});
             if (plan.to().contains(rank)) stretches.push_back({tensor.view, i, true});
         }
-        detail::check_shared(tensors, stretches, rank);
+        detail::check_apart(tensors, stretches, rank, "sync");
         std::size_t current = 0;
         BatchOptions const rounds{.round_bytes = options.bucket_bytes};
         prepared = PreparedPlan(comm, detail::bind_batch(batch, comm, rounds, current));

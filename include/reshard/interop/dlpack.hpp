@@ -51,6 +51,10 @@ struct Device {
 };
 inline constexpr Device host{};
 [[nodiscard]] constexpr Device cuda(int id) noexcept { return {2, id}; }
+template <Tensor T>
+[[nodiscard]] Device device_of(T const& tensor) noexcept {
+    return {static_cast<int>(tensor.device.device_type), static_cast<int>(tensor.device.device_id)};
+}
 
 /// DLPack's name of an element type: code and bits, one lane.
 struct Type {
@@ -126,8 +130,7 @@ DynamicView view_of(T const& tensor, DType dtype, Device where) {
     Indices strides = row_major_strides(shape);
     for (int dim = 0; dim < shape.rank() && tensor.strides != nullptr; ++dim) strides[dim] = tensor.strides[dim];
     check_reach(shape, strides, dtype);
-    check_memory(tensor.data, shape,
-                 {static_cast<int>(tensor.device.device_type), static_cast<int>(tensor.device.device_id)}, where);
+    check_memory(tensor.data, shape, device_of(tensor), where);
     auto* const bytes = static_cast<std::byte*>(tensor.data);
     return {bytes == nullptr ? nullptr : bytes + tensor.byte_offset, dtype, shape, strides};
 }
@@ -203,11 +206,6 @@ template <Tensor T>
           concat("reshard::dlpack: elements of type code ", code, ", ", wide, " bits, ", lanes,
                  " lanes have no DType of whole bytes. Fix: view them as integers, wide ones with one "
                  "dimension more, before they are handed over."));
-}
-
-template <Tensor T>
-[[nodiscard]] Device device_of(T const& tensor) noexcept {
-    return {static_cast<int>(tensor.device.device_type), static_cast<int>(tensor.device.device_id)};
 }
 
 /// The elements of `tensor`, which somebody else keeps alive. They must lie at `where`: a view does not say where its

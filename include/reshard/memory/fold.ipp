@@ -243,8 +243,7 @@ RESHARD_INLINE void fold(Reduce op, DType dtype, std::byte const* sources, Index
 RESHARD_INLINE void fill_identity(Reduce op, DType dtype, std::byte* base, StridedBox const& box) noexcept {
     if (dtype == DType::c64) return fill_identity(op, DType::f32, base, floats_of(box));
     detail::with_number(dtype, [&]<class T>() {
-        T value = static_cast<T>(detail::identity_of<detail::Accumulator<T>>(op));
-        if (dtype == DType::boolean && op == Reduce::band) value = static_cast<T>(1);
+        T const value = detail::identity_element<T>(op, dtype);
         detail::for_each_run(base, box, [&](std::byte* to, detail::LoopDim const& inner) {
             for (Index i = 0; i < inner.extent; ++i) std::memcpy(to + i * inner.to, &value, sizeof(T));
         });

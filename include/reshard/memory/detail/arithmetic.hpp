@@ -135,6 +135,13 @@ template <class A>
     return A{};
 }
 
+/// The same as an element of `dtype`, which T is to with_number(): of a boolean, a byte, one bit counts.
+template <class T>
+[[nodiscard]] T identity_element(Reduce op, DType dtype) noexcept {
+    if (dtype == DType::boolean && op == Reduce::band) return static_cast<T>(1);
+    return static_cast<T>(identity_of<Accumulator<T>>(op));
+}
+
 /// Calls body.template operator()<T>() with the element type of `dtype`; bool counts as u8. Nothing for other dtypes.
 /// On the side that `body` is for.
 #if defined(__CUDACC__)

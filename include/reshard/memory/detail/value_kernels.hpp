@@ -179,8 +179,7 @@ struct FillBox {
     LoopNest const nest = loop_nest(to_box, to_box);
     FillBox box{to + nest.to_offset, 0, static_cast<int>(bytes(dtype)), box_loops(nest)};
     with_number(dtype, [&]<class T>() {
-        T value = static_cast<T>(identity_of<Accumulator<T>>(op));
-        if (dtype == DType::boolean && op == Reduce::band) value = static_cast<T>(1);
+        T const value = identity_element<T>(op, dtype);
         std::memcpy(&box.value, &value, sizeof(T));
     });
     return box;

@@ -31,7 +31,7 @@ static_assert(transition_kind<On8<Replicate>, On8<Partial<Reduce::product>>> == 
 static_assert(transition_kind<On8<Replicate>, On8<Partial<Reduce::bxor>>> == Kind::copy);
 static_assert(is_view<On8<Replicate>, On8<Max>> && is_view<On8<Replicate>, On8<Partial<Reduce::min>>> &&
               is_view<On8<Replicate>, On8<Partial<Reduce::band>>> &&
-              is_view<On8<Replicate>, On8<Partial<Reduce::bor>>>);
+              is_view<On8<Replicate>, On8<Partial<Reduce::bor>>> && is_view<On8<Replicate>, On8<Avg>>);
 static_assert(transition_kind<On8<Shard<0>>, On8<Partial<>>> == Kind::copy);
 static_assert(transition_kind<On8<Shard<0>>, On8<Max>> == Kind::copy, "the rest is filled with the identity");
 static_assert(transition_kind<On8<Partial<>>, On8<Avg>> == Kind::copy);
@@ -39,7 +39,7 @@ static_assert(transition_kind<On8<Avg>, On8<Partial<>>> == Kind::copy);
 static_assert(!is_local<On8<Shard<0>>, On8<Replicate>> && !is_local<On8<Shard<0>>, On8<Shard<1>>>);
 static_assert(!is_local<On8<Shard<0>>, On8<Shard<0, Balanced>>>, "numbers that coincide stay collective");
 static_assert(!is_local<On8<Partial<>>, On8<Replicate>> && !is_local<On8<Partial<>>, On8<Shard<0>>> &&
-              !is_local<On8<Partial<>>, On8<Max>>);
+              !is_local<On8<Partial<>>, On8<Max>> && !is_local<On8<Avg>, On8<Replicate>>);
 
 // Boundaries and blocks are numbers the type does not know: only views of whole data are certain.
 static_assert(is_view<On8<Replicate>, On8<Shard<0, Boundaries>>>);

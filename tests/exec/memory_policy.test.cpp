@@ -12,6 +12,7 @@
 
 #include "support/thrown.hpp"
 
+#include <cmath>  // signbit
 #include <memory>
 #include <vector>
 
@@ -282,6 +283,7 @@ TEST_SUITE("memory/host_memory") {
         TensorView<float> const to(result.data(), Shape{8});
         redistribute(plan(whole, owed), from, to, 1, CountingMemory(work));
         CHECK(result == std::vector<float>(8, -0.0F));
+        for (float one : result) CHECK(std::signbit(one));  // +0.0 is equal
         CHECK(work.fills == 1);
         redistribute(Plan<>(plan(whole, owed)), from, to, 0, CountingMemory(work), {});
         CHECK(result == source);

@@ -404,9 +404,12 @@ TEST_SUITE("exec/redistribute") {
             {
                 INFO(test::reproduction(seed, from, to));
                 check_adjoint(plan(from, to), random);
+                check_adjoint(plan(from, to).relayed(random.between(2, 4)), random);
+                check_adjoint(plan(from, to).one_shot_fold(), random);
             }
             INFO(test::reproduction(seed, from, away));
             check_adjoint(plan_across(from, away), random);
+            check_adjoint(plan_across(from, away).relayed(all_ranks), random);
         }
     }
 }

@@ -5,6 +5,8 @@
 
 #include <doctest/doctest.h>
 
+#include <reshard/plan/relay.hpp>
+
 #include "support/oracle.hpp"
 #include "support/random.hpp"
 
@@ -105,6 +107,8 @@ TEST_SUITE("plan/plan") {
             INFO(test::reproduction(seed, from, to));
             for (Plan<> const& p : {plan(from, to), plan_across(from, away)}) {
                 REQUIRE(p.adjoint().adjoint() == p);
+                REQUIRE(p.relayed(3).adjoint() == p.adjoint().relayed(3));  // it travels as the plan does
+                REQUIRE(p.one_shot_fold().adjoint() == p.adjoint().one_shot_fold());
                 REQUIRE(p.adjoint().is_across() == p.is_across());
                 for (Index rank : oracle::ranks(p.from())) {
                     REQUIRE(p.adjoint().to().local_shape(rank) == p.from().local_shape(rank));

@@ -5,6 +5,7 @@
 
 #include "../support/random.hpp"
 
+#include <reshard/checkpoint/consolidate_options.hpp>
 #include <reshard/checkpoint/safetensors_header.hpp>
 
 #include "support.hpp"
@@ -93,6 +94,8 @@ TEST_SUITE("checkpoint/safetensors_layout") {
             }
             return text;
         };
+        static_assert(default_max_file_bytes == 5'000'000'000, "Hugging Face's 5GB");
+        CHECK(ConsolidateOptions{}.max_file_bytes == default_max_file_bytes);
         CHECK(names(split_into_files({}, 10)) == "|");
         CHECK(names(split_into_files({tensor("a", 10)}, 10)) == "a|");
         CHECK(names(split_into_files({tensor("a", 4), tensor("b", 6), tensor("c", 1)}, 10)) == "ab|c|");

@@ -11,7 +11,7 @@ using namespace reshard;
 
 struct Consolidate : Rewrite {
     std::string like;
-    Index max_file_bytes = 5'000'000'000;
+    Index max_file_bytes = default_max_file_bytes;
     Index files = 0;
     bool one_file = false;
 

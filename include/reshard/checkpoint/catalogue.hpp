@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/checkpoint/catalogue.hpp
 /// \brief  Catalogue: which tensors a checkpoint has and which box of which lies where, without an open file.
-/// \depends checkpoint/checkpoint. What one rank learns and tells the others, and what a dry run
+/// \depends checkpoint/{checkpoint,safetensors_layout}. What one rank learns and tells the others, and what a dry run
 /// works on.
 #pragma once
 
 #include <reshard/checkpoint/checkpoint.hpp>
+#include <reshard/checkpoint/safetensors_layout.hpp>
 
 namespace reshard::inline v0 {
 
@@ -19,7 +20,7 @@ public:
     explicit Catalogue(Checkpoint const& checkpoint);
     /// A checkpoint that might be written: the tensors in files of at most `max_file_bytes` of data, as
     /// write_checkpoint would lay them out. Throws as safetensors_layout does.
-    [[nodiscard]] static Catalogue of(std::vector<TensorSpec> tensors, Index max_file_bytes = 5'000'000'000);
+    [[nodiscard]] static Catalogue of(std::vector<TensorSpec> tensors, Index max_file_bytes = default_max_file_bytes);
 
     [[nodiscard]] CheckpointKind kind() const noexcept { return kind_; }
     // What refers into this object is returned by value where the object is about to go, or not at all.

@@ -53,7 +53,7 @@ struct RewriteOptions {
 
 struct ConsolidateOptions : RewriteOptions {
     /// A file takes tensors until the next one would exceed this; a larger tensor has a file of its own. 0: one file.
-    Index max_file_bytes = 5'000'000'000;
+    Index max_file_bytes = default_max_file_bytes;
     /// (tensor, file): where each tensor goes, as the weight_map of an index says; empty: by max_file_bytes. See
     /// read_weight_map().
     std::vector<std::pair<std::string, std::string>> weight_map{};

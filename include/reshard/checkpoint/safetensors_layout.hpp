@@ -50,6 +50,9 @@ void refuse_duplicate_names(std::vector<TensorSpec> const& tensors);
 [[nodiscard]] SafetensorsLayout safetensors_layout(std::vector<TensorSpec> tensors,
                                                    Metadata metadata = default_metadata());
 
+/// Of data in a file of several tensors. 5 GB, as Hugging Face writes: "5GB" is no power of two there.
+inline constexpr Index default_max_file_bytes = 5'000'000'000;
+
 /// A file to be written, and its tensors.
 struct FileSpec {
     std::string leaf;

@@ -17,8 +17,6 @@
 
 namespace reshard::inline v0 {
 
-/// 5 GB, as Hugging Face writes.
-inline constexpr Index default_max_file_bytes = 5'000'000'000;
 inline constexpr Index default_chunk_bytes = Index{8} << 20;
 
 /// Supplies bytes [byte_begin, byte_begin + out.size()) of a tensor: file by file, inside a file widest dtype first,

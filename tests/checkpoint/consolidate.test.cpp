@@ -9,6 +9,7 @@
 #include <reshard/checkpoint/detail/file_entries.hpp>
 #include <reshard/checkpoint/detail/folder_lock.hpp>
 #include <reshard/checkpoint/save_async.hpp>
+#include <reshard/checkpoint/verify_checkpoint.hpp>
 #include <reshard/comm/self.hpp>
 
 #include <algorithm>
@@ -300,6 +301,59 @@ TEST_SUITE("checkpoint/consolidate") {
         options.verify_checksums = false;
         consolidate(shards.in, shards.out, options);
         CHECK(damage(shards.out, list) != "");
+    }
+
+    TEST_CASE("whole files with a manifest: a flipped bit is named in each, and those without open as before") {
+        auto list = small_model();
+        list.push_back(whole("d", DType::u8, Shape{3 << 20}));  // several blocks
+        Shards shards(list, 4);
+        ConsolidateOptions options;
+        options.manifest = true;
+        options.metadata.emplace_back("step", "12");
+        SelfCommunicator alone;
+        for (Index const most : {Index{0}, Index{10'000}}) {  // one file, and three with an index
+            CAPTURE(most);
+            std::string const out = concat(shards.out, most);
+            options.max_file_bytes = most;
+            auto const reports = on_ranks(3, [&](auto& comm) { return consolidate(shards.in, out, comm, options); });
+            CHECK(damage(out, list) == "");
+            Checkpoint const opened = Checkpoint::open(out);
+            CHECK(opened.kind() == CheckpointKind::manifest);
+            CHECK(opened.manifest() == reports[2].written);
+            CHECK(opened.manifest().world_size == 1);
+            CHECK(opened.tensors().size() == list.size());
+            CHECK(verify_checkpoint(out, alone).extents_without_checksum == 0);
+
+            // Who goes by the names of files finds what is there without the manifest, and not one file more.
+            std::string const other =
+                concat(out, "/", most == 0 ? "model.safetensors" : "model.safetensors.index.json");
+            Checkpoint const plain = Checkpoint::open(other);
+            CHECK(plain.kind() == (most == 0 ? CheckpointKind::file : CheckpointKind::index));
+            CHECK(plain.manifest().metadata == opened.manifest().metadata);
+            CHECK(leaves_in(out).size() == opened.files().size() + (most == 0 ? 1 : 2));
+
+            CHECK(opened.files().size() == (most == 0 ? 1 : 3));
+            for (CheckpointFile const& file : opened.manifest().files) {
+                std::string const path = concat(out, "/", file.leaf);
+                std::string const text = read_text(path);
+                std::string spoilt = text;
+                spoilt.back() = static_cast<char>(spoilt.back() ^ 1);
+                write_text(path, spoilt);
+                Caught const found = caught([&] { verify_checkpoint(out, alone); });
+                CHECK(found.code == ErrorCode::format);
+                CHECK_MESSAGE(contains(found.message, "1 fault:"), found.message);
+                CHECK_MESSAGE(contains(found.message, concat("'", file.leaf, "'")), found.message);
+                CHECK(caught([&] { consolidate(out, shards.out); }).code == ErrorCode::format);
+                write_text(path, text);
+            }
+            CHECK(consolidate(out, shards.out).bytes_verified > 0);
+            CHECK(leaves_in(shards.out) == std::vector<std::string>{"model.safetensors"});  // off by default
+            std::filesystem::remove_all(shards.out);
+        }
+        options.checksums = false;
+        check_refused(shards,
+                      caught_on_ranks(2, [&](auto& comm) { consolidate(shards.in, shards.out, comm, options); }),
+                      ErrorCode::buffer, {"manifest is true, but checksums is false"});
     }
 
     TEST_CASE("nothing has its name where a rank finds at the end that what it has read is damaged") {

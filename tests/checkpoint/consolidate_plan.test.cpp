@@ -22,7 +22,7 @@ TEST_SUITE("checkpoint/consolidate_plan") {
             for (Index const max_file_bytes : {Index{0}, Index{500'000'000}}) {
                 ConsolidateOptions options;
                 options.max_file_bytes = max_file_bytes;
-                auto const output = reshard::detail::full_output(from, options);
+                auto const output = reshard::detail::full_output(from, options, std::string(16, '0'));
                 reshard::detail::ByteLine const line(from, output.catalogue);
                 for (int const ranks : {8, 64, 512}) {
                     CAPTURE(ranks);

@@ -145,7 +145,8 @@ TEST_SUITE("checkpoint/no_memory") {
         write_sharded(folder.path(), boxes(), 2, Described::by_manifest);
         ConsolidateOptions options;
         options.durable = false;
-        options.max_file_bytes = 300;  // two files and an index
+        options.max_file_bytes = 300;  // two files, an index and a manifest
+        options.manifest = true;
         options.vote_bytes = 100;
         options.window_bytes = 1 << 16;
         for (int poor : {0, 1}) {

@@ -54,11 +54,12 @@ TEST_SUITE("checkpoint/save power") {
     TEST_CASE("a power cut while a checkpoint is consolidated: nothing that opens, or all of it") {
         TempFolder const saved;
         save_model(saved.path(), 1);
-        for (Index const most : {Index{1} << 30, Index{600}}) {  // one file, and several with an index
-            CAPTURE(most);
+        for (int const way : {0, 1, 2, 3}) {
+            CAPTURE(way);
             TempFolder const out;
             ConsolidateOptions rewrite;
-            rewrite.max_file_bytes = most;
+            rewrite.max_file_bytes = way % 2 == 0 ? Index{1} << 30 : Index{600};  // one file, and several with an index
+            rewrite.manifest = way / 2 != 0;
             PowerCuts const cuts(out.path(), [&] {
                 run_on_threads(2,
                                [&](ThreadCommunicator& comm) { consolidate(saved.path(), out.path(), comm, rewrite); });
@@ -74,6 +75,7 @@ TEST_SUITE("checkpoint/save power") {
                 REQUIRE((same || (!returned && contains(error.message, "Fix: "))));
                 whole += same ? 1 : 0;
                 ++states;
+                REQUIRE((!returned || state.contains("reshard.manifest.json") == rewrite.manifest));
                 if (returned) {  // whatever the cut has brought back, nobody takes it for left over
                     check_io("it is not empty", [&] { consolidate(saved.path(), disk.path(), rewrite); });
                     REQUIRE(all_of(Checkpoint::open(disk.path())) == right);

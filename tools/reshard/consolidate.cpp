@@ -14,10 +14,12 @@ struct Consolidate : Rewrite {
     Index max_file_bytes = default_max_file_bytes;
     Index files = 0;
     bool one_file = false;
+    bool manifest = false;
 
     void run_verb(Session& session) const {
         auto options = this->options<ConsolidateOptions>();
         options.max_file_bytes = one_file ? 0 : max_file_bytes;
+        options.manifest = manifest;
         if (!like.empty()) options.weight_map = read_weight_map(like);
         if (files > 0 && !(in.empty() && model.empty()))
             options.weight_map = in_files(detail::renamed(catalogue(), options));
@@ -76,6 +78,9 @@ void add_consolidate(CLI::App& app, Session& session) {
         ->excludes(like)
         ->excludes(size)
         ->excludes(count);
+    command
+        ->add_flag("--manifest", verb->manifest, "leave checksums beside the files, for reshard verify and for loads")
+        ->excludes(command->get_option("--no-checksums"));
     command->callback([verb, &session] { verb->run_verb(session); });
 }
 

@@ -32,11 +32,11 @@ namespace reshard::inline v0 {
 /// `from` is as in Checkpoint::open(): shards of this library or of PyTorch's DCP, or full files. `to` is a folder that
 /// is not there yet, or empty; rank 0 creates it, and those that it lies in, which stay if the call fails. Afterwards
 /// it has `model.safetensors`, or `model-0000k-of-0000n.safetensors` with `model.safetensors.index.json`, or the files
-/// of a weight_map with that index: what Hugging Face's tools read.
+/// of a weight_map with that index: what Hugging Face's tools read; with ConsolidateOptions::manifest checksums, too.
 ///
 /// Coverage, options, folders and free space are checked before anything is written. Then ranks write, each its share,
 /// and vote after every vote_bytes; nobody waits for anybody in between. Files are written under temporary names, made
-/// durable, renamed; of whole files the index comes first, of shards the manifest last. When a rank fails, all throw
+/// durable, renamed; of whole files the index comes first, and the manifest last. When a rank fails, all throw
 /// the same error, naming the rank and the reason, and what was written is removed.
 ///
 /// Throws, the same on every rank: IoError (what the file system refuses; a folder that is not empty, is the one that

@@ -15,7 +15,7 @@ RESHARD_INLINE RewriteReport consolidate(std::string from, std::string to, Commu
     detail::RewriteSession session(std::move(from), std::move(to), comm, options, detail::index_name);
     return session.run(
         [&] { return detail::text_of(options); },
-        [&](Catalogue const& catalogue, std::string const&) { return detail::full_output(catalogue, options); });
+        [&](Catalogue const& catalogue, std::string const& id) { return detail::full_output(catalogue, options, id); });
 }
 
 RESHARD_INLINE RewriteReport consolidate(std::string from, std::string to, ConsolidateOptions const& options) {

@@ -57,6 +57,9 @@ struct ConsolidateOptions : RewriteOptions {
     /// (tensor, file): where each tensor goes, as the weight_map of an index says; empty: by max_file_bytes. See
     /// read_weight_map().
     std::vector<std::pair<std::string, std::string>> weight_map{};
+    /// Leaves the checksums of what is written beside it, in `reshard.manifest.json`, as save() does: this library then
+    /// opens the folder by it, and loads, verify_checkpoint() and later rewrites compare. Others do not look at it.
+    bool manifest = false;
 };
 
 /// How the files that ranks of a mesh would save are written.

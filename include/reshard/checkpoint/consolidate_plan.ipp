@@ -50,8 +50,9 @@ RESHARD_INLINE double RewritePlan::imbalance() const noexcept {
 }
 
 RESHARD_INLINE RewritePlan plan_consolidate(Catalogue const& given, int ranks, ConsolidateOptions const& options) {
-    return detail::plan_rewrite(given, ranks, options,
-                                [&](Catalogue const& from) { return detail::full_output(from, options); });
+    return detail::plan_rewrite(given, ranks, options, [&](Catalogue const& from) {
+        return detail::full_output(from, options, detail::hex_text(0, 16));
+    });
 }
 
 RESHARD_INLINE RewritePlan plan_shards(Catalogue const& given, PlaceTensor const& place, int ranks,

@@ -44,7 +44,8 @@ inline void check(RewriteOptions const& options) {
     Digest digest;
     for (auto const& [tensor, file] : options.weight_map) digest.add_text(tensor).add_text(file);
     return concat("max_file_bytes ", options.max_file_bytes, ", weight_map of ", options.weight_map.size(),
-                  " tensors, digest ", digest.value(), ", ", text_of(static_cast<RewriteOptions const&>(options)));
+                  " tensors, digest ", digest.value(), ", manifest ", options.manifest ? "true" : "false", ", ",
+                  text_of(static_cast<RewriteOptions const&>(options)));
 }
 [[nodiscard]] inline std::string text_of(ShardOptions const& options) {
     return concat("dedup ", name(options.dedup), ", replica_axes [", axes_text(options.replica_axes), "], ",
@@ -94,6 +95,7 @@ struct OutputFiles {
     std::vector<std::string> starts;  ///< per file: length, header and padding
     std::string_view index;           ///< the name of that text; it is not written where it is empty
     std::string text;                 ///< that text, where it is not the manifest
+    bool beside = false;              ///< the manifest is one more text, beside whole files and their index
 
     /// The index is the manifest: its text follows from checksums.
     [[nodiscard]] bool is_manifest() const noexcept { return index == manifest_name; }
@@ -187,13 +189,31 @@ struct OutputFiles {
     return files;
 }
 
-/// Whole tensors in the files that Hugging Face's tools read. Throws BufferError for a limit below 0.
-[[nodiscard]] inline OutputFiles full_output(Catalogue const& from, ConsolidateOptions const& options) {
+/// Whole tensors in the files that Hugging Face's tools read. `id`: of their manifest, 16 digits. Throws BufferError
+/// for a limit below 0, and for a manifest without checksums.
+[[nodiscard]] inline OutputFiles full_output(Catalogue const& from, ConsolidateOptions const& options,
+                                             std::string const& id) {
     check_option("ConsolidateOptions", "max_file_bytes", options.max_file_bytes, 0, "0 means one file.");
-    WholeFiles made =
-        whole_files(group_tensors(output_tensors(from, options), options), output_metadata(from, options));
+    if (options.manifest && !options.checksums) {
+        raise(ErrorCode::buffer,
+              "reshard::ConsolidateOptions: manifest is true, but checksums is false: there is nothing to write into "
+              "it. Fix: set both, or none.");
+    }
+    Metadata metadata = output_metadata(from, options);
+    WholeFiles made = whole_files(group_tensors(output_tensors(from, options), options), metadata);
     made.manifest.metadata = from.manifest().metadata;
+    if (options.manifest) {
+        std::erase_if(metadata, [](auto const& item) { return item.first == "format"; });  // of the files
+        sort_list(metadata);
+        made.manifest.metadata = std::move(metadata);  // what the files say that are opened without it
+        made.manifest.save = id;
+        made.manifest.world_size = 1;
+        Index bytes = 0;
+        for (Extent const& extent : made.manifest.extents) bytes += extent_bytes(made.manifest, extent);
+        made.manifest.block_bytes = block_bytes_for(bytes);
+    }
     OutputFiles result;
+    result.beside = options.manifest;
     result.starts = std::move(made.starts);
     if (result.starts.size() > 1 || made.manifest.files.front().leaf != single_name) {
         result.index = index_name;

@@ -250,7 +250,8 @@ private:
     }
 
     /// Everything gets its name. Shards mean nothing without their manifest: it comes last. Whole files mean something
-    /// alone: the index comes first, and readers miss the files that it names until all of them are there.
+    /// alone: the index comes first, and readers miss the files that it names until all of them are there. A manifest
+    /// beside them is last too: until it is there they are whole files without checksums.
     void publish() {
         commit_.agree([&] {
             pending_.raise_pending();
@@ -258,13 +259,26 @@ private:
         });
         commit_.agree([&] {  // all ranks are done: before that nothing has its name
             if (!commit_.is_first()) return;
-            std::string const text = output_.is_manifest() ? to_json(output_.catalogue.manifest()) : output_.text;
-            bool const has_index = !output_.index.empty();
-            if (has_index) commit_.write_index(text);
-            note_files(has_index ? static_cast<Index>(text.size()) : -1);
-            if (has_index && !output_.is_manifest()) publish_index();
+            bool const last = output_.is_manifest() || output_.beside;
+            std::string const manifest = last ? to_json(output_.catalogue.manifest()) : std::string();
+            bool const first = !output_.index.empty() && !output_.is_manifest();
+            if (first) commit_.write_index(output_.text);
+            if (output_.is_manifest()) commit_.write_index(manifest);
+            if (output_.beside) {
+                beside_.emplace(commit_.path(manifest_name));
+                beside_->append(std::as_bytes(std::span(manifest)));
+                beside_->finish(options_.durable);
+            }
+            note_files(first ? static_cast<Index>(output_.text.size()) : -1,
+                       last ? static_cast<Index>(manifest.size()) : -1);
+            if (first) {
+                commit_.rename_index(made_.names());
+                sync_names();
+            }
             made_.publish();
-            if (output_.is_manifest()) publish_index();
+            if (last) sync_names();
+            if (output_.is_manifest()) commit_.rename_index(made_.names());
+            if (output_.beside) made_.names().add(*beside_);
             made_.names().keep();
             made_folder_.keep();
         });
@@ -273,21 +287,18 @@ private:
             commit_.tidy({});
         });
     }
-    /// What is renamed on one side of it and on the other is durable in that order.
-    void publish_index() {
-        if (output_.is_manifest() && options_.durable) sync_folder(commit_.folder(), files_go_again);
-        commit_.rename_index(made_.names());
-        if (!output_.is_manifest() && options_.durable) sync_folder(commit_.folder(), files_go_again);
-    }
-    /// In the order in which they get their names. `index_bytes`: -1 for none.
-    void note_files(Index index_bytes) {
-        LeftOver note;
-        if (index_bytes >= 0 && !output_.is_manifest()) note.add(output_.index, index_bytes);
-        for (CheckpointFile const& file : output_.catalogue.files()) note.add(file.leaf, file.file_bytes);
-        if (index_bytes >= 0 && output_.is_manifest()) note.add(output_.index, index_bytes);
-        commit_.lock().note(note.text(), options_.durable);
-        // Its name, too: files that have theirs while nobody knows whose they are would be in the way for good.
+    /// What is renamed before it and behind it is durable in that order.
+    void sync_names() {
         if (options_.durable) sync_folder(commit_.folder(), files_go_again);
+    }
+    /// In the order in which they get their names. -1: no such text.
+    void note_files(Index index_bytes, Index manifest_bytes) {
+        LeftOver note;
+        if (index_bytes >= 0) note.add(index_name, index_bytes);
+        for (CheckpointFile const& file : output_.catalogue.files()) note.add(file.leaf, file.file_bytes);
+        if (manifest_bytes >= 0) note.add(manifest_name, manifest_bytes);
+        commit_.lock().note(note.text(), options_.durable);
+        sync_names();  // the lock's, too: files that have theirs while nobody knows whose they are stay in the way
     }
 
     void fill_report() {
@@ -311,7 +322,8 @@ private:
     std::uint64_t id_ = 0;
     LoadFiles in_;
     OutputFiles output_;
-    MadeFiles made_;  ///< on rank 0
+    MadeFiles made_;                       ///< on rank 0
+    std::optional<TemporaryFile> beside_;  ///< the manifest of whole files, on rank 0
     std::vector<std::byte> names_;
     SharedFiles shared_;
     std::optional<PieceList> pieces_;  // it is never without memory

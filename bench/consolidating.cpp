@@ -163,8 +163,8 @@ private:
     FreshFolder out_;
 };
 
-double print_pair(Case const& what, char const* text, Paired const& result, bool right) {
-    std::printf("  %-36s cp %5.2f GB/s, reshard %5.2f GB/s, %.0f%%%s\n", text, what.gigabytes() / result.first,
+double print_pair(Case const& what, char const* text, char const* other, Paired const& result, bool right) {
+    std::printf("  %-36s %s %5.2f GB/s, reshard %5.2f GB/s, %.0f%%%s\n", text, other, what.gigabytes() / result.first,
                 what.gigabytes() / result.second, 100 * result.ratio, right ? "" : "  WRONG RESULT");
     std::fflush(stdout);
     return right ? result.ratio : 0;
@@ -173,7 +173,7 @@ double print_pair(Case const& what, char const* text, Paired const& result, bool
 void consolidate_vs_cp(Goals& goals) {
     Case model;
     double const one =
-        print_pair(model, "4 ranks, one file, checksums",
+        print_pair(model, "4 ranks, one file, checksums", "cp",
                    paired([&] { return model.copy(); }, [&] { return model.consolidate_on(4, true); }, pairs), [&] {
                        model.consolidate_on(4, true);
                        return model.is_right();
@@ -186,11 +186,29 @@ void consolidate_vs_cp(Goals& goals) {
     goals.at_most("consolidate_memory", megabytes / 4, 256);
 }
 
+/// As many as there are cores.
+int ranks_of_machine() { return std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, shards); }
+
+/// What sums, short runs of tensors and votes cost, beside as many threads that only read and write those bytes.
+void consolidate_vs_raw(Goals& goals) {
+    Case model;
+    int const ranks = ranks_of_machine();
+    double least = 1e9;
+    for (bool const one_file : {true, false}) {
+        Paired const result = paired([&] { return model.copy_bare(ranks, one_file); },
+                                     [&] { return model.consolidate_on(ranks, one_file); }, pairs);
+        model.consolidate_on(ranks, one_file);
+        std::string const text = concat(ranks, " ranks, ", one_file ? "one file" : "eight files", ", checksums");
+        least = smaller(least, print_pair(model, text.c_str(), "bare", result, model.is_right()));
+    }
+    goals.at_least("consolidate_vs_raw", least, 0.9);
+}
+
 /// As many ranks as there are cores: whether one file keeps them as busy as eight do. A file system that lets one write
 /// at a time into a file slows bare writes as well: what counts is how much more is lost than they lose.
 void consolidate_one_vs_eight(Goals& goals) {
     Case model;
-    int const ranks = std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, shards);
+    int const ranks = ranks_of_machine();
     Paired const ours = paired([&] { return model.consolidate_on(ranks, false); },
                                [&] { return model.consolidate_on(ranks, true); }, pairs);
     model.consolidate_on(ranks, true);
@@ -210,6 +228,7 @@ struct Goal {
     void (*measure)(Goals&);
 };
 constexpr Goal all_goals[] = {{"consolidate_vs_cp", consolidate_vs_cp},
+                              {"consolidate_vs_raw", consolidate_vs_raw},
                               {"consolidate_one_vs_eight", consolidate_one_vs_eight}};
 
 int print_ranks() {

@@ -289,7 +289,7 @@ TEST_CASE("what is wrong with placements is said at run time in words") {
         CHECK(message.find("Fix: ") != std::string::npos);
     };
     says("(2,4):(R)", "1 placements for a mesh of 2 axes");
-    says("(2,4):(R,S2)", "a tensor of shape [8,4] has no dimension 2 to shard");
+    says("(2,4):(R,S2)", "a tensor of shape [8,4] has no dimension 2 to shard. Fix: dimensions count from 0 to 1.");
     says("(2,4):(P+,P>)", "two different reductions in one tensor");
     says("(2,4):(P+,Pavg)", "two different reductions in one tensor");
     says("(2,4):(S0,S0)@0,0", "the axis order names an axis twice");

@@ -355,6 +355,14 @@ TEST_SUITE("comm/streams") {
         CHECK(thrown[1].says("rank 0 failed: enough. Fix: less."));
     }
 
+    TEST_CASE("a deadline that has passed before anything began is refused") {
+        for (Thrown const& one :
+             run(2, std::chrono::milliseconds(0), [](StreamCommunicator&) { FAIL("it was made"); })) {
+            CHECK(one.code == ErrorCode::buffer);
+            CHECK(one.says("reshard::StreamCommunicator: deadline is 0 ms. Fix: "));
+        }
+    }
+
     TEST_CASE("abort reaches all that were split from it") {
         auto const thrown = run(3, patient, [](StreamCommunicator& comm) {
             StreamCommunicator part = comm.split(comm.rank() == 0 ? 0 : 1, 0);

@@ -191,6 +191,17 @@ TEST_SUITE("comm/threads") {
         CHECK_THROWS_AS(run_on_threads(0, [](auto&) {}), MeshError);
     }
 
+    TEST_CASE("run_on_threads: a deadline that has passed before anything began is refused") {
+        for (std::chrono::milliseconds const deadline : {-1000ms, 0ms}) {
+            CAPTURE(deadline.count());
+            CHECK_THROWS_WITH_AS(run_on_threads(1, {.deadline = deadline}, [](auto&) { FAIL("a rank was started"); }),
+                                 doctest::Contains(concat("reshard::ThreadOptions: deadline is ", deadline.count(),
+                                                          " ms. Fix: 1 ms or more; ")
+                                                       .c_str()),
+                                 BufferError);
+        }
+    }
+
     TEST_CASE("run_on_threads: throws the original exception, and the others learn who and why") {
         for (Wait how : all_waits) {
             for (int culprit : {0, 1, 3}) {

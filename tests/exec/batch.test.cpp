@@ -659,6 +659,8 @@ TEST_SUITE("exec/batch") {
                      });
         check_spoilt(ErrorCode::buffer, {"a round of -1 bytes", "Fix: no size is negative."},
                      [](Tensors&, BatchOptions& options, int) { options.round_bytes = -1; });
+        check_spoilt(ErrorCode::buffer, {"fold_elements is -1. Fix: 0 or more"},
+                     [](Tensors& tensors, BatchOptions&, int) { tensors[0].options.fold_elements = -1; });
     }
     TEST_CASE("a rank with an error of its own is named before ranks that differ; the group stays usable") {
         auto const thrown = thrown_by(3, [](ThreadCommunicator& comm) {

@@ -181,9 +181,10 @@ TEST_SUITE("exec/collectives") {
             CHECK_THROWS_WITH_AS(reduce_scatter(view, view, comm, mesh, 0, 1),
                                  doctest::Contains("a tensor of 1 dimensions has no dimension 1 to cut along"),
                                  PlacementError);
-            CHECK_THROWS_WITH_AS(reduce_scatter(view, view, comm, mesh, 0, -1),
-                                 doctest::Contains("has no dimension -1 to cut along. Fix: dimensions count from 0"),
-                                 PlacementError);
+            CHECK_THROWS_WITH_AS(
+                reduce_scatter(view, view, comm, mesh, 0, -1),
+                doctest::Contains("has no dimension -1 to cut along. Fix: dimensions count from 0 to 0."),
+                PlacementError);
             std::vector<float> four(4);
             DynamicView const all = TensorView<float>(four.data(), Shape{4});
             CHECK_THROWS_WITH_AS(reduce_scatter(all, all, comm, mesh, "dp"),

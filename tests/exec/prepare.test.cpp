@@ -311,6 +311,19 @@ TEST_SUITE("exec/prepare") {
                    ErrorCode::buffer, {needed});
     }
 
+    TEST_CASE("a negative number of addends at a time is a BufferError on all") {
+        Plan<> const reduce = of("(2):(P+)", "(2):(R)", Shape{8});
+        check_same(thrown_by(2,
+                             [&](ThreadCommunicator& comm) {
+                                 std::vector<float> source(8);
+                                 std::vector<float> destination(8);
+                                 static_cast<void>(prepare(reduce, comm, TensorView<float>(source.data(), Shape{8}),
+                                                           TensorView<float>(destination.data(), Shape{8}),
+                                                           PrepareOptions{.fold_elements = -1}));
+                             }),
+                   ErrorCode::buffer, {"reshard::prepare: fold_elements is -1. Fix: 0 or more"});
+    }
+
     TEST_CASE("a workspace that a tensor lies in is a BufferError on all") {
         Plan<> const reduce = of("(2):(P+)", "(2):(R)", Shape{64});
         for (std::string const which : {"source", "destination"}) {

@@ -698,7 +698,7 @@ TEST_SUITE("mch/redistribute") {
             MchOptions options;
             options.threads = comm.rank();
             CHECK_THROWS_WITH_AS(static_cast<void>(redistribute(one.saved, one.current, one.state, comm, options)),
-                                 doctest::Contains("rank 0 of 2: reshard::MchOptions: 0 threads"), MeshError);
+                                 doctest::Contains("rank 0 of 2: reshard::MchOptions: 0 threads"), BufferError);
             CHECK(redistribute(std::span<MchTransition const>{}, comm).empty());
         });
         CHECK(buffers(world) == before);

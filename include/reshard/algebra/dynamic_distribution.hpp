@@ -12,6 +12,14 @@
 
 namespace reshard::inline v0 {
 
+namespace detail {
+/// What to say of a dimension that a tensor of so many has not.
+[[nodiscard]] inline std::string dimensions_text(int dims) {
+    return dims == 0 ? "dimensions count from 0, and a scalar has none"
+                     : concat("dimensions count from 0 to ", dims - 1);
+}
+}  // namespace detail
+
 /// A distribution as a value. Every question is answered in closed form from the rank number alone.
 ///
 /// Throws PlacementError when there is not one placement per mesh axis, a dimension is out of range, two reductions

@@ -29,7 +29,7 @@ RESHARD_INLINE void DynamicDistribution::intern_numbers(Placements const& placem
         }
         raise(ErrorCode::placement,
               concat("reshard::distribution: a tensor of shape ", to_string(shape_), " has no dimension ", dim,
-                     " to shard. Fix: dimensions count from 0 to rank - 1."));
+                     " to shard. Fix: ", detail::dimensions_text(shape_.rank()), "."));
     }
     if (fault == SignatureFault::two_ops) {
         raise(ErrorCode::placement,

@@ -69,8 +69,9 @@ void agree_or_raise(C&& comm, Verdict mine) {
 }  // namespace detail
 
 /// Collective: every rank does `work` that concerns it alone, such as reading a file or taking memory, and none goes on
-/// unless all succeeded. What fails on one is thrown on all: the error of the lowest rank that failed, with its type
-/// and that rank in front. In `work` no other rank may be waited for.
+/// unless all succeeded. What fails on one is thrown on all: the error of the lowest rank that failed, with that rank
+/// in front and its type if that is one of this library's, else as UserError, on the rank that threw it too. In `work`
+/// no other rank may be waited for.
 template <class C, class Work>
 void agree_on_errors(C&& comm, Work&& work) {
     detail::agree_or_raise(comm, detail::verdict_of([&] { work(); }));

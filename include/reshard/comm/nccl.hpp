@@ -144,6 +144,7 @@ private:
         family->options = options;
         family->deadline = detail::comparable(options.deadline);
         auto team = std::make_shared<detail::NcclTeam>(comm, owned, stream, std::move(family));
+        detail::check_deadline("NcclOptions", options.deadline);
         team->set_up();
         return std::make_shared<Exchange>(std::move(team), true);
     }

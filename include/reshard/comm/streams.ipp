@@ -35,6 +35,7 @@ RESHARD_INLINE detail::StreamMessage* detail::StreamPeer::next_of(std::uint64_t 
 RESHARD_INLINE detail::StreamFamily::StreamFamily(std::unique_ptr<transport::Streams> streams,
                                                   std::chrono::milliseconds its_deadline)
     : streams_(std::move(streams)), peers_(static_cast<std::size_t>(streams_->size())) {
+    check_deadline("StreamCommunicator", its_deadline);
     deadline = comparable(its_deadline);
     rank = streams_->rank();
 }

@@ -60,6 +60,7 @@ RESHARD_INLINE void detail::run_on_threads(int ranks, ThreadOptions const& optio
     if (ranks < 1) {
         raise(ErrorCode::mesh, concat("reshard::run_on_threads: ", ranks, " ranks. Fix: start at least one."));
     }
+    check_deadline("ThreadOptions", options.deadline);
     std::vector<int> members(static_cast<std::size_t>(ranks));
     for (int r = 0; r < ranks; ++r) members[static_cast<std::size_t>(r)] = r;
     auto const team = ThreadTeam::make(std::make_shared<ThreadFamily>(ranks, options), std::move(members));

@@ -26,7 +26,7 @@ enum class ErrorCode : int {
     placement = 3,       ///< dimension out of range, bad split rule, two reductions in one tensor
     notation = 4,        ///< text that is not the printed form of a distribution
     mismatch = 5,        ///< two things that must agree do not: meshes, shapes, dtypes, plans of ranks
-    buffer = 6,          ///< a view of the wrong shape, overlapping or null memory
+    buffer = 6,          ///< a view of the wrong shape, overlapping or null memory, an option that means nothing
     dtype = 7,           ///< an element type the operation has no meaning for
     transition = 8,      ///< a plan asked for something it is not, such as a view of a collective
     peer_failed = 9,     ///< another rank threw, returned early or died

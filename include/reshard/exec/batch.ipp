@@ -146,6 +146,7 @@ RESHARD_INLINE detail::BatchJob* detail::bind_batch(Batch const& batch, Communic
         BatchTensor const& tensor = batch.tensors()[current];
         RankSteps const mine = rank_steps(tensor, rank, is_on_device(comm));
         PlanValue const plan = tensor.plan.value();
+        check_fold(tensor.options);
         check_arguments(means, memory, plan, mine, rank, comm.size(), tensor.source, tensor.destination,
                         tensor.options.cast);
         check_memory(comm, memory, plan, tensor.source, tensor.destination);

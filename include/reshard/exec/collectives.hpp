@@ -30,8 +30,8 @@ void all_reduce(DynamicView const& tensor, CommunicatorRef comm, DynamicMesh con
 /// The same into other memory.
 void all_reduce(ConstDynamicView const& source, DynamicView const& destination, CommunicatorRef comm,
                 DynamicMesh const& mesh, MeshAxes const& axes, Reduce op = Reduce::sum);
-/// Every rank along the axes gets its part of the reduction, cut along `dim` as Shard does, by the first axis
-/// given first: the first parts of the rounded-up size.
+/// Every rank along the axes gets its part of the reduction, cut along `dim` as Shard does: parts of the rounded-up
+/// size, the last ones short or empty. Of several axes the one given first cuts first.
 void reduce_scatter(ConstDynamicView const& source, DynamicView const& destination, CommunicatorRef comm,
                     DynamicMesh const& mesh, MeshAxes const& axes, int dim = 0, Reduce op = Reduce::sum);
 /// Every rank along the axes gets all their parts, side by side along `dim`.

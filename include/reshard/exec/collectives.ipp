@@ -47,7 +47,7 @@ public:
         int const dims = extents_.size() - others_;
         if (dim < 0 || dim >= dims) {
             raise(ErrorCode::placement, concat("reshard: a tensor of ", dims, " dimensions has no dimension ", dim,
-                                               " to cut along. Fix: dimensions count from 0 to rank - 1."));
+                                               " to cut along. Fix: ", dimensions_text(dims), "."));
         }
         return placed(Placement::shard(dim + others_));
     }

@@ -120,6 +120,7 @@ RESHARD_INLINE PreparedPlan detail::prepare_with(Means const& means, PlanValue c
         change = mine.change;
         MemoryPolicy const& memory = memory_of(comm, means.host);
         if (!found.ok()) raise(found.code, found.reason);
+        check_fold(options);
         check_arguments(means, memory, plan, mine, rank, comm.size(), source, destination, options.cast);
         check_memory(comm, memory, plan, source, destination);
         Workspace own;

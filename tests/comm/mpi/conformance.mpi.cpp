@@ -624,6 +624,10 @@ TEST_SUITE("comm/mpi") {
             CHECK_THROWS_WITH_AS(MpiCommunicator(MPI_COMM_WORLD, options), doctest::Contains("ranks_per_node"),
                                  MismatchError);
         }
+        MpiOptions late;
+        late.deadline = 0ms;
+        CHECK_THROWS_WITH_AS(MpiCommunicator(MPI_COMM_WORLD, late), doctest::Contains("deadline is 0 ms. Fix: "),
+                             BufferError);
         MpiCommunicator comm(MPI_COMM_WORLD);
         test::sends_one_value_to_each_peer(comm);
     }

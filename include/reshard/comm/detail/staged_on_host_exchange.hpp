@@ -57,6 +57,7 @@ public:
           passage_(C::name, options.stream, device_, options.staging, smaller(options.window_bytes, passage_bytes)),
           copies_(options.staging, device_staging()),
           inner_(std::move(inner)) {
+        check_deadline("StagedOnHostOptions", options.deadline);
         passage_.deadline = options_.deadline = comparable(options.deadline);
         static_cast<void>(window_.grow(options.staging.reserve_bytes));  // if there is none, an exchange says so
     }

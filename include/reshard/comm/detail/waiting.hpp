@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/comm/detail/waiting.hpp
 /// \brief  How the host waits for others: politely, and not for ever.
-/// \depends core/config.hpp, <atomic>, <chrono>, <cstddef>, <thread>.
+/// \depends core/error.hpp, <atomic>, <chrono>, <cstddef>, <thread>.
 #pragma once
 
-#include <reshard/core/config.hpp>
+#include <reshard/core/error.hpp>
 
 #include <atomic>
 #include <chrono>
@@ -20,6 +20,13 @@ inline constexpr std::size_t no_false_sharing = 128;
 [[nodiscard]] inline std::chrono::milliseconds comparable(std::chrono::milliseconds deadline) noexcept {
     constexpr std::chrono::milliseconds year = std::chrono::hours(24 * 365);
     return deadline < year ? deadline : year;
+}
+
+/// Throws BufferError for one that has passed before anything began: what is quick would work, and what is not fail.
+inline void check_deadline(std::string_view options, std::chrono::milliseconds deadline) {
+    if (deadline.count() >= 1) return;
+    raise(ErrorCode::buffer, concat("reshard::", options, ": deadline is ", static_cast<std::int64_t>(deadline.count()),
+                                    " ms. Fix: 1 ms or more; there is no wait without an end."));
 }
 
 /// One turn of a wait that began at `since`: gives the processor away, for longer where one has waited for long. False

@@ -52,6 +52,11 @@ inline void check_memory(CommunicatorRef comm, MemoryPolicy const& memory, PlanV
     if (options.fold_elements <= 0 && on_device) options.fold_elements = INT64_MAX;
     return options;
 }
+inline void check_fold(PrepareOptions const& options) {
+    if (options.fold_elements >= 0) return;
+    raise(ErrorCode::buffer, concat("reshard::prepare: fold_elements is ", options.fold_elements,
+                                    ". Fix: 0 or more; 0 leaves the choice to prepare()."));
+}
 [[nodiscard]] inline bool is_on_device(CommunicatorRef comm) noexcept { return comm.memory() != nullptr; }
 
 /// Bytes of scratch memory of one rank.

@@ -669,7 +669,7 @@ TEST_SUITE("mch/checkpoint") {
         std::vector<std::string> const current{"module.user", "user_exported"};
         MchNames names;
         names.prefixes = {"module."};
-        names.renamed = {{"user_exported", "user"}};
+        names.rename = {{"user", "user_exported"}};
         std::vector<std::string> const sources = match_tables(current, files.names(), names);
         CHECK(sources == std::vector<std::string>{"user", "user"});
         World first = fresh_like(saved.world, 1);

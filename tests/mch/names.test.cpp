@@ -55,25 +55,25 @@ TEST_SUITE("mch/names") {
 
     TEST_CASE("a table may be filled from another, also one that fills itself") {
         MchNames names;
-        names.renamed = {{"user_exported", "user"}};
+        names.rename = {{"user", "user_exported"}};
         CHECK(match_tables(List{"user", "user_exported"}, List{"user"}, names) == List{"user", "user"});
         names.prefixes = {"module."};
         CHECK(match_tables(List{"module.user_exported"}, List{"module.user"}, names) == List{"module.user"});
-        names.renamed = {{"a", "b"}, {"b", "a"}};
+        names.rename = {{"b", "a"}, {"a", "b"}};
         CHECK(match_tables(List{"a", "b"}, List{"a", "b"}, names) == List{"b", "a"});
     }
 
     TEST_CASE("renames that lead nowhere are errors") {
         MchNames names;
-        names.renamed = {{"user_exported", "usr"}};
+        names.rename = {{"usr", "user_exported"}};
         CHECK(contains(error_of({"user_exported"}, {"user"}, names),
                        "table 'user_exported' has no source: nothing saved is called 'usr'; there are: 'user'"));
-        names.renamed = {{"user_exportd", "user"}};
+        names.rename = {{"user", "user_exportd"}};
         CHECK(contains(error_of({"user_exported"}, {"user"}, names),
                        "'user_exportd' is to be filled from 'user', but the tables are 'user_exported'"));
-        names.renamed = {{"a", "b"}, {"a", "c"}};
+        names.rename = {{"b", "a"}, {"c", "a"}};
         CHECK(contains(error_of({"a"}, {"b", "c"}, names), "table 'a' is to be filled from 'b' and from 'c'"));
-        names.renamed = {{"module.a", "b"}, {"a", "c"}};
+        names.rename = {{"b", "module.a"}, {"c", "a"}};
         names.prefixes = {"module."};
         CHECK(contains(error_of({"a"}, {"b", "c"}, names), "is to be filled from 'b' and from 'c'"));
     }

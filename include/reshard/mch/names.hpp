@@ -17,10 +17,10 @@ namespace reshard::inline v0 {
 ///
 ///     MchNames names;
 ///     names.prefixes = {"module."};                  // a wrapper's, taken off both sides, as often as they are there
-///     names.renamed = {{"user_exported", "user"}};   // current name, saved name
+///     names.rename = {{"user", "user_exported"}};    // saved name, current name: as in LoadOptions::rename
 struct MchNames {
     std::vector<std::string> prefixes{};
-    std::vector<std::pair<std::string, std::string>> renamed{};
+    std::vector<std::pair<std::string, std::string>> rename{};
 };
 
 namespace detail {

@@ -45,23 +45,23 @@ RESHARD_INLINE std::vector<std::string> match_tables(std::span<std::string const
                    "' without their prefixes. Fix: strip fewer prefixes, and rename instead.");
         }
     }
-    std::vector<std::pair<std::string, std::string>> const& renamed = names.renamed;
-    for (std::size_t i = 0; i < renamed.size(); ++i) {
+    for (std::size_t i = 0; i < names.rename.size(); ++i) {
+        auto const& [from, to] = names.rename[i];
         for (std::size_t k = 0; k < i; ++k) {
-            if (!same(renamed[k].first, renamed[i].first)) continue;
-            refuse("table '", renamed[i].first, "' is to be filled from '", renamed[k].second, "' and from '",
-                   renamed[i].second, "'. Fix: name one.");
+            if (!same(names.rename[k].second, to)) continue;
+            refuse("table '", to, "' is to be filled from '", names.rename[k].first, "' and from '", from,
+                   "'. Fix: name one.");
         }
         if (std::none_of(current.begin(), current.end(),
-                         [&](std::string const& name) { return same(name, renamed[i].first); })) {
-            refuse("'", renamed[i].first, "' is to be filled from '", renamed[i].second, "', but the tables are ",
-                   detail::list_of(current), ". Fix: correct the name.");
+                         [&, &wanted = to](std::string const& name) { return same(name, wanted); })) {
+            refuse("'", to, "' is to be filled from '", from, "', but the tables are ", detail::list_of(current),
+                   ". Fix: correct the name.");
         }
     }
     std::vector<std::string> sources;
     for (std::string const& name : current) {
         std::string_view wanted = name;
-        for (auto const& [to, from] : renamed) {
+        for (auto const& [from, to] : names.rename) {
             if (same(to, name)) wanted = from;
         }
         auto const found =

@@ -82,9 +82,17 @@ TEST_SUITE("algebra/draw") {
               "(2,2):(S2,S0)  shape [4,2,5]\n"
               "      | 0:2\n"
               "  0:2 | 0,2\n"
-              "  2:4 | 1,3\n");
-        CHECK(drawn("(3):(S2)", Shape{1, 1, 2}) == "(3):(S2)  shape [1,1,2]\n      | 0:1\n  0:1 | 0,1\n");
-        CHECK(drawn("(2):(S2)", Shape{1, 1, 0}) == "(2):(S2)  shape [1,1,0]\n      | 0:1\n  0:1 | 0,1\n");
+              "  2:4 | 1,3\n"
+              "  dimension 2 is cut by axis 0, and is not drawn\n");
+        CHECK(drawn("(3):(S2)", Shape{1, 1, 2}) ==
+              "(3):(S2)  shape [1,1,2]\n      | 0:1\n  0:1 | 0,1\n"
+              "  dimension 2 is cut by axis 0, and is not drawn\n");
+        CHECK(drawn("(2):(S2)", Shape{1, 1, 0}) ==
+              "(2):(S2)  shape [1,1,0]\n      | 0:1\n  0:1 | 0,1\n"
+              "  dimension 2 is cut by axis 0, and is not drawn\n");
+        CHECK(drawn("(1,2):(S2,R)", Shape{1, 1, 2}) == "(1,2):(S2,R)  shape [1,1,2]\n      | 0:1\n  0:1 | 0,1\n");
+        CHECK(draw_svg(parse("(2):(S2)", Shape{1, 1, 2})).find(">dimension 2 is cut by axis 0, and is not drawn<") !=
+              std::string::npos);
     }
 
     TEST_CASE("columns are as wide as their widest cell") {

@@ -124,6 +124,11 @@ def test_draw(here):
     expect(len(picture.getElementsByTagName("rect")) == 3, "a picture has a cell for each part")
     answer = asked("draw", "(4):(S0)", "--shape", "5")
     expect(answer["parts"][-1] == {"box": [[4, 5]], "ranks": [2]}, "draw lists parts")
+    ask("draw", "(2):(S2)", "--shape", "4x4x4", says="dimension 2 is cut by axis 0, and is not drawn")
+    expect(asked("draw", "(2):(S2)", "--shape", "4x4x4")["parts"] == [{"box": [[0, 4], [0, 4], [0, 2]], "ranks": [0]},
+                                                                      {"box": [[0, 4], [0, 4], [2, 4]], "ranks": [1]}],
+           "parts are whole boxes")
+    expect(asked("draw", "(2):(R)", "--shape", "[]")["parts"] == [{"box": [], "ranks": [0, 1]}], "a scalar is one part")
     ask("draw", "(1048576):(S0)", "--shape", 1 << 20, status=2, says="Fix: draw a smaller mesh")
     ask("draw", "(2000000000):(R)", "--shape", "[]", status=2, says="Fix: draw a smaller mesh")
     ask("draw", "(9000):(R)", "--shape", 8, says="0-8999")
@@ -158,9 +163,9 @@ def test_inspect(here):
     expect("model.norm.weight" in names and names == sorted(names), "inspect lists tensors")
     one = asked("inspect", here / "saved", "--tensor", "model.norm.weight")["tensors"]
     expect(len(one) == 1 and len(one[0]["shards"]) == 2 and one[0]["shards"][0]["crc32c"], "inspect lists shards")
-    ask("inspect", here / "saved", "--tensor", "no.tensor", status=1, says="no tensor is called 'no.tensor'")
-    ask("inspect", here / "saved", "--tensor", "", status=1, says="no tensor is called ''")
-    expect("error" in asked("inspect", here / "nothing", status=1), "an error is a document, too")
+    ask("inspect", here / "saved", "--tensor", "no.tensor", status=2, says="no tensor is called 'no.tensor'")
+    ask("inspect", here / "saved", "--tensor", "", status=2, says="no tensor is called ''")
+    expect("error" in asked("inspect", here / "nothing", status=2), "an error is a document, too")
     for folder, byte in (("evil", 1), ("evil2", 2)):
         (here / folder).mkdir()
         write_file(here / folder / "\x1b[2J.safetensors", {"x\x1b[31m": byte}, {"\x1b]0;owned\x07": "\x1b[31m"})
@@ -170,7 +175,7 @@ def test_inspect(here):
     for words in ([], ["--json"]):
         with open("/dev/full", "w") as full:
             result = subprocess.run([RESHARD, "inspect", here / "saved", *words], stdout=full, stderr=subprocess.PIPE, text=True)
-        expect(result.returncode == 1 and "No space left on device. Fix: " in result.stderr, "an answer that is lost is no success")
+        expect(result.returncode == 2 and "No space left on device. Fix: " in result.stderr, "an answer that is lost is no success")
 
 
 # ---- Verbs with ranks --------------------------------------------------------------------------------------------
@@ -183,12 +188,14 @@ def test_verify(here):
     damaged = max((here / "saved").glob("*.safetensors"), key=lambda path: path.stat().st_size)
     spoil(damaged)
     ask("verify", here / "saved", ranks=2, status=1, says=[damaged.name, "Fix: "])
-    expect(damaged.name in asked("verify", here / "saved", ranks=2, status=1)["error"], "faults are in the document")
+    answer = asked("verify", here / "saved", ranks=2, status=1)
+    expect(answer["ok"] is False and damaged.name in answer["error"], "a document says that it is corrupt, and where")
+    expect(list(asked("verify", here / "nothing", ranks=2, status=2)) == ["error"], "of nothing it says neither")
     (here / "dcp").mkdir()
     write_file(here / "dcp" / "shard-00001-model-00001-of-00001.safetensors", {"a": 1},
                {"DCP_SHARDING_INFO": '{"a": {"saved_offsets": [0]}}'})
     ask("verify", here / "dcp", ranks=2, says="see that the last rank's file is there")
-    ask("verify", here / "nothing", ranks=2, status=1, says="nothing")
+    ask("verify", here / "nothing", ranks=2, status=2, says="nothing")
     ask("verify", here / "saved", "--ranks", 4097, status=2, says="Value 4097 not in range ")
     expect(start("verify", here / "nothing", "--ranks", 2).stderr.startswith("reshard: "), "no empty line comes first")
 
@@ -221,7 +228,7 @@ def test_consolidate_and_shard(here):
 
     ask("consolidate", saved, full, "--files", 3, "--no-sync", ranks=3, says="in 3 files; checksums of 288.3 KiB that were read: as saved")
     expect(len(list(full.glob("model-0000?-of-00003.safetensors"))) == 3, "so many files as were asked for")
-    ask("consolidate", saved, full, ranks=2, status=1, says="full")
+    ask("consolidate", saved, full, ranks=2, status=2, says="full")
     ask("consolidate", saved, here / "like", "--like", full / "model.safetensors.index.json", "--no-sync", ranks=2)
     names = lambda folder: sorted(path.name for path in folder.iterdir())
     expect(names(here / "like") == names(full), "--like names the same files")
@@ -250,7 +257,7 @@ def test_consolidate_and_shard(here):
     names = [one["name"] for one in asked("inspect", here / "renamed")["tensors"]]
     expect("norm" in names and "blocks.0.mlp.up_proj.weight" in names and len(names) == 14, "tensors have other names")
     table.write_text("no.such.tensor x\n")
-    ask("consolidate", saved, here / "x", "--rename", table, ranks=2, status=1, says=["'no.such.tensor'", "Fix: "])
+    ask("consolidate", saved, here / "x", "--rename", table, ranks=2, status=2, says=["'no.such.tensor'", "Fix: "])
     table.write_text("one\n")
     ask("consolidate", saved, here / "x", "--rename", table, status=2, says="line 1 of ")
     ask("consolidate", saved, here / "x", "--rename", here / "none", status=2, says="cannot open")
@@ -261,7 +268,7 @@ def test_consolidate_and_shard(here):
     for other in ("full", "like", "shards", "apart"):
         ask("compare", saved, here / other, ranks=2, says="equal: ")
     spoil(max(saved.glob("*.safetensors"), key=lambda path: path.stat().st_size))
-    ask("consolidate", saved, here / "x", ranks=2, status=1, says="--no-checksums")
+    ask("consolidate", saved, here / "x", ranks=2, status=2, says="--no-checksums")
     ask("consolidate", saved, here / "x", "--no-checksums", "--no-sync", ranks=2)
 
 
@@ -293,7 +300,7 @@ def test_compare(here):
         for value in (-1, "nan", "1e999"):
             ask("compare", here / "saved", here / "same", option, value, ranks=1, status=2,
                 says=f"{option}: no tolerance. Fix: give 0 or more")
-    ask("compare", here / "saved", here / "nothing", ranks=2, status=1, says="nothing")
+    ask("compare", here / "saved", here / "nothing", ranks=2, status=2, says="nothing")
 
 
 # ---- Any command line --------------------------------------------------------------------------------------------
@@ -332,8 +339,8 @@ def test_processes(here):
     ask("verify", here / "shards", ranks=3, says="all as it should be")
     ask("compare", here / "saved", here / "shards", ranks=3, says="equal: 14 tensors, ")
     expect(not asked("compare", here / "saved", here / "other", ranks=3, status=1)["equal"], "one process answers")
-    ask("compare", here / "saved", here / "nothing", ranks=2, status=1, says="nothing")
-    ask("verify", here / "saved", "--ranks", 3, ranks=2, status=1, says="--ranks 3 but the launcher started 2")
+    ask("compare", here / "saved", here / "nothing", ranks=2, status=2, says="nothing")
+    ask("verify", here / "saved", "--ranks", 3, ranks=2, status=2, says="--ranks 3 but the launcher started 2")
 
 
 tests = [test_help, test_explain, test_draw, test_simulate, test_inspect, test_verify, test_unlisted, test_consolidate_and_shard, test_compare,

@@ -28,8 +28,8 @@ struct Compare {
             options.progress = session.progress(comm);
             CompareReport const report = compare_checkpoints(first, second, comm, options);
             if (comm.rank() != 0) return;
-            session.say(explain(report), record(report));
-            if (!report.equal()) session.status = 1;
+            if (report.equal()) return session.say(explain(report), record(report));
+            session.say_no(explain(report), record(report));
         });
     }
 

@@ -22,7 +22,7 @@ int main(int argc, char** argv) {
     app.set_version_flag("--version", "reshard " + std::to_string(RESHARD_VERSION_MAJOR) + "." +
                                           std::to_string(RESHARD_VERSION_MINOR) + "." +
                                           std::to_string(RESHARD_VERSION_PATCH));
-    app.footer("reshard VERB --help shows an example. Exit status: 0 fine, 1 failed or 'no', 2 wrong usage.\n");
+    app.footer("reshard VERB --help shows an example. Exit status: 0 fine, 1 the answer is no, 2 there is none.\n");
     app.failure_message([](CLI::App const* all, CLI::Error const& error) {
         std::string verb;
         for (CLI::App const* one : all->get_subcommands()) verb = " " + one->get_name();
@@ -46,11 +46,11 @@ int main(int argc, char** argv) {
         // Mistakes are printed by all processes: a launcher may end the one that speaks when another one exits first.
         if (!asked || demo::is_first_process()) app.exit(error);
         std::cout.flush();
-        return asked ? (std::cout ? 0 : 1) : 2;
+        return asked && std::cout ? 0 : 2;
     } catch (std::exception const& error) {
         std::fprintf(stderr, "reshard: %s\n", error.what());
         if (session.json && command::Session::speaks()) session.say("", {{"error", error.what()}});
-        return 1;
+        return 2;
     }
     return session.status;
 }

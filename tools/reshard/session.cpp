@@ -28,7 +28,12 @@ void Session::say(std::string const& text, Json const& record) {
     std::string const out = json ? record.dump(2, ' ', false, Json::error_handler_t::replace) + "\n" : text;
     if (std::fputs(out.c_str(), stdout) >= 0 && std::fflush(stdout) == 0) return;
     std::fprintf(stderr, "reshard: cannot write the answer: %s. Fix: check where stdout goes.\n", std::strerror(errno));
+    status = 2;
+}
+
+void Session::say_no(std::string const& text, Json const& record) {
     status = 1;
+    say(text, record);
 }
 
 void Session::on_ranks(int otherwise, std::function<void(reshard::CommunicatorRef)> const& body) {
@@ -46,7 +51,7 @@ void Session::on_ranks(int otherwise, std::function<void(reshard::CommunicatorRe
             throw;
         }
     });
-    if (ended != 0) status = ended;
+    if (ended != 0) status = 2;
 }
 
 std::function<void(reshard::Index, reshard::Index)> Session::progress(reshard::CommunicatorRef comm) const {

@@ -5,8 +5,8 @@
 /// A verb is one file with one function, add_<verb>(app, session): it adds a subcommand (add_verb), its options, and a
 /// callback that does the work and answers by session.say(). A verb is a thin face: what it can do, the library can.
 ///
-/// Exit statuses: 0 fine; 1 failed, or the answer is no (unequal, corrupt); 2 the command line is wrong.
-/// Library errors that a callback throws are printed by main and end with 1; wrong() ends with 2.
+/// Exit statuses, as of cmp and grep: 0 fine; 1 the answer is no (unequal, corrupt); 2 there is none, since the command
+/// line is wrong (wrong()) or something failed (what a callback throws is printed by main).
 #pragma once
 
 #include <reshard/algebra/notation.hpp>
@@ -32,15 +32,17 @@ class Session {
 public:
     bool json = false;  ///< --json: say() prints a record instead of text, and there are no progress bars
     int ranks = 0;      ///< --ranks, for verbs that have add_ranks(); 0: not given
-    int status = 0;     ///< what the program exits with; a verb sets 1 where its answer is no
+    int status = 0;     ///< what the program exits with
 
     /// Whether this process answers: the only one, or the first of those that mpirun started. Verbs without ranks do
     /// their work there alone.
     [[nodiscard]] static bool speaks();
-    /// The answer: `text`, or with --json the record. Once a run, by one rank. What cannot be written is status 1.
+    /// The answer: `text`, or with --json the record. Once a run, by one rank. What cannot be written is status 2.
     void say(std::string const& text, Json const& record);
+    /// The same, and status 1.
+    void say_no(std::string const& text, Json const& record);
     /// Runs body(comm) on every rank: threads (--ranks of them, or `otherwise`), or the processes of mpirun. What a
-    /// rank throws is printed, and is status 1.
+    /// rank throws is printed, and is status 2.
     void on_ranks(int otherwise, std::function<void(reshard::CommunicatorRef)> const& body);
     /// A bar of the bytes of all ranks, for verbs in which their shares are equal; nothing where none is shown.
     [[nodiscard]] std::function<void(reshard::Index done, reshard::Index total)> progress(

@@ -17,28 +17,38 @@ struct Verify {
 
     void run(Session& session) const {
         session.on_ranks(Session::ranks_of_machine(), [&](CommunicatorRef comm) {
-            auto const verdict = verify_checkpoint(path, comm, {}, default_window_bytes, session.progress(comm));
-            if (comm.rank() != 0) return;
-            std::string text =
-                concat(path, ": ", detail::count_text(verdict.tensors, "tensor"), " in ",
-                       detail::count_text(verdict.extents, "shard"), " of ", detail::count_text(verdict.files, "file"),
-                       ", ", detail::bytes_text(verdict.bytes), " read once: all as it should be");
-            if (verdict.extents_without_checksum != 0) {
-                text +=
-                    concat(" (", detail::count_text(verdict.extents_without_checksum, "shard"), " without checksum)");
+            try {
+                auto const verdict = verify_checkpoint(path, comm, {}, default_window_bytes, session.progress(comm));
+                if (comm.rank() == 0) session.say(text(verdict), record(verdict));
+            } catch (FormatError const& error) {  // on all ranks: none has failed, and the answer is no
+                if (comm.rank() == 0)
+                    session.say_no(error.message() + "\n", {{"ok", false}, {"error", error.message()}});
             }
-            if (verdict.kind == CheckpointKind::shards) {
-                text += "\n  PyTorch's shards do not say how many ranks saved: see that the last rank's file is there";
-            }
-            session.say(text + "\n" + detail::unlisted_text(verdict.unlisted),
-                        {{"ok", true},
-                         {"files", verdict.files},
-                         {"tensors", verdict.tensors},
-                         {"shards", verdict.extents},
-                         {"shards_without_checksum", verdict.extents_without_checksum},
-                         {"bytes", verdict.bytes},
-                         {"unlisted", record_of(verdict.unlisted)}});
         });
+    }
+
+private:
+    [[nodiscard]] std::string text(CheckpointVerdict const& verdict) const {
+        std::string text =
+            concat(path, ": ", detail::count_text(verdict.tensors, "tensor"), " in ",
+                   detail::count_text(verdict.extents, "shard"), " of ", detail::count_text(verdict.files, "file"),
+                   ", ", detail::bytes_text(verdict.bytes), " read once: all as it should be");
+        if (verdict.extents_without_checksum != 0) {
+            text += concat(" (", detail::count_text(verdict.extents_without_checksum, "shard"), " without checksum)");
+        }
+        if (verdict.kind == CheckpointKind::shards) {
+            text += "\n  PyTorch's shards do not say how many ranks saved: see that the last rank's file is there";
+        }
+        return text + "\n" + detail::unlisted_text(verdict.unlisted);
+    }
+    [[nodiscard]] static Json record(CheckpointVerdict const& verdict) {
+        return {{"ok", true},
+                {"files", verdict.files},
+                {"tensors", verdict.tensors},
+                {"shards", verdict.extents},
+                {"shards_without_checksum", verdict.extents_without_checksum},
+                {"bytes", verdict.bytes},
+                {"unlisted", record_of(verdict.unlisted)}};
     }
 };
 

@@ -55,6 +55,17 @@ template <class Ranks>
     return positions;
 }
 
+/// "dimension 2 is cut by axis 0, and is not drawn", for each that a picture leaves out.
+[[nodiscard]] inline std::vector<std::string> left_out(DynamicDistribution const& distribution) {
+    std::vector<std::string> lines;
+    for (int axis = 0; axis < distribution.mesh().axes(); ++axis) {
+        PlacementForm const& placement = distribution.signature()[axis];
+        if (!placement.is_shard() || placement.dim() < 2 || distribution.mesh().extent(axis) == 1) continue;
+        lines.push_back(concat("dimension ", placement.dim(), " is cut by axis ", axis, ", and is not drawn"));
+    }
+    return lines;
+}
+
 inline void pad(std::string& text, std::string const& cell, std::size_t width) {
     text += cell;
     text.append(width - cell.size(), ' ');
@@ -98,7 +109,8 @@ struct DrawnParts {
 }
 
 /// A grid of the first two dimensions (one for vectors): rows and columns are the parts, each cell names the ranks
-/// that hold it. Cost grows with ranks times parts. Throws ShapeError for what is too large to draw.
+/// that hold it, or some of it along the others; where these are cut, a line below says so. Cost grows with ranks times
+/// parts. Throws ShapeError for what is too large to draw.
 [[nodiscard]] inline std::string draw(DynamicDistribution const& distribution) {
     DrawnParts const parts = drawn_parts(distribution);
     int const rank = distribution.shape().rank();
@@ -130,6 +142,7 @@ struct DrawnParts {
         while (text.back() == ' ') text.pop_back();
         text += '\n';
     }
+    for (std::string const& line : detail::left_out(distribution)) text += concat("  ", line, "\n");
     return text;
 }
 
@@ -144,9 +157,12 @@ struct DrawnParts {
     Index const width = 16 + 8 * static_cast<Index>(longest);
     auto const rows = static_cast<Index>(parts.rows.size()) - 1;
     auto const columns = static_cast<Index>(parts.columns.size()) - 1;
+    std::vector<std::string> const left_out = detail::left_out(distribution);
+    Index const grid = top + rows * height;
+    Index const bottom = grid + 20 * static_cast<Index>(left_out.size());
     std::string svg =
         concat("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"", left + larger<Index>(columns * width, 320),
-               "\" height=\"", top + rows * height + 8, "\" font-family=\"monospace\" font-size=\"13\">\n");
+               "\" height=\"", bottom + 8, "\" font-family=\"monospace\" font-size=\"13\">\n");
     auto const text_at = [&](Index x, Index y, std::string_view anchor, std::string const& text) {
         svg += concat("<text x=\"", x, "\" y=\"", y, "\" text-anchor=\"", anchor, "\">");
         for (char c : text)
@@ -173,6 +189,8 @@ struct DrawnParts {
             text_at(left + c * width + width / 2, y + 19, "middle", detail::ranks_text(*holders));
         }
     }
+    for (std::size_t i = 0; i < left_out.size(); ++i)
+        text_at(8, grid + 20 * (static_cast<Index>(i) + 1), "start", left_out[i]);
     return svg + "</svg>\n";
 }
 

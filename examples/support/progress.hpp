@@ -34,9 +34,10 @@ public:
     void update_bytes(long long done) {
         double const seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
         double const rate = seconds > 0 ? static_cast<double>(done) / seconds : 0;
+        constexpr double gib = 1 << 30;
         char text[96];
-        std::snprintf(text, sizeof(text), "%.2f of %.2f GB  %.2f GB/s  %.0f s left", static_cast<double>(done) / 1e9,
-                      static_cast<double>(total_) / 1e9, rate / 1e9,
+        std::snprintf(text, sizeof(text), "%.2f of %.2f GiB  %.2f GiB/s  %.0f s left", static_cast<double>(done) / gib,
+                      static_cast<double>(total_) / gib, rate / gib,
                       rate > 0 ? static_cast<double>(total_ - done) / rate : 0.0);
         update(done, text);
     }

@@ -76,6 +76,7 @@ def test_help(here):
     for verb in verbs:
         ask(verb, "--help", says=["Example:\n", f"reshard {verb}"])
     ask(status=2, says="name a verb")
+    ask("no-such-verb", "--help", status=2, says=["no-such-verb", "Verbs: "])
     ask("no-such-verb", status=2, says=["no-such-verb", "Verbs: " + " ".join(verbs)])
     expect(ask("--version").startswith("reshard 0."), "--version says which it is")
     ask("explain", ROWS, status=2, says="reshard explain: TO is required")
@@ -90,8 +91,8 @@ def test_explain(here):
     ask("explain", ROWS, "(3):(S0)", "--shape", "8x8", says="different meshes")
     for shape in ("8x", "8xx8", "x", "8x8.5", "[8", "1x1x1x1x1x1x1x1x1", "99999999999999999999"):
         ask("explain", ROWS, COLUMNS, "--shape", shape, status=2, says=f"--shape: '{shape}' is no shape. Fix: ")
-    ask("explain", ROWS, COLUMNS, "--shape", "8x8", "--dtype", "f31", status=2, says=["no element type is called 'F31'", " BF16, "])
-    for name in ("bfloat16", "BF16", "float16", "uint8", "int64", "complex64"):
+    ask("explain", ROWS, COLUMNS, "--shape", "8x8", "--dtype", "f31", status=2, says=["no element type is called 'f31'", " BF16, "])
+    for name in ("bfloat16", "BF16", "float16", "half", "float", "torch.double", "fp32", "uint8", "int64", "complex64"):
         ask("explain", ROWS, COLUMNS, "--shape", "8x8", "--dtype", name)
     pair = {"float8_e4m3fn": "F8_E4M3", "float8_e4m3fnuz": "F8_E4M3FNUZ", "float8_e5m2": "F8_E5M2",
             "torch.float8_e5m2fnuz": "F8_E5M2FNUZ", "torch.float8_e8m0fnu": "F8_E8M0", "torch.bool": "BOOL"}
@@ -106,11 +107,15 @@ def test_explain(here):
                                    (["(2):(R)", "(2):(P^)"], "f32", "bxor has no identity for F32"),
                                    (["(2):(S0)", "(2):(S1)"], "f4", "elements of F4 are smaller than a byte")):
             ask(verb, *pair, "--shape", "8x8", "--dtype", dtype, status=2, says=[fault, ". Fix: "])
-    for rank in (8, -1):
-        ask("explain", ROWS, COLUMNS, "--shape", "8x8", "--rank", rank, status=2, says=f"rank {rank} is in neither mesh. Fix: ")
+    ask("explain", ROWS, COLUMNS, "--shape", "8x8", "--rank", 8, status=2, says="rank 8 is in neither mesh. Fix: ")
+    for rank in ("-1", "abc", "1e3", "9999999999"):
+        ask("explain", ROWS, COLUMNS, "--shape", "8x8", "--rank", rank, status=2, says=f"--rank: '{rank}' is no number from 0 to ")
+    ask("explain", ROWS, COLUMNS, "--shape", "8x8", "--shape", "9x9", status=2, says="--shape is given more than once")
+    ask("explain", ROWS, COLUMNS, "--shape", "8x8", "--rank", status=2, says="--rank needs a value")
+    expect(asked("explain", ROWS, COLUMNS, "--shape", "8x8", "--relayed", 4)["relayed"] == 4, "explain says what was asked")
     ask("explain", ROWS, "(99999999):(R)", "--shape", "8x8", status=2, says="more than 2^24 ranks. Fix: ")
     for verb in ("explain", "simulate"):
-        ask(verb, ROWS, COLUMNS, "--shape", "8x8", "--relayed", 0, status=2, says="Value 0 not in range ")
+        ask(verb, ROWS, COLUMNS, "--shape", "8x8", "--relayed", 0, status=2, says="--relayed: '0' is no number from 1 to 16777216")
     huge = asked("explain", "(8):(S0)", "(8):(R)", "--shape", "2147483648x2147483648")
     expect(huge["bytes_received"] is None, "bytes beyond 64 bits are no number")
     huge = asked("explain", "(2):(S0)", "(2):(R)", "--shape", 1 << 62, "--dtype", "u8")
@@ -139,7 +144,7 @@ def test_simulate(here):
     ask("simulate", *pair, "--shape", "1048576x1048576", says=["cluster: all ranks, 10.0 us", " 4.0 GiB "])
     answer = asked("simulate", *pair, *pair, "--shape", "4096x4096", "--tier", "all:all:10:50")["transitions"]
     expect(len(answer) == 2 and answer[0] == answer[1], "simulate takes pairs")
-    expect(answer[0]["most_received"] == answer[0]["bound"] == 4096 * 4096 * 4 // 1024, "simulate counts bytes")
+    expect(answer[0]["most_received"] == answer[0]["bytes_bound"] == 4096 * 4096 * 4 // 1024, "simulate counts bytes")
     expect(list(answer[0]["phases"][0]["tiers"]) == ["all"], "simulate takes tiers")
     ask("simulate", pair[0], "--shape", "8x8", status=2, says="goes nowhere")
     for tier, fault in (("node", "4 or 5 parts"), ("node:8:x:1", "'x' is no number"), ("node:8.7:1:1", "no number of ranks"),
@@ -163,6 +168,8 @@ def test_inspect(here):
     expect("model.norm.weight" in names and names == sorted(names), "inspect lists tensors")
     one = asked("inspect", here / "saved", "--tensor", "model.norm.weight")["tensors"]
     expect(len(one) == 1 and len(one[0]["shards"]) == 2 and one[0]["shards"][0]["crc32c"], "inspect lists shards")
+    ask("inspect", here / "saved", "--tensor", "model.norm", status=2, says="'model.norm'; similar names: 'model.norm.weight'")
+    ask("inspect", "", status=2, says="CHECKPOINT: '' is no path")
     ask("inspect", here / "saved", "--tensor", "no.tensor", status=2, says="no tensor is called 'no.tensor'")
     ask("inspect", here / "saved", "--tensor", "", status=2, says="no tensor is called ''")
     expect("error" in asked("inspect", here / "nothing", status=2), "an error is a document, too")
@@ -196,7 +203,7 @@ def test_verify(here):
                {"DCP_SHARDING_INFO": '{"a": {"saved_offsets": [0]}}'})
     ask("verify", here / "dcp", ranks=2, says="see that the last rank's file is there")
     ask("verify", here / "nothing", ranks=2, status=2, says="nothing")
-    ask("verify", here / "saved", "--ranks", 4097, status=2, says="Value 4097 not in range ")
+    ask("verify", here / "saved", "--ranks", 4097, status=2, says="--ranks: '4097' is no number from 1 to 4096")
     expect(start("verify", here / "nothing", "--ranks", 2).stderr.startswith("reshard: "), "no empty line comes first")
 
 
@@ -222,6 +229,7 @@ def test_consolidate_and_shard(here):
     before = sorted(here.iterdir())
     for words in (["consolidate", saved, full], ["shard", saved, full, "--to", "(3):(S0)"]):
         expect(asked(*words, "--dry-run", "--ranks", 5000)["ranks"] == 5000, "a dry run is of any number of ranks")
+        ask(*words[:2], saved, *words[3:], "--dry-run", status=2, says="is not empty: there is '")
         ask(*words, "--ranks", 5000, status=2, says="4096 at most")
         ask(*words[:2], status=2, says="OUT is missing" if words[0] == "consolidate" else "--to is required")
     expect(sorted(here.iterdir()) == before, "a dry run writes nothing")
@@ -246,7 +254,11 @@ def test_consolidate_and_shard(here):
     ask("shard", full, here / "x", "--to", "(2:(S0)", status=2, says="--to: ")
     ask("shard", full, here / "x", "--to", "(2):(S0[0,3,28])", status=2, says=["--to: ", "has boundaries of one extent", "Fix: cut by S0"])
     ask("shard", full, here / "x", "--to", "(2):(S5)", status=2, says="--to: no tensor has a dimension 5. Fix: S0 cuts rows")
-    ask("shard", full, here / "x", "--to", "(2):(S0)", "--apart", 9, status=2, says="--apart 9: the mesh of --to has 1 axes. Fix: ")
+    ask("shard", full, here / "x", "--to", "(2):(S0)", "--apart", 9, status=2, says="--apart 9: the mesh of --to has 1 axis. Fix: ")
+    ask("shard", full, here / "x", "--to", "(dp=2):(S0)", "--apart", "tp", status=2, says="no axis is called 'tp'; the names are: dp")
+    ask("consolidate", saved, here / "x", "--max-file-bytes", "5XB", status=2, says="--max-file-bytes: '5XB' is no number from 1 to ")
+    planned = [asked("consolidate", saved, "--dry-run", "--max-file-bytes", size)["files_out"] for size in ("100KiB", 102400, "1MB")]
+    expect(planned[0] == planned[1] > planned[2] == 1, "sizes may have units")
     ask("consolidate", saved, here / "x", "--replica", -5, status=2, says="--replica")
     ask("consolidate", saved, here / "x", "--window", 65536, "--in-flight", 4, status=2, says="--window 65536: less than 65536 for each of 4")
     expect(not (here / "x").exists(), "wrong usage writes nothing")
@@ -264,7 +276,7 @@ def test_consolidate_and_shard(here):
     ask("consolidate", saved, here / "x", "--rename", full, status=2, says="cannot read")
 
     ask("shard", full, here / "shards", "--to", "(4,2):(S0,R)", "--no-sync", ranks=2, says="in ")
-    ask("shard", full, here / "apart", "--to", "(2):(R)", "--apart", 0, "--no-sync", ranks=3)
+    ask("shard", full, here / "apart", "--to", "(dp=2):(R)", "--apart", "dp", "--dedup", "lowest-rank", "--no-sync", ranks=3)
     for other in ("full", "like", "shards", "apart"):
         ask("compare", saved, here / other, ranks=2, says="equal: ")
     spoil(max(saved.glob("*.safetensors"), key=lambda path: path.stat().st_size))

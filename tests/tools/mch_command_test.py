@@ -298,6 +298,9 @@ class Command(unittest.TestCase):
         self.save("all/model", user, state)
         self.refused("Fix: reshard mch all/model OUT/model, and --also all/optimizer", "all", "out", "--to", 4)
         self.refused("nothing to do", "model", "out")
+        self.refused("OUT is missing", "model", "--to", 4)
+        self.refused("is not empty", "model", "model", "--to", 4, "--dry-run")
+        self.refused("--also needs two folders", "model", "out", "--to", 4, "--also", "all")
         self.refused("not a number of slots", "model", "out", "--size", "user=0")
         self.refused("given twice", "model", "out", "--size", "5", "--size", "6")
 

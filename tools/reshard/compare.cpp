@@ -72,14 +72,16 @@ void add_compare(CLI::App& app, Session& session) {
                                        "says whether two checkpoints are equal, bit for bit or within tolerances, or "
                                        "which tensors differ, where, and how",
                                        "reshard compare sharded full");
-    command->add_option("FIRST", verb->first, "a folder of shards or of full files, or one file")->required();
-    command->add_option("SECOND", verb->second, "another one; it may be cut otherwise")->required();
+    command->add_option("FIRST", verb->first, "a folder of shards or of full files, or one file")
+        ->required()
+        ->check(some_path());
+    command->add_option("SECOND", verb->second, "another one; it may be cut otherwise")->required()->check(some_path());
     command->add_option("--rtol", verb->asked.rtol,
                         "floats a and b are equal if |a - b| <= ATOL + RTOL * |b|, as in NumPy");
     command->add_option("--atol", verb->asked.atol, "see --rtol");
     command->add_flag("--ignore-dtype", verb->asked.ignore_dtype, "compare floats of other element types, as numbers");
     command->add_option("--most", verb->asked.most_elements, "elements that are listed for each tensor")
-        ->check(CLI::Range(0, 1'000'000))
+        ->check(whole_number(0, 1'000'000))
         ->capture_default_str();
     add_ranks(*command, session);
     command->callback([verb, &session] { verb->run(session); });

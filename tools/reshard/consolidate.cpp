@@ -71,9 +71,9 @@ void add_consolidate(CLI::App& app, Session& session) {
     auto* const like =
         command->add_option("--like", verb->like, "an index whose weight_map says which tensor goes to which file");
     auto* const size = command->add_option("--max-file-bytes", verb->max_file_bytes, "a file takes tensors up to this");
-    size->check(CLI::Range(Index{1}, Index{1} << 50))->capture_default_str();
+    size->transform(byte_size(1, Index{1} << 50))->capture_default_str();
     auto* const count = command->add_option("--files", verb->files, "so many files, of about the same size");
-    count->check(CLI::Range(1, 99'999))->excludes(like)->excludes(size);
+    count->check(whole_number(1, 99'999))->excludes(like)->excludes(size);
     command->add_flag("--one-file", verb->one_file, "one model.safetensors")
         ->excludes(like)
         ->excludes(size)

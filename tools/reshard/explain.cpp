@@ -6,6 +6,7 @@
 #include <reshard/core/detail/explain_text.hpp>
 #include <reshard/reshard.hpp>
 
+#include <cstdint>
 #include <memory>
 
 namespace command {
@@ -45,6 +46,7 @@ private:
                 {"to", to_string(move.to())},
                 {"shape", record_of(move.from().shape())},
                 {"dtype", name(type)},
+                {"relayed", move.ranks_per_node()},
                 {"rank", rank},
                 {"kind", name(move.kind())},
                 {"phases", cost.phases},
@@ -67,9 +69,9 @@ void add_explain(CLI::App& app, Session& session) {
     command->add_option("TO", verb->to, "those that are needed")->required();
     command->add_option("--shape", verb->shape, "of the whole tensor: 8192x1024 or [8192,1024]")->required();
     command->add_option("--dtype", verb->dtype, "element type")->capture_default_str();
-    command->add_option("--rank", verb->rank, "whose part")->capture_default_str();
+    command->add_option("--rank", verb->rank, "whose part")->check(whole_number(0, INT32_MAX))->capture_default_str();
     command->add_option("--relayed", verb->ranks_per_node, "ranks per node: a byte enters a node once")
-        ->check(CLI::Range(Index{1}, most_ranks));
+        ->check(whole_number(1, most_ranks));
     command->callback([verb, &session] { verb->run(session); });
 }
 

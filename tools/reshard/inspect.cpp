@@ -3,6 +3,7 @@
 #include "verbs.hpp"
 
 #include <reshard/checkpoint/catalogue.hpp>
+#include <reshard/checkpoint/detail/load_match.hpp>
 #include <reshard/core/detail/explain_text.hpp>
 
 #include <cstdio>
@@ -24,8 +25,9 @@ struct Inspect {
         if (!Session::speaks()) return;
         Catalogue const catalogue(Checkpoint::open(path));
         if (tensor && catalogue.find(*tensor) == nullptr) {
-            raise(ErrorCode::user,
-                  concat(path, ": no tensor is called '", *tensor, "'. Fix: run reshard inspect without --tensor."));
+            raise(ErrorCode::user, concat(path, ": no tensor is called '", *tensor, "'",
+                                          detail::similar_names(catalogue.tensors(), *tensor),
+                                          ". Fix: run reshard inspect without --tensor."));
         }
         session.say(session.json ? "" : text(catalogue), session.json ? record(catalogue) : Json());
     }
@@ -129,15 +131,18 @@ private:
             tensors.push_back({{"name", stored.name},
                                {"dtype", name(stored.dtype)},
                                {"shape", record_of(stored.shape)},
-                               {"distribution", stored.distribution},
+                               {"distribution", stored.distribution.empty() ? Json() : Json(stored.distribution)},
                                {"copies", stored.replicas},
                                {"shards", shards}});
         }
         Json metadata = Json::object();
         for (auto const& [key, value] : manifest.metadata) metadata[key] = value;
-        return {{"path", path},          {"kind", kind_text(catalogue.kind())},
-                {"save", manifest.save}, {"ranks", manifest.world_size},
-                {"metadata", metadata},  {"files", files},
+        return {{"path", path},
+                {"kind", kind_text(catalogue.kind())},
+                {"save", manifest.save.empty() ? Json() : Json(manifest.save)},
+                {"ranks", manifest.world_size == 0 ? Json() : Json(manifest.world_size)},
+                {"metadata", metadata},
+                {"files", files},
                 {"tensors", tensors}};
     }
 };
@@ -148,7 +153,9 @@ void add_inspect(CLI::App& app, Session& session) {
     auto const verb = std::make_shared<Inspect>();
     CLI::App* const command = add_verb(app, "inspect", "lists files, tensors, shards and checksums of a checkpoint",
                                        "reshard inspect checkpoint --tensor model.norm.weight");
-    command->add_option("CHECKPOINT", verb->path, "a folder of shards or of full files, or one file")->required();
+    command->add_option("CHECKPOINT", verb->path, "a folder of shards or of full files, or one file")
+        ->required()
+        ->check(some_path());
     command->add_option("--tensor", verb->tensor, "one tensor, shard by shard");
     command->callback([verb, &session] { verb->run(session); });
 }

@@ -12,6 +12,19 @@
 #include <cstdio>
 #include <iostream>
 
+namespace {
+
+/// CLI11's words, but where they say what it counts and not what to do.
+std::string words_of(CLI::Error const& error) {
+    std::string const text = error.what();
+    std::string const option = text.substr(0, text.find(": "));
+    if (text.find(": At Most 1 required but received") != text.npos) return option + " is given more than once";
+    if (error.get_name() != "ArgumentMismatch" || !text.ends_with(" missing")) return text;
+    return option == "--also" ? "--also needs two folders. Fix: --also IN OUT" : option + " needs a value";
+}
+
+}  // namespace
+
 int main(int argc, char** argv) {
     std::signal(SIGXFSZ, SIG_IGN);  // a file that grows beyond ulimit -f is an error of a write, with words
     command::Session session;
@@ -29,9 +42,9 @@ int main(int argc, char** argv) {
         if (verb.empty()) {
             std::string verbs;
             for (CLI::App const* one : all->get_subcommands({})) verbs += " " + one->get_name();
-            return std::string("reshard: ") + error.what() + "\nVerbs:" + verbs + "; reshard VERB --help says more.\n";
+            return "reshard: " + words_of(error) + "\nVerbs:" + verbs + "; reshard VERB --help says more.\n";
         }
-        return "reshard" + verb + ": " + error.what() + "\nRun reshard" + verb + " --help for an example.\n";
+        return "reshard" + verb + ": " + words_of(error) + "\nRun reshard" + verb + " --help for an example.\n";
     });
     for (auto const add : {command::add_explain, command::add_draw, command::add_simulate, command::add_relabel,
                            command::add_inspect, command::add_verify, command::add_compare, command::add_consolidate,
@@ -42,7 +55,11 @@ int main(int argc, char** argv) {
         app.parse(argc, argv);
         if (app.get_subcommands().empty()) command::wrong("name a verb, such as reshard explain");
     } catch (CLI::ParseError const& error) {
-        bool const asked = error.get_exit_code() == 0;  // for help
+        bool const asked = error.get_exit_code() == 0;                             // for help
+        if (asked && app.get_subcommands().empty() && !app.remaining().empty()) {  // of a verb that there is not
+            app.exit(CLI::ExtrasError(app.remaining()));
+            return 2;
+        }
         // Mistakes are printed by all processes: a launcher may end the one that speaks when another one exits first.
         if (!asked || demo::is_first_process()) app.exit(error);
         std::cout.flush();

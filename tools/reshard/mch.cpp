@@ -27,11 +27,11 @@ struct Mch {
 
     void run(Session& session) const {
         if (ranks == 0 && sizes.empty()) wrong("nothing to do. Fix: --to RANKS, --size [TABLE=]SLOTS, or both");
-        if (!dry_run && out.empty()) wrong("OUT is empty. Fix: name the folder that files go to, or add --dry-run");
+        if (!dry_run && out.empty()) wrong("OUT is missing. Fix: name the folder that files go to, or add --dry-run");
         mch::Job job;
         job.in = in;
         job.out = dry_run ? "" : out;
-        job.memory = mch::parent_of(out);
+        job.memory = mch::parent_of(out);  // the current folder where there is no OUT
         job.ranks = ranks;
         for (std::string const& text : sizes) add_size(job, text);
         job.options.mode = mode == "route" ? MchMode::route : MchMode::slot_owner;
@@ -45,7 +45,7 @@ struct Mch {
         if (!Session::speaks()) return;
         std::vector<std::pair<std::string, std::string>> folders{{in, out}};
         folders.insert(folders.end(), also.begin(), also.end());
-        mch::check_new(folders, !torch);
+        if (!out.empty()) mch::check_new(folders, !torch);
         std::optional<demo::Progress> bar;
         job.progress = [&](Index done, Index total, std::string const& what) {
             if (session.json || ::isatty(STDERR_FILENO) == 0) return;
@@ -69,7 +69,7 @@ private:
     }
     std::vector<mch::Outcome> change_dcp(mch::Job job,
                                          std::vector<std::pair<std::string, std::string>> const& folders) const {
-        mch::WorkFolder const work(out);
+        mch::WorkFolder const work(out.empty() ? "reshard-mch" : out);
         std::vector<std::string> arguments = front.arguments();
         if (dry_run) arguments.push_back("--ids-only");
         for (auto const& one : folders) arguments.push_back(one.first);
@@ -148,15 +148,17 @@ void add_mch(CLI::App& app, Session& session) {
         "reshard mch model model.8 --to 8 --also optimizer optimizer.8      folders of torch.distributed.checkpoint\n"
         "  reshard mch checkpoint other --to 8 --size user=1000000            a checkpoint of this library");
     command->add_option("IN", verb->in, "a checkpoint with tables, or a folder of torch.distributed.checkpoint")
-        ->required();
-    command->add_option("OUT", verb->out, "the folder to make: of the same kind, with all else that IN has")
-        ->required();
+        ->required()
+        ->check(some_path());
+    command->add_option("OUT", verb->out,
+                        "the folder to make: of the same kind, with all else that IN has; --dry-run needs none");
     command->add_option("--to", verb->ranks, "ranks that will load it (default: as many as saved it)")
-        ->check(CLI::Range(1, 4096));
+        ->check(whole_number(1, 4096));
     command->add_option("--size", verb->sizes, "[TABLE=]SLOTS: another size; what no longer fits is evicted and listed")
         ->allow_extra_args(false);
     command->add_option("--mode", verb->mode, "route: ids go where they are looked up; slot_owner: with their slots")
         ->check(CLI::IsMember({"route", "slot_owner"}))
+        ->transform(with_underscores())
         ->capture_default_str();
     command->add_flag("--accept-strays", verb->accept_strays,
                       "ids that lie where no look-up finds them are no mistake");

@@ -3,9 +3,9 @@
 /// \brief  How `reshard mch` uses PyTorch: mch_dcp.py is run, and folders appear when all is well.
 #pragma once
 
+#include "verbs.hpp"
+
 #include <reshard/checkpoint/detail/folder_lock.hpp>
-#include <reshard/checkpoint/detail/save_names.hpp>
-#include <reshard/checkpoint/safetensors_layout.hpp>
 #include <reshard/core/error.hpp>
 
 #include <fcntl.h>
@@ -77,20 +77,10 @@ struct FrontOptions {
 /// Throws unless the folder can be made: it is not there or empty, and its parent is. `saved`: by save(), which removes
 /// what a run that was killed has left.
 inline void check_new(std::string const& folder, bool saved) {
-    namespace names = reshard::detail;
+    check_empty(folder, saved);
     std::error_code ignored;
-    auto const refuse = [&](std::string_view what, std::string_view fix) {
-        raise(ErrorCode::user, concat("'", folder, "' ", what, ". Fix: ", fix));
-    };
-    if (fs::exists(folder, ignored) && !fs::is_directory(folder, ignored)) refuse("is no folder", "name another one.");
-    for (auto const& entry : fs::directory_iterator(folder, ignored)) {
-        std::string const leaf = entry.path().filename().string();
-        bool const is_lock = leaf == names::lock_name(manifest_name) || leaf == names::lock_name(names::index_name);
-        if (saved && (is_lock || names::is_left_of_save(leaf))) continue;
-        refuse(concat("is not empty: there is ", names::quote_name(leaf)), "name a folder that is not there yet.");
-    }
-    if (!fs::is_directory(parent_of(folder), ignored))
-        refuse("has no parent folder", "make that first, or correct the path.");
+    if (fs::is_directory(parent_of(folder), ignored)) return;
+    raise(ErrorCode::user, concat("'", folder, "' has no parent folder. Fix: make that first, or correct the path."));
 }
 
 /// The same for all OUTs of (IN, OUT), which are made beside the first and renamed when all is well.

@@ -51,7 +51,7 @@ struct PlanSave {
                             {"files", plan.manifest.files.size()},
                             {"shards", plan.manifest.extents.size()},
                             {"bytes", plan.bytes_written},
-                            {"bytes_busiest", busiest}});
+                            {"most_bytes", busiest}});
         };
         for (SaveDedup dedup : {SaveDedup::lowest_rank, SaveDedup::balanced, SaveDedup::shared}) {
             SaveOptions options;
@@ -79,7 +79,7 @@ void add_plan_save(CLI::App& app, Session& session) {
                      "mesh and placements, without boundaries; a tensor without the dimension gets R")
         ->required();
     command->add_option("--model", verb->model, "a public model")->capture_default_str();
-    command->add_option("--layers", verb->layers, "of the model's; all otherwise")->check(CLI::Range(1, 1000));
+    command->add_option("--layers", verb->layers, "of the model's; all otherwise")->check(whole_number(1, 1000));
     command->callback([verb, &session] { verb->run(session); });
 }
 

@@ -51,7 +51,7 @@ void add_relabel(CLI::App& app, Session& session) {
                  "reshard relabel '(8):(S0:bal)' '(6):(S0:bal)' --shape 8192x8192 --dtype bf16");
     command->add_option("FROM", verb->from, "mesh and placements now; its ranks take the places")->required();
     command->add_option("TO", verb->to, "those that are needed")->required();
-    command->add_option("--shape", verb->shape, "of the whole tensor")->required();
+    command->add_option("--shape", verb->shape, "of the whole tensor: 8192x1024 or [8192,1024]")->required();
     command->add_option("--dtype", verb->dtype, "element type")->capture_default_str();
     command->callback([verb, &session] { verb->run(session); });
 }

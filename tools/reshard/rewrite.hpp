@@ -33,8 +33,8 @@ struct Rewrite {
 
     void add_options(CLI::App& command, Session& session) {
         using reshard::Index;
-        command.add_option("IN", in, "a folder of shards or of full files, or one file");
-        command.add_option("OUT", out, "a folder that is not there yet, or empty");
+        command.add_option("IN", in, "a folder of shards or of full files, or one file; or --dry-run --model NAME");
+        command.add_option("OUT", out, "a folder that is not there yet, or empty; --dry-run needs none");
         command.add_option("--dtype", dtype, "what floating-point tensors are cast to: f16, bf16, f32 or f64");
         command.add_option(
             "--rename", rename,
@@ -43,17 +43,18 @@ struct Rewrite {
         command
             .add_option(
                 "--replica", replica,
-                "which copy to take where copies were saved apart and differ; its remainder where there are fewer")
-            ->check(CLI::Range(-1, std::numeric_limits<int>::max()));
+                "which copy to take where copies were saved apart and differ; its remainder where there are fewer; -1: "
+                "whichever, if they are equal")
+            ->check(whole_number(-1, std::numeric_limits<int>::max()));
         command.add_flag("--dry-run", dry_run, "write nothing: say which rank would read and write what");
         command.add_option("--model", model, "what a dry run without files is about: a model's name");
         command.add_option("--saved-as", saved_as, "mesh and placements that it was saved with, if not (8):(S0)");
         add_ranks(command, session, 1 << 20);
         command.add_option("--in-flight", in_flight, "pieces that each rank has under way")
-            ->check(CLI::Range(1, 256))
+            ->check(whole_number(1, 256))
             ->capture_default_str();
         command.add_option("--window", window, "bytes of memory of each rank for them")
-            ->check(CLI::Range(Index{1} << 16, Index{1} << 40))
+            ->transform(byte_size(Index{1} << 16, Index{1} << 40))
             ->capture_default_str();
         command.add_flag("--no-sync", no_sync, "do not wait until bytes are on the disk");
         command.add_flag("--no-checksums", no_checksums, "neither compare nor compute CRC-32C sums");
@@ -108,6 +109,7 @@ struct Rewrite {
         if (from_list && !in.empty()) wrong("--model " + model + " takes the place of IN. Fix: leave one of them out.");
         if (dry_run) {
             if (!Session::speaks()) return;
+            if (!out.empty()) check_empty(out, true, in);
             int const ranks = session.ranks == 0 ? Session::ranks_of_machine() : session.ranks;
             reshard::RewritePlan const planned = plan(catalogue(), ranks);
             return session.say(explain(planned), record(planned));

@@ -5,6 +5,8 @@
 #include "support/ranks.hpp"
 #include "verbs.hpp"
 
+#include <reshard/checkpoint/detail/save_names.hpp>
+#include <reshard/checkpoint/safetensors_layout.hpp>
 #include <reshard/exec/detail/check.hpp>
 #include <reshard/plan/relay.hpp>
 
@@ -12,10 +14,13 @@
 #include <algorithm>
 #include <cctype>
 #include <cerrno>
-
+#include <charconv>  // from_chars
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <memory>
+#include <string_view>
+#include <system_error>  // errc
 #include <thread>
 #include <utility>
 
@@ -75,7 +80,66 @@ CLI::App* add_verb(CLI::App& app, std::string const& name, std::string const& wh
 void add_ranks(CLI::App& verb, Session& session, int most) {
     std::string const also = most > most_threads ? ", 4096 at most, or of ranks that a dry run is about" : "";
     verb.add_option("--ranks", session.ranks, "number of threads" + also + "; under mpirun the launcher decides")
-        ->check(CLI::Range(1, most));
+        ->check(whole_number(1, most));
+}
+
+namespace {
+
+/// Nothing, and the number in `text`, or what is wrong.
+std::string read_number(std::string& text, reshard::Index least, reshard::Index most, bool is_size) {
+    constexpr std::pair<std::string_view, int> units[] = {
+        {"", 1},       {"KiB", 1 << 10},  {"MiB", 1 << 20},     {"GiB", 1 << 30},
+        {"kB", 1'000}, {"MB", 1'000'000}, {"GB", 1'000'000'000}};
+    char const* const end = text.data() + text.size();
+    reshard::Index number = 0;
+    auto const [rest, error] = std::from_chars(text.data(), end, number);
+    for (auto const& [unit, factor] : units) {
+        reshard::Index size = 0;
+        if (error != std::errc() || std::string_view(rest, end) != unit || (!unit.empty() && !is_size)) continue;
+        if (!reshard::multiply_fits(number, reshard::Index{factor}, size) || size < least || size > most) continue;
+        text = std::to_string(size);
+        return {};
+    }
+    return reshard::concat("'", text, "' is no number from ", least, " to ", most,
+                           is_size ? "; KiB, MiB, GiB, kB, MB or GB may stand behind it" : "");
+}
+CLI::Validator number_validator(reshard::Index least, reshard::Index most, bool is_size) {
+    return {[=](std::string& text) { return read_number(text, least, most, is_size); },
+            reshard::concat(least, " to ", most)};
+}
+
+}  // namespace
+
+CLI::Validator whole_number(reshard::Index least, reshard::Index most) { return number_validator(least, most, false); }
+CLI::Validator byte_size(reshard::Index least, reshard::Index most) { return number_validator(least, most, true); }
+CLI::Validator some_path() {
+    return {[](std::string const& text) { return std::string(text.empty() ? "'' is no path" : ""); }, ""};
+}
+CLI::Validator with_underscores() {
+    return {[](std::string& text) {
+                std::replace(text.begin(), text.end(), '-', '_');
+                return std::string();
+            },
+            ""};
+}
+
+void check_empty(std::string const& folder, bool saved, std::string const& input) {
+    namespace names = reshard::detail;
+    std::error_code ignored;
+    auto const refuse = [&](std::string_view what, std::string_view fix) {
+        reshard::raise(reshard::ErrorCode::user, reshard::concat("'", folder, "' ", what, ". Fix: ", fix));
+    };
+    if (std::filesystem::exists(folder, ignored) && !std::filesystem::is_directory(folder, ignored))
+        refuse("is no folder", "name another one.");
+    for (auto const& entry : std::filesystem::directory_iterator(folder, ignored)) {
+        std::string const leaf = entry.path().filename().string();
+        bool const is_lock =
+            leaf == names::lock_name(reshard::manifest_name) || leaf == names::lock_name(names::index_name);
+        if (saved && (is_lock || names::is_left_of_save(leaf))) continue;
+        if (!input.empty() && std::filesystem::equivalent(entry.path(), input, ignored)) continue;
+        refuse(reshard::concat("is not empty: there is ", names::quote_name(leaf)),
+               "name a folder that is not there yet.");
+    }
 }
 
 void wrong(std::string const& message) { throw CLI::ValidationError(message); }
@@ -109,11 +173,14 @@ Json record_of(std::vector<reshard::CheckpointFile> const& unlisted) {
     return list;
 }
 
-reshard::DType dtype_given(std::string const& option, std::string text) {
-    for (char& c : text) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+reshard::DType dtype_given(std::string const& option, std::string const& text) {
     std::string name = text;
+    for (char& c : name) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+    if (name.starts_with("TORCH.")) name.erase(0, 6);
+    for (auto const& [torch, ours] : {std::pair{"HALF", "F16"}, {"FLOAT", "F32"}, {"DOUBLE", "F64"}})
+        if (name == torch) name = ours;
     for (auto const& [torch, ours] :
-         {std::pair{"TORCH.", ""}, {"FLOAT", "F"}, {"UINT", "U"}, {"INT", "I"}, {"COMPLEX", "C"}}) {
+         {std::pair{"FLOAT", "F"}, {"FP", "F"}, {"UINT", "U"}, {"INT", "I"}, {"COMPLEX", "C"}}) {
         std::size_t const at = name.find(torch);
         if (at != name.npos) name.replace(at, std::strlen(torch), ours);
     }
@@ -126,7 +193,7 @@ reshard::DType dtype_given(std::string const& option, std::string text) {
         known += std::string(i == 0 ? "" : ", ") + std::string(reshard::name(static_cast<reshard::DType>(i)));
     }
     wrong(option + ": no element type is called '" + text + "'. Fix: one of " + known +
-          "; or float32, bfloat16, float8_e4m3fn, int64 as in PyTorch.");
+          "; or half, float32, bfloat16, float8_e4m3fn, int64 as in PyTorch.");
 }
 
 reshard::Plan<> plan_given(std::string const& from, std::string const& to, reshard::DynamicShape const& shape,

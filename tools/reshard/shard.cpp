@@ -2,7 +2,11 @@
 // reshard shard: any checkpoint becomes what the ranks of a mesh would have saved, with a manifest.
 #include "rewrite.hpp"
 
+#include <charconv>  // from_chars
 #include <memory>
+#include <string>
+#include <system_error>  // errc
+#include <vector>
 
 namespace command {
 namespace {
@@ -12,7 +16,7 @@ using namespace reshard;
 struct Shard : Rewrite {
     std::string mesh;
     std::string dedup = "balanced";
-    std::vector<int> apart;
+    std::vector<std::string> apart;
 
     void run_verb(Session& session) const {
         auto options = this->options<ShardOptions>();
@@ -20,12 +24,7 @@ struct Shard : Rewrite {
             if (dedup == name(one)) options.dedup = one;
         }
         auto const rule = given("--to", [&] { return PlacementRule(mesh); });
-        int const axes = rule.mesh().axes();
-        for (int const axis : apart) {
-            if (axis < 0 || axis >= axes)
-                wrong(concat("--apart ", axis, ": the mesh of --to has ", axes, " axes. Fix: they count from 0."));
-        }
-        options.replica_axes = apart;
+        for (std::string const& text : apart) options.replica_axes.push_back(axis_given(rule.mesh(), text));
         if (rule.dims() > 1 && !(in.empty() && model.empty())) check_cuts("--to", rule.dims(), catalogue().tensors());
         PlaceTensor const place = placed_as(mesh);
         run(
@@ -35,6 +34,18 @@ struct Shard : Rewrite {
                 mine.progress = progress;
                 return shard_checkpoint(in, out, place, comm, mine);
             });
+    }
+
+private:
+    /// By its number or its name.
+    [[nodiscard]] static int axis_given(DynamicMesh const& ranks, std::string const& text) {
+        int axis = 0;
+        char const* const end = text.data() + text.size();
+        auto const [rest, error] = std::from_chars(text.data(), end, axis);
+        if (error != std::errc() || rest != end) return given("--apart", [&] { return ranks.axis(text); });
+        if (axis >= 0 && axis < ranks.axes()) return axis;
+        wrong(concat("--apart ", axis, ": the mesh of --to has ", ranks.axes(), ranks.axes() == 1 ? " axis" : " axes",
+                     ". Fix: they count from 0, or give a name that --to gives."));
     }
 };
 
@@ -51,10 +62,11 @@ void add_shard(CLI::App& app, Session& session) {
         ->required();
     command->add_option("--dedup", verb->dedup, "which of the ranks that hold the same bytes has them in its file")
         ->check(CLI::IsMember({"lowest_rank", "balanced", "shared"}))
+        ->transform(with_underscores())
         ->capture_default_str();
     command
         ->add_option("--apart", verb->apart,
-                     "a mesh axis along which every copy is written; given several times, several")
+                     "a mesh axis, by number or name, along which every copy is written; given several times, several")
         ->allow_extra_args(false);
     command->callback([verb, &session] { verb->run_verb(session); });
 }

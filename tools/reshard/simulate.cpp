@@ -137,7 +137,7 @@ private:
                 {"most_sent", world.most_sent},
                 {"most_received", world.most_received},
                 {"most_memory", world.most_memory},
-                {"bound", world.bound_known ? Json(world.bound) : Json()},
+                {"bytes_bound", world.bound_known ? Json(world.bound) : Json()},
                 {"ranks_planned", world.evaluated},
                 {"exact", world.exact},
                 {"phases", phases}};
@@ -163,7 +163,7 @@ void add_simulate(CLI::App& app, Session& session) {
                      "without, a cluster as an example: measure yours with calibrate()")
         ->allow_extra_args(false);  // one each time, else it would take what stands behind it
     command->add_option("--relayed", verb->ranks_per_node, "ranks per node: a byte enters a node once")
-        ->check(CLI::Range(Index{1}, most_ranks));
+        ->check(whole_number(1, most_ranks));
     command->callback([verb, &session] { verb->run(session); });
 }
 

@@ -58,6 +58,19 @@ inline constexpr int most_threads = 4096;
 /// --ranks, for verbs that use on_ranks(); `most` is more where they also plan for ranks that are not started.
 void add_ranks(CLI::App& verb, Session& session, int most = most_threads);
 
+/// For check(): whole numbers between two.
+[[nodiscard]] CLI::Validator whole_number(reshard::Index least, reshard::Index most);
+/// For transform(): numbers of bytes, also with KiB, MiB, GiB, kB, MB or GB behind.
+[[nodiscard]] CLI::Validator byte_size(reshard::Index least, reshard::Index most);
+/// For check(): a path that is not empty.
+[[nodiscard]] CLI::Validator some_path();
+/// For transform(): values that are a word of this library, whose `_` may be typed as `-`.
+[[nodiscard]] CLI::Validator with_underscores();
+
+/// Throws unless a folder can be made: it is not there, or empty but for `input` and, if `saved`, for what runs that
+/// were killed have left, which the next one removes.
+void check_empty(std::string const& folder, bool saved, std::string const& input = {});
+
 /// The command line is wrong: printed, and status 2.
 [[noreturn]] void wrong(std::string const& message);
 /// What make() returns; its errors are about `option`, and are wrong() ones.
@@ -75,8 +88,8 @@ auto given(std::string const& option, Make&& make) {
 [[nodiscard]] Json record_of(reshard::DynamicShape const& shape);
 /// Of each file the number of tensors that the index does not name.
 [[nodiscard]] Json record_of(std::vector<reshard::CheckpointFile> const& unlisted);
-/// `bf16`, `F32`, `float32`, `torch.float8_e4m3fn`: the names of safetensors and of PyTorch, in any case.
-[[nodiscard]] reshard::DType dtype_given(std::string const& option, std::string text);
+/// `bf16`, `F32`, `float32`, `half`, `torch.float8_e4m3fn`: the names of safetensors and of PyTorch, in any case.
+[[nodiscard]] reshard::DType dtype_given(std::string const& option, std::string const& text);
 /// Of a world that is planned: a plan of one rank lists its peers.
 inline constexpr reshard::Index most_ranks = reshard::Index{1} << 24;
 /// A plan between two distributions of the notation, also of different meshes. Large worlds are refused, and what

@@ -59,7 +59,9 @@ void add_verify(CLI::App& app, Session& session) {
     CLI::App* const command =
         add_verb(app, "verify", "reads every byte of a checkpoint once, and names all that is wrong",
                  "reshard verify checkpoint --ranks 8");
-    command->add_option("CHECKPOINT", verb->path, "a folder of shards or of full files, or one file")->required();
+    command->add_option("CHECKPOINT", verb->path, "a folder of shards or of full files, or one file")
+        ->required()
+        ->check(some_path());
     add_ranks(*command, session);
     command->callback([verb, &session] { verb->run(session); });
 }

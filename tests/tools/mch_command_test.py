@@ -190,6 +190,7 @@ class Command(unittest.TestCase):
         user, state, _ = table("ec", "user", 40, 2, 1.0, 1)
         self.save("model", user, state)
         planned = self.answer("model", "out", "--to", 4, "--dry-run")
+        self.assertEqual(self.answer("model", "--to", 4, "--dry-run"), planned)
         self.assertEqual(os.listdir(self.path), ["model"])
         done = self.answer("model", "out", "--to", 4)
         self.assertEqual(planned, done)

@@ -150,7 +150,9 @@ void add_simulate(CLI::App& app, Session& session) {
     auto const verb = std::make_shared<Simulate>();
     CLI::App* const command =
         add_verb(app, "simulate", "adds up what all ranks of a world would send, and estimates how long that takes",
-                 "reshard simulate '(1024,1024):(S0,S1)' '(1024,1024):(S1,S0)' --shape 1048576x1048576 --dtype bf16");
+                 "reshard simulate '(1024,1024):(S0,S1)' '(1024,1024):(S1,S0)' --shape 1048576x1048576 --dtype bf16\n"
+                 "bound: the busiest rank's bytes over the least possible; planned: ranks worked out one by one, each "
+                 "standing for its class");
     command
         ->add_option("FROM_TO", verb->transitions,
                      "mesh and placements now, and those that are needed; any number of pairs")

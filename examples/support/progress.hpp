@@ -28,31 +28,37 @@ public:
         drawn_ = now;
         tenth_ = percent / 10;
         double const seconds = std::chrono::duration<double>(now - start_).count();
-        draw(percent, last, seconds_text(seconds) + "  " + what);
+        draw(percent, last, seconds_text(seconds, done, last) + "  " + what);
     }
-    /// Of bytes: how many, how fast, and how long it will take at that rate.
+    /// Of bytes: how many, and how fast.
     void update_bytes(long long done) {
         double const seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
         double const rate = seconds > 0 ? static_cast<double>(done) / seconds : 0;
         constexpr double gib = 1 << 30;
         char text[96];
-        std::snprintf(text, sizeof(text), "%.2f of %.2f GiB  %.2f GiB/s  %.0f s left", static_cast<double>(done) / gib,
-                      static_cast<double>(total_) / gib, rate / gib,
-                      rate > 0 ? static_cast<double>(total_ - done) / rate : 0.0);
+        std::snprintf(text, sizeof(text), "%.2f of %.2f GiB  %.2f GiB/s", static_cast<double>(done) / gib,
+                      static_cast<double>(total_) / gib, rate / gib);
         update(done, text);
     }
 
 private:
-    static std::string seconds_text(double seconds) {
-        char text[32];
-        std::snprintf(text, sizeof(text), "%.1f s", seconds);
+    /// Those that have passed, and to who looks on also those that are left.
+    [[nodiscard]] std::string seconds_text(double seconds, long long done, bool last) const {
+        char text[64];
+        if (!terminal_ || last || done <= 0) {
+            std::snprintf(text, sizeof(text), "%.1f s", seconds);
+        } else {
+            double const left = seconds * static_cast<double>(total_ - done) / static_cast<double>(done);
+            std::snprintf(text, sizeof(text), "%.1f s, %.0f s left", seconds, left);
+        }
         return text;
     }
     void draw(int percent, bool last, std::string const& what) const {
         std::string bar(static_cast<std::size_t>(percent / 4), '#');
         bar.resize(25, '.');
-        std::fprintf(stderr, "%s[%s] %3d %%  %-56.56s%s", terminal_ ? "\r" : "", bar.c_str(), percent, what.c_str(),
-                     terminal_ && !last ? "" : "\n");
+        // A line of a terminal, cut and padded, since it is written over; elsewhere all of it.
+        std::fprintf(stderr, terminal_ ? "\r[%s] %3d %%  %-56.56s%s" : "[%s] %3d %%  %s%s", bar.c_str(), percent,
+                     what.c_str(), terminal_ && !last ? "" : "\n");
         std::fflush(stderr);
     }
 

@@ -25,8 +25,8 @@ reshard::SaveReport save(std::string const& folder, Model<Sum>& model, Communica
 }
 
 /// How weights come from files to ranks. All leave the same bits.
-inline std::vector<std::string> const ways_to_load{"windows", "read",      "cooperative",
-                                                   "scatter", "broadcast", "redundant"};
+inline std::vector<std::string> const ways_to_load{"windows", "every-rank", "cooperative",
+                                                   "scatter", "broadcast",  "redundant-scatter"};
 
 /// Every rank maps the file and copies its window of each tensor: no communicator is passed. The tensors lie whole in
 /// the files, as consolidate() leaves them. Returns which save was read.
@@ -62,13 +62,13 @@ void load(std::string const& folder, std::string const& way, Model<Sum>& model, 
         report = reshard::load(folder, tensors, comm, reshard::OneRankReads<reshard::Scatter>{});
     } else if (way == "broadcast") {
         report = reshard::load(folder, tensors, comm, reshard::OneRankReads<reshard::Broadcast>{});
-    } else if (way == "redundant") {
+    } else if (way == "redundant-scatter") {
         demo::redundant_scatter(folder, tensors, comm);
     }
     std::string& save = report.save;  // of the weights; of plain files nothing
     reshard::agree_on_errors(comm, [&] {
         if (way == "windows") save = load_windows(folder, tensors, rank);
-        if (way == "read") save = load_alone(folder, tensors, rank);
+        if (way == "every-rank") save = load_alone(folder, tensors, rank);
         Embedding& embedding = model.embedding();
         auto const rows = embedding.rows();
         auto files = reshard::MchCheckpoint::open(folder);

@@ -115,7 +115,6 @@ void train(Options const& options, Layout const& layout, ClickLog const& log, Tr
 
     std::vector<LossPoint> curve;
     demo::Progress progress(options.steps - first);
-    auto const began = Clock::now();
     auto const save_step = [&] {
         SaveReport const report = save(options.save, model, comm, save_options(options));
         say(comm, "saved step %lld: %lld bytes, %lld more were copies\n", static_cast<long long>(model.steps()),
@@ -129,11 +128,9 @@ void train(Options const& options, Layout const& layout, ClickLog const& log, Tr
         curve.push_back({model.steps(), loss});
         Index const done = model.steps() - first;
         if (speaks && !options.quiet) {
-            double const left = seconds_since(began) * static_cast<double>(options.steps - model.steps());
             char text[96];
-            std::snprintf(text, sizeof(text), "step %lld  loss %.4f  %lld bytes a step  %.1f s left",
-                          static_cast<long long>(model.steps()), loss, static_cast<long long>(bytes),
-                          left / static_cast<double>(done));
+            std::snprintf(text, sizeof(text), "step %lld  loss %.4f  %lld bytes a step",
+                          static_cast<long long>(model.steps()), loss, static_cast<long long>(bytes));
             progress.update(done, text);
         }
         bool const last = model.steps() == options.steps;
@@ -218,20 +215,17 @@ int main(int argc, char** argv) {
     app.add("--compare-sums", options.compare_sums, "time both kinds of sums first");
     app.add("--steps", options.steps, "the step to end with").within(1, most).show_default();
     app.add("--batch", options.model.batch, "samples of a step").within(1, most).show_default();
-    app.add("--hidden", options.model.hidden, "outputs of all layers but the last")
-
-        .within(1, most)
-        .show_default();
+    app.add("--hidden", options.model.hidden, "outputs of all layers but the last").within(1, most).show_default();
     app.add("--embedding", options.model.embedding, "numbers of an id's row").within(1, 256).show_default();
     app.add("--slots", options.model.slots, "rows of the table").within(1, most).show_default();
     app.add("--rate", options.model.rate, "of learning").show_default();
     app.add("--seed", options.model.seed, "of weights and data").show_default();
     app.add("--data", options.data, "lines of label,id,id,... (default: made from the seed)");
     app.add("--resume", options.resume, "a checkpoint to go on from");
-    app.add("--load-by", options.way, "how its weights come to the ranks").one_of(ways_to_load).show_default();
+    app.add("--strategy", options.way, "how its weights come to the ranks").one_of(ways_to_load).show_default();
     app.add("--save", options.save, "a folder for checkpoints");
     app.add("--save-every", options.save_every, "steps (default: at the end)").needs("--save").within(1, most);
-    app.add("--copies", options.copies, "who writes what several ranks have")
+    app.add("--dedup", options.copies, "who writes what several ranks have")
         .one_of({"lowest_rank", "balanced", "shared"})
         .show_default();
     app.add("--full", options.full, "a folder for full files, at the end").needs("--save");

@@ -62,9 +62,9 @@ def check_world_sizes(folder, whole):
     save = [*FIXED, "--save", "saved"]
     curve, _ = train(folder, 2, *save, "--steps", str(third))
     more, said = train(folder, 4, *save, "--resume", "saved", "--steps", str(2 * third), "--place", "(2,2):(R,S0)",
-                       "--weights", "S0,S1", "--copies", "shared")
+                       "--weights", "S0,S1", "--dedup", "shared")
     assert f"went on from step {third}" in said
-    last, _ = train(folder, 3, *save, "--resume", "saved", "--steps", str(STEPS), "--load-by", "read", "--full", "full")
+    last, _ = train(folder, 3, *save, "--resume", "saved", "--steps", str(STEPS), "--strategy", "every-rank", "--full", "full")
     assert curve + more + last == whole
 
 
@@ -85,9 +85,9 @@ def check_full_files(folder):
 
 def check_loads(folder):
     """The same weights by windows and by a scatter of what all have: the same losses, and not those of other weights."""
-    ways = ["windows", "redundant"] if LAUNCHER else ["windows", "read", "cooperative", "scatter", "broadcast", "redundant"]
+    ways = ["windows", "redundant-scatter"] if LAUNCHER else ["windows", "every-rank", "cooperative", "scatter", "broadcast", "redundant-scatter"]
     for mode in (["--activations", "S0"], ["--place", "(2,2):(R,S0),(R,S1)", "--activations", "S0,S1"]):
-        curves = [train(folder, 4, "--seed", "7", "--resume", "full", "--steps", str(STEPS + 5), "--load-by", way, *mode)[0]
+        curves = [train(folder, 4, "--seed", "7", "--resume", "full", "--steps", str(STEPS + 5), "--strategy", way, *mode)[0]
                   for way in ways]
         assert len(curves[0]) == 5 and all(curve == curves[0] for curve in curves), mode
 

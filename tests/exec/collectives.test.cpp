@@ -217,6 +217,47 @@ TEST_SUITE("exec/collectives") {
         });
     }
 
+    TEST_CASE("what a rank gets wrong among others with shapes of their own is told with the ranks of its line") {
+        run_on_threads(4, [](ThreadCommunicator& comm) {
+            std::vector<float> memory(5, 1.0F);
+            std::vector<float> sums(5);
+            DynamicShape const wrong = Shape{Index{comm.rank() == 3 ? 5 : 4}};
+            CHECK_THROWS_WITH_AS(all_reduce(TensorView<float>(memory.data(), Shape{4}),
+                                            TensorView<float>(sums.data(), wrong), comm, Mesh{2, 2}, 0),
+                                 doctest::Contains("among (2)[1,3]: rank 1 of 2: reshard::prepare: the destination of "
+                                                   "rank 1 has shape [5]"),
+                                 BufferError);
+        });
+    }
+
+    TEST_CASE("strides beyond 64 bits are refused, and multiplied by nothing before") {
+        SelfCommunicator comm;
+        std::vector<float> memory(4);
+        for (Index const stride : {Index{1} << 62, -(Index{1} << 62), INT64_MIN, INT64_MAX}) {
+            TensorView<float> const far(memory.data(), Shape{4}, {stride});
+            CHECK_THROWS_WITH_AS(all_reduce(far, comm, Mesh{1, 1}, 0), doctest::Contains("reach beyond 64 bits"),
+                                 BufferError);
+            CHECK_THROWS_WITH_AS(broadcast(far, comm, Mesh{1, 1}, 0), doctest::Contains("reach beyond 64 bits"),
+                                 BufferError);
+        }
+    }
+
+    TEST_CASE("broadcast along an axis of one rank refuses what it refuses along others") {
+        run_on_threads(4, [](ThreadCommunicator& comm) {
+            std::byte bits[2] = {};
+            for (int axis : {0, 1}) {
+                CAPTURE(axis);
+                CHECK_THROWS_WITH_AS(broadcast(DynamicView(bits, DType::f4, Shape{4}), comm, Mesh{1, 4}, axis),
+                                     doctest::Contains("elements of F4 are smaller than a byte"), DTypeError);
+                DynamicView const none(nullptr, DType::f32, Shape{4});
+                CHECK_THROWS_WITH_AS(broadcast(none, comm, Mesh{1, 4}, axis), doctest::Contains("is null"),
+                                     BufferError);
+                CHECK_THROWS_WITH_AS(broadcast(DynamicView(), comm, Mesh{1, 5}, axis),
+                                     doctest::Contains("the communicator only 4 ranks"), MeshError);
+            }
+        });
+    }
+
     TEST_CASE("ranks that give other axes, or another mesh, get the same error, and go on") {
         auto const mesh = Mesh{2, 2}.named("dp", "tp");
         run_on_threads(4, {.deadline = std::chrono::seconds(20)}, [&](ThreadCommunicator& comm) {

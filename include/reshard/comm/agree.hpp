@@ -59,11 +59,18 @@ inline constexpr std::string_view no_memory_text =
     return verdict;
 }
 
+/// Throws what all ranks agreed on. One that has no memory for these words throws the error of the others without the
+/// rank in front: what ranks do next depends on its type.
+[[noreturn]] inline void raise_agreed(Verdict all, int ranks) {
+    static_cast<void>(verdict_of([&] { all.reason = words_of(all, ranks); }));
+    raise(all.code, std::move(all.reason));
+}
+
 /// Collective: what went wrong on the lowest rank where something did, on every rank.
 template <class C>
 void agree_or_raise(C&& comm, Verdict mine) {
-    Verdict const all = comm.agree(std::move(mine));
-    if (!all.ok()) raise(all.code, words_of(all, comm.size()));
+    Verdict all = comm.agree(std::move(mine));
+    if (!all.ok()) raise_agreed(std::move(all), comm.size());
 }
 
 }  // namespace detail

@@ -161,7 +161,10 @@ inline constexpr CommunicatorTable communicator_table{
         return AnyExchange(static_cast<C*>(comm)->bind(sends, receives));
     },
     [](void* comm, Verdict mine) { return static_cast<C*>(comm)->agree(std::move(mine)); },
-    [](void* comm, int colour, int key) -> void* { return new C(static_cast<C*>(comm)->split(colour, key)); },
+    [](void* comm, int colour, int key) -> void* {
+        C part = static_cast<C*>(comm)->split(colour, key);  // first: others wait for this rank there
+        return new C(std::move(part));
+    },
     [](void* comm, ErrorCode code, std::string_view reason) noexcept { static_cast<C*>(comm)->abort(code, reason); },
     [](void* comm, void const* memory) { static_cast<C*>(comm)->check_memory(memory); },
     [](void* comm) -> MemoryPolicy const* { return static_cast<C*>(comm)->memory(); },

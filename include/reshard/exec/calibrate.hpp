@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/exec/calibrate.hpp
 /// \brief  A topology measured: latency and bandwidth of every tier from a short run on a communicator.
-/// \depends plan/topology, comm/collectives; <algorithm>, <chrono>, <vector>. Not part of the umbrella.
+/// \depends plan/topology, comm/collectives; <algorithm>, <chrono>, <span>, <vector>. Not part of the umbrella.
 #pragma once
 
 #include <reshard/comm/collectives.hpp>
@@ -9,6 +9,7 @@
 
 #include <algorithm>  // sort
 #include <chrono>     // steady_clock
+#include <span>       // span
 #include <vector>     // vector
 
 namespace reshard::inline v0 {
@@ -25,11 +26,14 @@ namespace detail {
 /// Rank 0's clock on exchanges in which some ranks trade one message, both ways at once.
 class PairClock {
 public:
-    PairClock(CommunicatorRef comm, CalibrateOptions const& options) : comm_(comm), repeats_(options.repeats) {
-        agree_on_errors(comm, [&] {
-            sent_.resize(static_cast<std::size_t>(options.large_bytes));
-            received_.resize(static_cast<std::size_t>(options.large_bytes));
-        });
+    explicit PairClock(CommunicatorRef comm) noexcept : comm_(comm) {}
+
+    /// Local, where all ranks agree next: what follows asks for no memory.
+    void make_room(CalibrateOptions const& options) {
+        sent_.resize(static_cast<std::size_t>(options.large_bytes));
+        received_.resize(static_cast<std::size_t>(options.large_bytes));
+        lists_.make_room(comm_.size());
+        times_.resize(static_cast<std::size_t>(options.repeats));
     }
 
     /// Median seconds while ranks first .. first + count - 1 trade with those `distance` further. Collective.
@@ -39,31 +43,33 @@ public:
                            : rank >= distance && rank < distance + count ? rank - distance
                                                                          : -1;
         auto const size = static_cast<std::size_t>(bytes);
-        TransferLists lists;
+        lists_.clear();
         if (peer >= 0) {
-            lists.send(static_cast<int>(peer), std::span(sent_).first(size));
-            lists.receive(static_cast<int>(peer), std::span(received_).first(size));
+            lists_.send(static_cast<int>(peer), std::span(sent_).first(size));
+            lists_.receive(static_cast<int>(peer), std::span(received_).first(size));
         }
-        std::vector<double> times;
-        for (int i = 0; i <= repeats_; ++i) {
+        for (std::size_t i = 0; i <= times_.size(); ++i) {
             static_cast<void>(comm_.agree({}));  // so that all start together
             auto const start = std::chrono::steady_clock::now();
-            comm_.exchange(lists.sends, lists.receives).wait();
+            comm_.exchange(lists_.sends, lists_.receives).wait();
             std::chrono::duration<double> const taken = std::chrono::steady_clock::now() - start;
-            if (i > 0) times.push_back(taken.count());  // the first one warms up
+            if (i > 0) times_[i - 1] = taken.count();  // the first one warms up
         }
-        std::sort(times.begin(), times.end());
-        return times[times.size() / 2];
+        std::sort(times_.begin(), times_.end());
+        return times_[times_.size() / 2];
     }
+    /// Rank 0's, to all. Collective.
+    void share(std::span<double> numbers) { broadcast(comm_, std::as_writable_bytes(numbers), 0, lists_); }
 
 private:
     CommunicatorRef comm_;
-    int repeats_;
     std::vector<std::byte> sent_;
     std::vector<std::byte> received_;
+    TransferLists lists_;
+    std::vector<double> times_;
 };
 
-/// Throws on every rank alike: all were given the same.
+/// Throws MeshError, BufferError.
 inline void require_calibration(Topology const& topology, Index ranks, CalibrateOptions const& options) {
     if (options.small_bytes < 1 || options.large_bytes <= options.small_bytes || options.repeats < 1) {
         raise(ErrorCode::buffer,
@@ -94,14 +100,17 @@ inline void require_calibration(Topology const& topology, Index ranks, Calibrate
         tier.bandwidth = 1;
         tier.uplink = 0;
     }
-    Topology const shape(tiers);
-    detail::require_calibration(shape, comm.size(), options);
-    detail::PairClock clock(comm, options);
-    constexpr double least = 1e-12;  // a clock may stand still
+    detail::PairClock clock(comm);
     std::vector<double> numbers;
+    agree_on_errors(comm, [&] {
+        detail::require_calibration(Topology(tiers), comm.size(), options);
+        clock.make_room(options);
+        numbers.reserve(3 * tiers.size());
+    });
+    constexpr double least = 1e-12;  // a clock may stand still
     auto const large = static_cast<double>(options.large_bytes);
-    for (int i = 0; i < shape.size(); ++i) {
-        Index const inner = i == 0 ? 1 : shape.tier(i - 1).ranks;
+    for (std::size_t i = 0; i < tiers.size(); ++i) {
+        Index const inner = i == 0 ? 1 : tiers[i - 1].ranks;
         double const latency = larger(clock.seconds(options.small_bytes, 1, inner), least);
         double const seconds = clock.seconds(options.large_bytes, 1, inner);
         double const bandwidth = large / larger(seconds - latency, seconds / 2 + least);
@@ -115,7 +124,7 @@ inline void require_calibration(Topology const& topology, Index ranks, Calibrate
         }
         numbers.push_back(uplink);
     }
-    broadcast(comm, std::as_writable_bytes(std::span(numbers)), 0);
+    clock.share(numbers);
     for (std::size_t i = 0; i != tiers.size(); ++i) {
         tiers[i].latency = numbers[3 * i];
         tiers[i].bandwidth = numbers[3 * i + 1];

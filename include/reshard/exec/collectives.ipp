@@ -58,7 +58,7 @@ public:
         Indices strides;
         for (int other = 0; other < others_; ++other) {
             extents.push_back(1);
-            strides.push_back(tensor.rank() == 0 ? 1 : tensor.extent(0) * tensor.stride(0));
+            strides.push_back(1);  // there is no second index
         }
         for (int dim = 0; dim < tensor.rank(); ++dim) {
             extents.push_back(tensor.extent(dim));
@@ -99,41 +99,49 @@ private:
 inline void run_along(CommunicatorRef comm, DynamicMesh const& mesh, MeshAxes const& axes,
                       FunctionRef<PreparedPlan(CommunicatorRef, DynamicMesh const&, MeshAxes const&)> make) {
     PreparedPlan alike(comm, nullptr);
-    Verdict const all = verdict_of([&] { alike = make(comm, mesh, axes); });
+    Verdict all = verdict_of([&] { alike = make(comm, mesh, axes); });
     if (all.ok()) return alike.run();
+    auto const raise_all = [&] { raise(all.code, std::move(all.reason)); };
     bool const of_tensors =
         all.code == ErrorCode::mismatch || all.code == ErrorCode::shape || all.code == ErrorCode::buffer;
     // Those outside the mesh give any type, of which the op may have no fold, and any number of dimensions.
     bool const of_outsiders = all.code == ErrorCode::placement || all.code == ErrorCode::dtype;
-    if (!of_tensors && !of_outsiders) raise(all.code, all.reason);
+    if (!of_tensors && !of_outsiders) raise_all();
     // What ranks do next depends on mesh and axes: they must be the same.
-    if (!same_axes(comm, mesh, axes)) raise(all.code, all.reason);
+    if (!same_axes(comm, mesh, axes)) raise_all();
     bool const some_outside = mesh.size() != comm.size();
-    if (!some_outside && (of_outsiders || axes.size() == mesh.axes())) raise(all.code, all.reason);
+    if (!some_outside && (of_outsiders || axes.size() == mesh.axes())) raise_all();
     // In the mesh's order, whichever axis is given first: sums are folded in the same order as above.
     Indices const given = mesh.axis_numbers(axes);
     MeshAxes along;
+    Indices extents;
     MeshAxes each;  // those of the ranks' own mesh, in the order given
-    for (int axis = 0; axis < mesh.axes(); ++axis)
-        if (std::find(given.begin(), given.end(), axis) != given.end()) along.push_back(axis);
+    for (int axis = 0; axis < mesh.axes(); ++axis) {
+        if (std::find(given.begin(), given.end(), axis) == given.end()) continue;
+        along.push_back(axis);
+        extents.push_back(mesh.extent(axis));
+    }
+    DynamicMesh const alone(extents);
     for (Index axis : given)
         each.push_back(
             static_cast<int>(std::count_if(given.begin(), given.end(), [axis](Index other) { return other < axis; })));
     transport::MeshLine const place = transport::mesh_line(mesh, along, comm.rank(), comm.size());
-    AnyCommunicator line = comm.split(place.colour, place.key);
-    PreparedPlan prepared(line, nullptr);
+    std::optional<AnyCommunicator> line;
+    // Collective, and complete on all where a rank has no memory for its part.
+    agree_on_errors(comm, [&] { line.emplace(comm.split(place.colour, place.key)); });
+    PreparedPlan prepared(comm, nullptr);
     Verdict const again = comm.agree(verdict_of([&] {
-        if (!mesh.contains(comm.rank())) return;
-        DynamicMesh const alone(mesh.along(along, comm.rank()).extents());
-        prepared = make(line, alone, each);
+        if (mesh.contains(comm.rank())) prepared = make(*line, alone, each);
     }));
     if (again.ok()) {
         if (mesh.contains(comm.rank())) prepared.run();
         return;
     }
-    bool const other_axes = again.code == ErrorCode::mesh;  // which ranks give differs
-    raise(other_axes ? all.code : again.code,
-          other_axes ? all.reason : concat("among the ranks along the axes: ", words_of(again, comm.size())));
+    if (again.code == ErrorCode::mesh) raise_all();  // ranks give other axes
+    // Who is wrong has a number among the ranks of its line.
+    bool const inside = mesh.contains(again.rank);
+    raise(again.code, inside ? concat("among ", to_string(mesh.along(along, again.rank)), ": ", words_of(again))
+                             : words_of(again, comm.size()));
 }
 
 /// Collective, also for what this rank alone gets wrong. `from(Beside)` and `to(Beside)` place tensors of `shape`.
@@ -200,8 +208,16 @@ RESHARD_INLINE void broadcast(DynamicView const& tensor, CommunicatorRef comm, D
                                               " ranks along the axes. Fix: they count from 0."));
             }
             DynamicDistribution const copied = all.placed(Placement::replicate());
-            if (along.size() != 1) move = detail::replica_plan(copied, along.rank_at(root));
             view = all.view(tensor);
+            if (along.size() != 1) {
+                move = detail::replica_plan(copied, along.rank_at(root));
+                return;
+            }
+            // Nothing moves. What is wrong is wrong with more ranks too.
+            detail::check_mesh(whole, among.size(), "reshard::prepare: ");
+            detail::check_byte_sized(view.dtype());
+            Index const rank = among.rank();
+            if (copied.contains(rank)) detail::check_view("tensor", view, copied.local_shape(rank), rank, copied);
         });
         return move ? prepare(*move, among, ConstDynamicView(view), view) : prepare(Batch(), among);
     });

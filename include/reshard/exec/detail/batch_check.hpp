@@ -95,7 +95,7 @@ struct BatchDigest {
 template <class Describe>
 void agree_on_batch(CommunicatorRef comm, Verdict mine, BatchDigest const& digest, Describe const& describe) {
     mine.digest = mine.ok() ? digest.whole() : 0;
-    Verdict const all = comm.agree(std::move(mine));
+    Verdict all = comm.agree(std::move(mine));
     if (all.ok()) return;
     if (all.code == ErrorCode::mismatch && all.reason == transport::differs) {  // the lists differ: find out where
         Index const place = first_difference(comm, digest);
@@ -105,7 +105,7 @@ void agree_on_batch(CommunicatorRef comm, Verdict mine, BatchDigest const& diges
         second.digest = digest.of_first(place + 1);  // of those who differ there
         agree_or_raise(comm, std::move(second));
     }
-    raise(all.code, words_of(all, comm.size()));
+    raise_agreed(std::move(all), comm.size());
 }
 
 }  // namespace reshard::inline v0::detail

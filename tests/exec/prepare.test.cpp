@@ -671,6 +671,35 @@ TEST_SUITE("exec/prepare") {
 
     // ---- Failures of ranks -----------------------------------------------------------------------------------------
 
+    TEST_CASE("prepare() agrees once and moves nothing; run() is its exchanges and asks nobody") {
+        struct Move {
+            char const* from;
+            char const* to;
+            int exchanges;
+        };
+        for (Move const& move : {Move{"(3):(S0)", "(3):(R)", 1}, Move{"(3):(P+)", "(3):(R)", 2},
+                                 Move{"(3):(S0)", "(3):(S0:bal)", 1},  // 9 elements: nothing travels, all take part
+                                 Move{"(3):(R)", "(3):(S0)", 0}}) {    // a copy at home
+            CAPTURE(move.from);
+            CAPTURE(move.to);
+            Plan<> const p = of(move.from, move.to, Shape{9});
+            run_on_threads(3, [&](ThreadCommunicator& threads) {
+                Trace trace(20);
+                Traced<ThreadCommunicator> comm(threads.split(0, threads.rank()), trace);
+                std::vector<int> source(9);
+                std::vector<int> destination(9);
+                auto job = prepare(p, comm, TensorView<int>(source.data(), p.from().local_shape(comm.rank())),
+                                   TensorView<int>(destination.data(), p.to().local_shape(comm.rank())));
+                REQUIRE(trace.records().size() == 1);
+                CHECK(trace.records()[0].operation == TraceOperation::agree);
+                trace.clear();
+                job.run();
+                CHECK(static_cast<int>(trace.records().size()) == move.exchanges);
+                for (TraceRecord const& one : trace.records()) CHECK(one.operation == TraceOperation::exchange);
+            });
+        }
+    }
+
     TEST_CASE("a rank that throws instead of running: the others get PeerFailed, sources are untouched") {
         Plan<> const gather = of("(3):(S0)", "(3):(R)", Shape{12});
         std::atomic<int> failed{0};

@@ -38,6 +38,7 @@ static_assert(std::is_same_v<decltype(plan(on2x4<R, R>, on2x4<R, S0>.value())), 
 
 // Plans are plain values.
 static_assert(std::is_trivially_copyable_v<Plan<>> && std::is_trivially_destructible_v<Plan<>>);
+static_assert(sizeof(Plan<>) <= 512, "they are passed by value");
 static_assert(std::is_trivially_copyable_v<decltype(plan(on2x4<R, S0>, on2x4<S1, R>))>);
 static_assert(std::is_convertible_v<decltype(plan(on2x4<R, S0>, on2x4<S1, R>)), Plan<>>);
 

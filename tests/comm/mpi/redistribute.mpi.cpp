@@ -13,6 +13,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstring>
 #include <string>
 #include <thread>
 #include <vector>
@@ -135,6 +136,38 @@ TEST_SUITE("comm/mpi") {
                 while (!second.test()) std::this_thread::sleep_for(1ms);
                 first.wait();
                 CHECK(sums == std::vector<int>(sums.size(), ranks * (ranks + 1) / 2));
+            }
+        }
+    }
+
+    TEST_CASE("law.bits: floats are folded in the order of the ranks, on every path") {
+        std::vector<float> const cycle{1e8F, 1.0F, -1e8F, 1.0F, 3e-3F};
+        for (int ranks_per_node : {0, 1, 2}) {
+            CAPTURE(ranks_per_node);
+            MpiOptions options;
+            options.ranks_per_node = ranks_per_node;
+            MpiCommunicator comm(MPI_COMM_WORLD, options);
+            int const ranks = comm.size();
+            auto const value = [&](int rank, Index i) { return cycle[static_cast<std::size_t>((rank + i) % 5)]; };
+            DynamicShape const shape = Shape{Index{50} * ranks};
+            std::vector<float> mine;
+            std::vector<float> want;
+            for (Index i = 0; i < shape.size(); ++i) {
+                float sum = value(0, i);
+                for (int rank = 1; rank < ranks; ++rank) sum += value(rank, i);
+                want.push_back(sum);
+                mine.push_back(value(comm.rank(), i));
+            }
+            auto const from = distribution(Mesh{ranks}, shape, "P+");
+            for (char const* text : {"R", "S0"}) {
+                CAPTURE(text);
+                auto const to = distribution(Mesh{ranks}, shape, text);
+                std::vector<float> got(static_cast<std::size_t>(to.local_shape(comm.rank()).size()));
+                redistribute(plan(from, to), comm, TensorView<float const>(mine.data(), shape),
+                             TensorView<float>(got.data(), to.local_shape(comm.rank())));
+                std::size_t const first =
+                    got.size() == want.size() ? 0 : got.size() * static_cast<std::size_t>(comm.rank());
+                CHECK(std::memcmp(got.data(), want.data() + first, got.size() * sizeof(float)) == 0);
             }
         }
     }

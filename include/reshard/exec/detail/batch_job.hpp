@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/exec/detail/batch_job.hpp
 /// \brief  The jobs of many plans run as one: round after round, one exchange for all tensors of a round and phase.
-/// \depends comm/any_communicator.hpp, exec/detail/job.hpp.
+/// \depends comm/{agree,any_communicator}.hpp, exec/detail/job.hpp.
 #pragma once
 
+#include <reshard/comm/agree.hpp>
 #include <reshard/comm/any_communicator.hpp>
 #include <reshard/core/detail/keep_for_good.hpp>
 #include <reshard/core/detail/watched.hpp>
@@ -41,7 +42,17 @@ public:
     /// What this does with an exchange. Once one has failed a transport may still write to the workspace.
     template <class Body>
     decltype(auto) guarded(Body&& body) {
-        return watched(body, [this](ErrorCode, std::string_view) noexcept { failed_ = true; });
+#if defined(__cpp_exceptions)
+        try {
+            return watched(body, [this](ErrorCode, std::string_view) noexcept { failed_ = true; });
+        } catch (PeerFailed const& error) {
+            raise_unspecified(error);
+        } catch (DeadlineExceeded const& error) {
+            raise_unspecified(error);
+        }
+#else
+        return body();
+#endif
     }
 
     void begin() const {
@@ -63,6 +74,17 @@ private:
         std::size_t last = 0;
         int phase = 0;
     };
+
+#if defined(__cpp_exceptions)
+    /// The error, which says what becomes of the destination, where there is memory for these words.
+    [[noreturn]] static void raise_unspecified(Error const& error) {
+        std::string words;
+        static_cast<void>(
+            verdict_of([&] { words = concat(error.message(), " (What the destination holds is unspecified.)"); }));
+        if (!words.empty()) raise(error.code(), std::move(words));
+        throw;
+    }
+#endif
 
     [[nodiscard]] Step const& step(int phase) const noexcept { return steps_[static_cast<std::size_t>(phase)]; }
     void work(Step const& step, int exchanges) const {

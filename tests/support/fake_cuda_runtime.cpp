@@ -28,6 +28,8 @@ std::atomic<int> allocations{0};
 std::atomic<int> events{0};
 std::atomic<fake::Elsewhere> elsewhere{fake::Elsewhere::current_device};
 std::atomic<bool> peer_access{true};
+constexpr int devices = 8;
+std::atomic<int> held[devices];  // holds in streams of each
 
 template <class Body>
 void count(Body&& body) {
@@ -203,6 +205,7 @@ void* allocate(std::size_t bytes, int device) {
 }
 void deallocate(void* memory) {
     if (memory == nullptr) return;
+    if (held[current_device % devices] > 0) count([](auto& c) { ++c.freed_while_held; });
     {
         std::lock_guard const lock(claims_mutex);
         claims.erase(reinterpret_cast<std::uintptr_t>(memory));
@@ -260,7 +263,14 @@ void claim(void const* memory, std::size_t bytes, int device) {
 void set_elsewhere(Elsewhere kind) { elsewhere = kind; }
 void set_peer_access(bool possible) { peer_access = possible; }
 void hold(cudaStream_t stream, std::atomic<bool> const& until) {
-    add_task(stream, [&until] { return until.load(); });
+    struct Held {
+        std::atomic<int>& holds;
+        explicit Held(int device) : holds(held[device % devices]) { ++holds; }
+        Held(Held const&) = delete;
+        Held& operator=(Held const&) = delete;
+        ~Held() { --holds; }
+    };
+    add_task(stream, [&until, here = std::make_shared<Held>(current_device)] { return until.load(); });
 }
 void guard_device_memory(bool on) { guards = on; }
 void on_device(std::function<void()> const& body) { opened(body); }
@@ -286,7 +296,7 @@ cudaError_t cudaGetDevice(int* device) {
     return cudaSuccess;
 }
 cudaError_t cudaGetDeviceCount(int* count) {
-    *count = 8;
+    *count = devices;
     return cudaSuccess;
 }
 cudaError_t cudaSetDevice(int device) {

@@ -22,9 +22,10 @@ struct Counts {
     std::int64_t host_functions = 0;  ///< calls of cudaLaunchHostFunc
     std::int64_t device_allocations = 0;
     std::int64_t pinned_allocations = 0;
-    std::int64_t default_stream = 0;  ///< what was enqueued on stream 0
-    std::int64_t opened_peers = 0;    ///< calls of cudaDeviceEnablePeerAccess that did something
-    std::int64_t opened_pools = 0;    ///< of cudaMemPoolSetAccess, for a device that has peer access
+    std::int64_t default_stream = 0;    ///< what was enqueued on stream 0
+    std::int64_t opened_peers = 0;      ///< calls of cudaDeviceEnablePeerAccess that did something
+    std::int64_t opened_pools = 0;      ///< of cudaMemPoolSetAccess, for a device that has peer access
+    std::int64_t freed_while_held = 0;  ///< calls of cudaFree* on a device that hold() holds, where CUDA would wait
 };
 Counts counts();
 void reset();
@@ -54,7 +55,7 @@ void set_elsewhere(Elsewhere kind);
 /// Whether cudaDeviceCanAccessPeer says yes.
 void set_peer_access(bool possible);
 
-/// Nothing behind this in the stream begins before `until` is true.
+/// Nothing behind this in the stream, of the current device, begins before `until` is true.
 void hold(cudaStream_t stream, std::atomic<bool> const& until);
 /// A task of the stream; returns whether it is complete.
 void add_task(cudaStream_t stream, std::function<bool()> task);

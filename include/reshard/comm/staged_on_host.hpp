@@ -59,7 +59,9 @@ public:
         detail::CurrentDevice const here(device());
         StagedOnHostOptions options = exchange_->options();
         options.staging.reserve_bytes = 0;  // what a part needs is not what the whole needed
-        return BasicStagedOnHost(inner().split(colour, key), options);
+        BasicStagedOnHost part(inner().split(colour, key), options);
+        part.exchange_->passage().stuck = exchange_->passage().stuck;  // one stream, one device
+        return part;
     }
     /// Throws BufferError for memory of another device.
     void check_memory(void const* memory) const { static_cast<void>(detail::reachable_kind(name, device(), memory)); }

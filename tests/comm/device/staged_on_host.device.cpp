@@ -288,6 +288,7 @@ TEST_SUITE("comm/device") {
     }
 
     TEST_CASE("StagedOnHost: a device that is never done is a DeadlineExceeded; what it may still use is not freed") {
+        fake::reset();
         std::atomic<bool> go = false;
         fake::Stream streams[2];  // they go on after the ranks, as devices would
         int values[4] = {0, 1, 2, 3};
@@ -298,13 +299,16 @@ TEST_SUITE("comm/device") {
             int const me = comm.rank();
             Send const send{1 - me, reinterpret_cast<std::byte const*>(&values[me]), box_of(4, {})};
             Receive const receive{1 - me, reinterpret_cast<std::byte*>(&values[2 + me]), box_of(4, {})};
+            Comm child = comm.split(0, 0);
+            child.exchange({&send, 1}, {&receive, 1}).wait();
             if (me == 0) fake::hold(comm.stream(), go);
             comm.exchange({&send, 1}, {&receive, 1}).wait();
         });
         CHECK(ended[0].code == ErrorCode::deadline);
         CHECK(ended[0].says("for the device"));
         CHECK(ended[1].code == ErrorCode::peer_failed);
-        check_only_windows_left(1, 2);  // that of rank 0, at least
+        CHECK(fake::counts().freed_while_held == 0);
+        check_only_windows_left(2, 4);  // those of rank 0, at least
         go = true;
         for (cudaStream_t stream : streams) fake::finish(stream);
     }

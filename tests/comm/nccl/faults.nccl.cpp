@@ -176,6 +176,29 @@ TEST_SUITE("comm/nccl") {
         }
     }
 
+    TEST_CASE("a device that is never done: what other communicators of its rank have there is kept") {
+        static std::atomic<int> freed;
+        std::atomic<bool> const never = false;
+        freed = 0;
+        NcclOptions options = with_deadline(300ms);
+        options.staging = {0, StagingOptions{}.allocate, [](std::byte*, Index) noexcept { ++freed; }};
+        options.host_staging = options.staging;
+        auto const ended = on_gpus(2, options, [&](NcclCommunicator& comm) {
+            NcclCommunicator const other = comm.split(0, 0);
+            NcclCommunicator child = comm.split(0, 0);
+            std::byte bytes[12] = {};
+            Send const send{1 - comm.rank(), bytes, box_of(1, {{3, 2}})};
+            Receive const receive{1 - comm.rank(), bytes + 6, box_of(1, {{3, 2}})};
+            child.exchange({&send, 1}, {&receive, 1}).wait();
+            CHECK(child.staging_bytes() > 0);
+            test::fake_runtime::hold(comm.stream(), never);
+            barrier(comm);
+        });
+        CHECK((ended[0].code == ErrorCode::deadline || ended[1].code == ErrorCode::deadline));
+        CHECK(freed == 0);
+        check_nothing_left();
+    }
+
     TEST_CASE("a rank that leaves early fails those that wait for it, long before the deadline") {
         for (Wait how : all_waits) {
             CAPTURE(static_cast<int>(how));

@@ -15,6 +15,7 @@
 #include <reshard/memory/loop_nest.hpp>
 #include <reshard/memory/memory_policy.hpp>
 
+#include <memory>  // shared_ptr
 #include <span>
 #include <utility>  // exchange
 #include <vector>
@@ -68,12 +69,12 @@ private:
 /// Owned by a communicator, which outlives the plans that use it. Work between its exchanges passes through it.
 struct HostPassage {
     HostPassage(std::string_view name, cudaStream_t its_stream, int its_device, StagingOptions const& source,
-                Index bytes) noexcept
+                Index bytes)
         : transport(name), stream(its_stream), device(its_device), memory(source), spare(source), window_bytes(bytes) {}
     HostPassage& operator=(HostPassage&&) = delete;
     ~HostPassage() {
-        memory.close(stuck);
-        spare.close(stuck);
+        memory.close(*stuck);
+        spare.close(*stuck);
     }
 
     /// Takes the memory, if that was not done. Throws OutOfMemory.
@@ -93,7 +94,7 @@ struct HostPassage {
             Pinned(StagingMemory&& given, HostPassage* its) noexcept : memory(std::move(given)), passage(its) {}
             Pinned(Pinned&&) noexcept = default;
             ~Pinned() {
-                if (passage->stuck) memory.close(true);
+                if (*passage->stuck) memory.close(true);
                 if (memory.size() > passage->spare.size()) passage->spare = std::move(memory);
             }
             [[nodiscard]] std::byte* data() const noexcept { return memory.data(); }
@@ -110,7 +111,7 @@ struct HostPassage {
             cudaError_t const code = cudaStreamQuery(stream);
             if (code != cudaErrorNotReady) return cuda_check(code, "cudaStreamQuery");
             if (await_device(since, deadline)) continue;
-            stuck = true;
+            *stuck = true;
             raise(ErrorCode::deadline,
                   concat("reshard: the transport '", transport, "' waited ", static_cast<Index>(deadline.count()),
                          " ms for its device to be done with memory of the host. Fix: look for what keeps the stream "
@@ -125,7 +126,9 @@ struct HostPassage {
     StagingMemory spare;  ///< for allocate()
     Index window_bytes;
     std::chrono::milliseconds deadline = std::chrono::minutes(5);  ///< comparable()
-    bool stuck = false;                                            ///< a wait was given up
+    /// A wait was given up: to free what the device may still use would be to wait for ever. What is split off shares
+    /// it, as it shares the stream.
+    std::shared_ptr<bool> stuck = std::make_shared<bool>(false);
 };
 
 // ---- Strided copies --------------------------------------------------------------------------------------------

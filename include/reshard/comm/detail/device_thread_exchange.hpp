@@ -81,12 +81,12 @@ public:
     ~DeviceThreadExchange() {
         quietly([&] {
             CurrentDevice const device(window_->device);
-            stuck_ = stuck_ || window_->stuck;
-            if (stuck_) {  // to free what the device may still use would be to wait for ever
+            bool const stuck = *window_->stuck;
+            if (stuck) {
                 keep_for_good(std::move(jobs_));
                 keep_for_good(window_);
             }
-            copies_.close(stuck_);
+            copies_.close(stuck);
         });
     }
 
@@ -369,8 +369,9 @@ private:
             auto const* const place =
                 static_cast<DevicePlace const*>(team_->seat(r).shown.load(std::memory_order_acquire));
             if (place == nullptr || !place->fetching.load(std::memory_order_acquire)) continue;
-            stuck_ = outlasts(place->fetched, since, deadline());
-            if (stuck_) return;
+            if (!outlasts(place->fetched, since, deadline())) continue;
+            *window_->stuck = true;
+            return;
         }
     }
 
@@ -384,7 +385,6 @@ private:
     std::vector<std::pair<int, bool>> peers_;  ///< devices, and whether kernels reach them
     std::chrono::steady_clock::time_point waiting_since_;
     Stage stage_ = Stage::idle;
-    bool stuck_ = false;  ///< the device may still use what this rank would free
 };
 
 }  // namespace detail

@@ -57,6 +57,7 @@ public:
     ~NcclExchange() {
         quietly([&] {
             CurrentDevice const device(team_->device());
+            team_->heed();
             near_.close(team_->stuck());
             host_.close(team_->stuck());
             copies_.close(team_->stuck());

@@ -197,6 +197,11 @@ public:
         });
     }
 
+    /// Before memory is freed: a relative may have failed, whose device, which is this one, is never done.
+    void heed() noexcept {
+        if (family_->hear()) break_off();
+    }
+
     // ---- Agreement and splitting -----------------------------------------------------------------------------
 
     [[nodiscard]] Verdict agree(Verdict const& mine) { return agree_by_maximum(mine); }
@@ -238,7 +243,7 @@ public:
 
 private:
     void close() {
-        if (family_->hear()) break_off();
+        heed();
         if (comm_ != nullptr && owned_) {
             // Flushes what others still need of this rank; then nothing is left to wait for.
             ncclResult_t const state = outcome(ncclCommFinalize(comm_), std::chrono::seconds(10));

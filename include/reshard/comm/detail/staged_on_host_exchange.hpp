@@ -63,8 +63,8 @@ public:
     }
     StagedOnHostExchange& operator=(StagedOnHostExchange&&) = delete;
     ~StagedOnHostExchange() {
-        window_.close(passage_.stuck || lost_);
-        copies_.close(passage_.stuck);
+        window_.close(*passage_.stuck || lost_);
+        copies_.close(*passage_.stuck);
         if (lost_) keep_for_good(std::move(told_));
     }
 
@@ -341,7 +341,7 @@ private:
         CurrentDevice const device(device_);
         quietly([&] {  // a device that fails does nothing more
             event_.record(options_.stream);
-            passage_.stuck = outlasts(event_, Clock::now(), options_.deadline) || passage_.stuck;
+            if (outlasts(event_, Clock::now(), options_.deadline)) *passage_.stuck = true;
         });
     }
 

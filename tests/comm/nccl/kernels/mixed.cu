@@ -345,4 +345,33 @@ TEST_SUITE("comm/device_or_host_memory") {
         CHECK(kept >= 3);  // both of rank 1, that of the job of rank 0; and windows
         OnHost::kept += kept;
     }
+
+    TEST_CASE("a device that is never done: what its rank split off keeps what it has there as well") {
+        OnHost const kernels;
+        runtime::set_elsewhere(runtime::Elsewhere::pageable);
+        static std::atomic<bool> never;
+        never = false;
+        ThreadOptions patience;
+        patience.deadline = std::chrono::milliseconds(200);
+        auto const ended = test::on_devices(2, 2, patience, [&](ThreadCommunicator& host, cudaStream_t stream) {
+            DeviceThreadKernelCommunicator comm(host.split(0, 0), stream, {});
+            DeviceThreadKernelCommunicator child = comm.split(0, 0);
+            void* memory = nullptr;
+            static_cast<void>(cudaMalloc(&memory, 64));  // never freed
+            auto* const bytes = static_cast<std::byte*>(memory);
+            StridedBox const box{{StridedDim{4, 8}}, 4};
+            Send const send{1 - comm.rank(), bytes, box};
+            Receive const receive{1 - comm.rank(), bytes + 32, box};
+            child.exchange({&send, 1}, {&receive, 1}).wait();
+            if (comm.rank() == 0) runtime::hold(stream, never);
+            comm.exchange({&send, 1}, {&receive, 1}).wait();
+        });
+        CAPTURE(ended[0].text);
+        CAPTURE(ended[1].text);
+        CHECK((ended[0].code == ErrorCode::deadline || ended[1].code == ErrorCode::deadline));
+        CHECK(runtime::counts().freed_while_held == 0);
+        int const kept = runtime::live_allocations() - OnHost::kept;
+        CHECK(kept >= 7);  // of rank 0: the window and the lists of both; and both ranks' memory
+        OnHost::kept += kept;
+    }
 }

@@ -442,6 +442,11 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
     if (cudaError_t const code = failing("cudaEventQuery"); code != cudaSuccess) return code;
     return event->now().reached() ? cudaSuccess : cudaErrorNotReady;
 }
+[[gnu::weak]] cudaError_t cudaLaunchKernel(void const*, dim3, dim3, void**, std::size_t, cudaStream_t) {
+    if (cudaError_t const code = failing("cudaLaunchKernel"); code != cudaSuccess) return code;
+    count([](auto& c) { ++c.launches; });
+    return cudaSuccess;
+}
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void* data) {
     if (cudaError_t const code = failing("cudaLaunchHostFunc"); code != cudaSuccess) return code;
     count([](auto& c) { ++c.host_functions; });

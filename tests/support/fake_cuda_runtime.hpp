@@ -20,6 +20,7 @@ namespace reshard::test::fake_runtime {
 struct Counts {
     std::int64_t copies = 0;          ///< calls of cudaMemcpy*Async
     std::int64_t host_functions = 0;  ///< calls of cudaLaunchHostFunc
+    std::int64_t launches = 0;        ///< of kernels, which do nothing: kernels_on_host.cpp has others
     std::int64_t device_allocations = 0;
     std::int64_t pinned_allocations = 0;
     std::int64_t default_stream = 0;    ///< what was enqueued on stream 0

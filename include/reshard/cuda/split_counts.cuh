@@ -51,8 +51,8 @@ void split_counts(Index entries, Rule const& rule, std::span<Index> counts, Spli
     Index const blocks = smaller(tiles, larger(resident, entries >> 31));
     detail::SplitPlan const plan{entries, static_cast<int>(counts.size()),
                                  reinterpret_cast<unsigned long long*>(counts.data()), faults};
-    detail::split_kernel<<<static_cast<unsigned>(blocks), detail::block_threads, 0, stream>>>(plan, rule);
-    detail::cuda_check(cudaGetLastError(), "the launch of reshard's split kernel");
+    detail::launch_kernel("split", detail::split_kernel<Rule>, static_cast<unsigned>(blocks), detail::block_threads,
+                          stream, plan, rule);
 }
 
 }  // namespace reshard::inline v0

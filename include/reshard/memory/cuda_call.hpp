@@ -9,8 +9,9 @@
 
 #include <cuda_runtime_api.h>
 
-#include <new>   // nothrow_t
-#include <span>  // span
+#include <new>          // nothrow_t
+#include <span>         // span
+#include <type_traits>  // type_identity_t
 
 namespace reshard::inline v0 {
 
@@ -43,6 +44,17 @@ namespace detail {
 /// Throws OutOfMemory or TransportError, with CUDA's own words, unless `code` is success.
 inline void cuda_check(cudaError_t code, std::string_view call) {
     if (code != cudaSuccess) raise_cuda(code, call);
+}
+
+/// Enqueues kernel(arguments...), whose address nvcc makes. Throws what CUDA says of this launch, not what it said of a
+/// call before it that the program ignored; allocates nothing where all is well.
+template <class... Parameters>
+void launch_kernel(std::string_view what, void (*kernel)(Parameters...), unsigned blocks, int threads,
+                   cudaStream_t stream, std::type_identity_t<Parameters> const&... arguments) {
+    void* list[] = {const_cast<void*>(static_cast<void const*>(&arguments))...};
+    cudaError_t const code = cudaLaunchKernel(reinterpret_cast<void const*>(kernel), dim3(blocks),
+                                              dim3(static_cast<unsigned>(threads)), list, 0, stream);
+    if (code != cudaSuccess) raise_cuda(code, concat("the launch of reshard's kernel '", what, "'"));
 }
 
 [[nodiscard]] inline int current_device() {

@@ -254,8 +254,7 @@ private:
     template <class Kernel, class Argument>
     void enqueue(Kernel kernel, Argument const& argument, Index tiles) const {
         if (tiles == 0) return;
-        kernel<<<detail::box_grid(tiles), detail::box_threads, 0, stream_>>>(argument);
-        detail::cuda_check(cudaGetLastError(), "the launch of a kernel of reshard's plans");
+        detail::launch_kernel("plans", kernel, detail::box_grid(tiles), detail::box_threads, stream_, argument);
     }
 
     DeviceSource source_;

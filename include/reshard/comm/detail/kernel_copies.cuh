@@ -117,10 +117,9 @@ private:
             boxes.clear();
             starts.clear();
             tiles = 0;
-            copy_boxes_kernel<<<grid, box_threads, 0, stream>>>(reinterpret_cast<Box const*>(device + boxes_at),
-                                                                reinterpret_cast<Index const*>(device + starts_at),
-                                                                count);
-            cuda_check(cudaGetLastError(), "the launch of reshard's copy kernel");
+            launch_kernel("copy", copy_boxes_kernel<Box>, grid, box_threads, stream,
+                          reinterpret_cast<Box const*>(device + boxes_at),
+                          reinterpret_cast<Index const*>(device + starts_at), count);
         }
     };
 

@@ -27,8 +27,7 @@ void launch_tiles(char const* what, Index count, Body const& body, cudaStream_t 
         raise(ErrorCode::shape, concat("reshard: ", count, " blocks of the kernel '", what,
                                        "' are more than a launch has. Fix: use more ranks."));
     }
-    tile_kernel<State, Shared><<<static_cast<unsigned>(count), block_threads, 0, stream>>>(body);
-    cuda_check(cudaGetLastError(), concat("the launch of reshard's kernel '", what, "'").c_str());
+    launch_kernel(what, tile_kernel<State, Shared, Body>, static_cast<unsigned>(count), block_threads, stream, body);
 }
 
 }  // namespace reshard::inline v0::detail

@@ -77,7 +77,7 @@ TEST_SUITE("comm/nccl") {
             comm.exchange(sends, receives).wait();
         });
         CHECK(ended[0].code == ErrorCode::transport);
-        CHECK(ended[0].says("the launch of reshard's copy kernel"));
+        CHECK(ended[0].says("the launch of reshard's kernel 'copy'"));
         CHECK(ended[1].code == ErrorCode::peer_failed);
     }
 

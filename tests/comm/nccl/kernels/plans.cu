@@ -313,7 +313,7 @@ TEST_SUITE("memory/on_device") {
             job.run();
         });
         CHECK(ended[2].code == ErrorCode::transport);
-        CHECK(ended[2].says("the launch of a kernel of reshard's plans failed"));
+        CHECK(ended[2].says("the launch of reshard's kernel 'plans' failed"));
         CHECK(ended[0].code == ErrorCode::peer_failed);
         CHECK(ended[1].code == ErrorCode::peer_failed);
         OnHost::kept += 3;  // the workspaces: peers may still write to them

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "cuda/support/host_block.hpp"
+#include "cuda/support/host_device.hpp"
 #include "support/mch_kernels.hpp"
 
 #include <reshard/cuda/detail/sorted.hpp>
@@ -33,8 +34,9 @@ struct AlignedAllocator {
 template <class T>
 using DeviceList = std::vector<T, AlignedAllocator<T>>;
 
-/// Device memory of one partition.
+/// Device memory of one partition. What the rule and the columns read is claimed by the test.
 struct EmulatedPartition {
+    HostDevice device;
     detail::TilePlan plan;
     DeviceList<std::uint32_t> table;
     DeviceList<Index> rows;
@@ -59,14 +61,34 @@ struct EmulatedPartition {
         plan.begins = begins.data();
         plan.blocks = blocks.data();
         plan.faults = &faults;
+        claim_unwritten(table);
+        claim_unwritten(bins);
+        claim_unwritten(counts);
+        claim_unwritten(begins);
+        claim_unwritten(blocks);
+        claim(rows);
+        device.claim(&faults, sizeof(faults));
+    }
+    template <class List>
+    void claim(List const& list) {
+        device.claim(list.data(), static_cast<Index>(list.size() * sizeof(list[0])));
+    }
+    template <class List>
+    void claim_unwritten(List const& list) {
+        device.claim_unwritten(list.data(), static_cast<Index>(list.size() * sizeof(list[0])));
+    }
+    /// Launches of `run`, if it asks whose memory kernels may touch.
+    template <class Blocks>
+    void watch(Blocks& run) const {
+        if constexpr (requires { run.device; }) run.device = &device;
     }
 };
 
-/// Shared memory as a kernel finds it: anything.
+/// Shared memory as a kernel finds it: anything; and some behind it that is nobody's.
 template <class Shared>
 struct Garbage {
     DeviceList<std::uint64_t> memory;
-    Garbage() : memory((sizeof(Shared) + 15) / 8) { spoil(); }
+    Garbage() : memory((sizeof(Shared) + guard_bytes + 15) / 8) { spoil(); }
     void spoil() { std::fill(memory.begin(), memory.end(), 0xa5a5a5a5a5a5a5a5); }
     Shared& operator*() { return *reinterpret_cast<Shared*>(memory.data()); }
 };
@@ -94,13 +116,16 @@ DeviceList<std::byte> emulate_layout(Blocks& run, EmulatedPartition& memory, Col
                                      Begin const& begin) {
     run.template tiles<detail::LayoutState, detail::NoShared>(
         1, detail::LayOutBlocks<Begin>{memory.plan, detail::column_widths(columns), begin});
-    return DeviceList<std::byte>(static_cast<std::size_t>(memory.blocks.back()), std::byte{0x77});
+    DeviceList<std::byte> packed(static_cast<std::size_t>(memory.blocks.back()), std::byte{0x77});
+    memory.claim(packed);
+    return packed;
 }
 
 /// `run`: HostBlocks, or others with their tiles().
 template <int Items, class Blocks, class Rule, class Columns>
 Bytes emulate_tiles(Blocks& run, EmulatedPartition& memory, Rule const& rule, Columns const& columns) {
     detail::TilePlan const& plan = memory.plan;
+    memory.watch(run);
     run.template tiles<detail::CountState, detail::CountShared<Rule>>(plan.tiles,
                                                                       detail::CountTile<Items, Rule>{plan, rule});
     Index sum = 0;
@@ -118,18 +143,23 @@ template <class Blocks, class Rule, class Columns>
 Bytes emulate_sort(Blocks& run, EmulatedPartition& memory, Rule const& rule, Columns const& columns) {
     detail::TilePlan const& plan = memory.plan;
     auto const n = static_cast<std::size_t>(plan.entries);
-    std::vector<Index> keys(n);
-    std::vector<std::uint32_t> entries(n);
+    DeviceList<Index> keys(n);
+    DeviceList<std::uint32_t> entries(n);
+    memory.claim(keys);
+    memory.claim(entries);
+    memory.watch(run);
     auto const each = [&](auto const& body) {
         run.template tiles<detail::NoState, detail::NoShared>(
             ceil_div(plan.entries, detail::block_threads),
             detail::EachIndex<std::decay_t<decltype(body)>>{plan.entries, body});
     };
     each(detail::ListDestinations<Rule, Index>{plan, rule, keys.data(), entries.data()});
-    std::vector<std::uint32_t> from = entries;
+    DeviceList<std::uint32_t> from = entries;
     std::stable_sort(from.begin(), from.end(), [&](std::uint32_t a, std::uint32_t b) { return keys[a] < keys[b]; });
-    std::vector<Index> sorted;
+    DeviceList<Index> sorted;
     for (std::uint32_t entry : from) sorted.push_back(keys[entry]);
+    memory.claim(from);
+    memory.claim(sorted);
     DeviceList<std::byte> packed =
         emulate_layout(run, memory, columns, detail::BeginOfSorted<Index>{sorted.data(), plan.entries});
     each(detail::PlaceSorted<Columns, Index>{plan, columns, packed.data(), sorted.data(), from.data()});
@@ -144,6 +174,8 @@ struct EmulatedKernels {
         EmulatedPartition memory(given.entries, static_cast<int>(given.world),
                                  Items == 0 ? 1 : Items * detail::block_threads);
         ByList const rule{given.destinations.data()};
+        memory.claim(given.destinations);
+        for (Bytes const& column : given.columns) memory.claim(column);
         PartitionResult result;
         Blocks run{Order};
         if constexpr (Items == 0) {

@@ -71,6 +71,7 @@ public:
     }
     void copy(void* to, void const* from, Index bytes) {
         own(from, bytes);
+        HostDevice::read("copy", from, bytes);
         write(to, from, bytes);
     }
     void upload(void* to, void const* from, Index bytes) {
@@ -102,6 +103,9 @@ public:
     }
     void sum(std::uint32_t const* from, Index* to, Index count) {
         ++device_->launches;
+        own(from, 4 * count);
+        own(to, 8 * count);
+        HostDevice::read("sum", from, 4 * count);
         Index total = 0;
         for (Index i = 0; i < count; ++i) {
             Index const before = total;
@@ -112,6 +116,10 @@ public:
     }
     void sort(Index const* keys, Index* sorted, std::uint32_t const* values, std::uint32_t* order, Index count) {
         ++device_->launches;
+        for (Index const* list : {keys, static_cast<Index const*>(sorted)}) own(list, 8 * count);
+        for (std::uint32_t const* list : {values, static_cast<std::uint32_t const*>(order)}) own(list, 4 * count);
+        HostDevice::read("sort", keys, 8 * count);
+        HostDevice::read("sort", values, 4 * count);
         std::vector<std::size_t> at(static_cast<std::size_t>(count));
         std::iota(at.begin(), at.end(), std::size_t{0});
         std::stable_sort(at.begin(), at.end(), [&](auto a, auto b) { return keys[a] < keys[b]; });

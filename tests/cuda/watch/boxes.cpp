@@ -29,6 +29,9 @@ public:
     explicit Launches(std::mt19937& rng) : rng_(&rng) {}
 
     void claim(Placed const& placed) { device_.claim(placed.memory.data(), static_cast<Index>(placed.memory.size())); }
+    void claim_unwritten(Placed const& placed) {
+        device_.claim_unwritten(placed.memory.data(), static_cast<Index>(placed.memory.size()));
+    }
     /// Calls body(tile, thread) for all threads of a launch.
     template <class Body>
     void run(std::string const& kernel, Index units, Body&& body) {
@@ -110,7 +113,7 @@ TEST_CASE("watched: copies and conversions of random boxes") {
         Placed from = place(rng, extents, element, true);
         Placed to = place(rng, extents, element, false);
         launches.claim(from);
-        launches.claim(to);
+        launches.claim_unwritten(to);
         auto const copy = detail::copy_box(from.base(), from.box, to.base(), to.box);
         launches.run("copy", copy.loops.units,
                      [&](Index tile, int thread) { detail::copy_thread(copy, tile, thread); });
@@ -121,7 +124,7 @@ TEST_CASE("watched: copies and conversions of random boxes") {
         Placed given = place_aligned(rng, extents, bytes(a), true);
         Placed cast = place_aligned(rng, extents, bytes(b), false);
         launches.claim(given);
-        launches.claim(cast);
+        launches.claim_unwritten(cast);
         auto const box = detail::cast_box(given.base(), given.box, a, cast.base(), cast.box, b, factor);
         launches.run("cast", box.loops.units, [&](Index tile, int thread) { detail::copy_thread(box, tile, thread); });
     }
@@ -168,7 +171,7 @@ TEST_CASE("watched: folds, with and without a conversion, fills and factors of r
             detail::fold_thread<A>(each, tile, t);
         });
         Placed wide = place_aligned(rng, extents, 8, false);
-        launches.claim(wide);
+        launches.claim_unwritten(wide);
         if (!can_convert(type, DType::f64, 1.0 / 3.0)) continue;
         detail::FoldCastBox const cast{detail::fold_box(op, type, from.base(), slot, from.box.dims[0].stride, slots,
                                                         wide.base(), wide.box, divisor),

@@ -19,10 +19,11 @@ using detail::NoState;
 
 /// What is found in a launch of this body over device memory that `fill` made.
 template <class Body>
-std::vector<std::string> found_in(Index blocks, Body const& body) {
+std::vector<std::string> found_in(Index blocks, Body const& body, HostDevice const* device = nullptr) {
     watch::forget();
     Blocks run;
     run.kernel = "kernel";
+    run.device = device;
     run.tiles<NoState, Words>(blocks, body);
     return watch::faults();
 }
@@ -125,6 +126,93 @@ TEST_CASE("watch: blocks of a launch race over global memory, whatever their bar
     };
     CHECK(found_in(4, kernel(64)).empty());
     check_one(found_in(2, kernel(63)), "race: 4 bytes of global memory by thread ");
+}
+
+TEST_CASE("watch: what a block, or a warp, does first hides nothing of what another did before it") {
+    std::vector<std::uint32_t> global(1, 0);
+    auto const seen = [](std::uint32_t const& word) {
+        volatile std::uint32_t const value = word;
+        static_cast<void>(value);
+    };
+    for (Index const looking : {0, 1}) {  // blocks of a launch come in one order or the other
+        for (int const readers : {0, 1, 2}) {
+            CAPTURE(looking);
+            CAPTURE(readers);
+            check_one(found_in(2,
+                               [&](auto& block, Words&, Index tile) {
+                                   int const mine = tile == looking ? 1 : readers;
+                                   block.each([&](int thread, auto&) {
+                                       if (thread < mine) seen(global[0]);
+                                   });
+                                   block.each([&](int thread, auto&) {
+                                       if (tile != looking && thread == 0) global[0] = 1;
+                                   });
+                               }),
+                      "race: 4 bytes of global memory by thread 0 of block ");
+            check_one(found_in(2,
+                               [&](auto& block, Words&, Index tile) {
+                                   int const mine = tile == looking ? 1 : readers;
+                                   block.each([&](int thread, auto&) {
+                                       if (thread < mine) block.add(global.data(), std::uint32_t{1});
+                                   });
+                                   block.each([&](int thread, auto&) {
+                                       if (tile != looking && thread == 0) seen(global[0]);
+                                   });
+                               }),
+                      "race: 4 bytes of global memory by thread 0 of block ");
+        }
+    }
+    for (int const first : {0, 1}) {  // the warp that reads before the other does and writes
+        CAPTURE(first);
+        watch::forget();
+        alignas(64) static std::uint32_t shared[16];
+        watch::Launch launch("kernel", nullptr);
+        launch.begin_block(0, shared, sizeof(shared));
+        auto const touch = [&](int thread, watch::Kind kind, int stage) {
+            watch::Thread const watched(thread, nullptr, 0, stage);
+            watch::touched(shared, 4, kind, shared + static_cast<int>(kind));
+        };
+        touch(40, watch::Kind::write, 0);
+        launch.barrier();
+        int const other = detail::warp_threads * (1 - first);
+        touch(detail::warp_threads * first + 8, watch::Kind::read, 0);
+        touch(other, watch::Kind::read, 0);
+        touch(other + 1, watch::Kind::read, 0);
+        touch(other, watch::Kind::write, 1);
+        launch.end_block();
+        check_one(watch::faults(), "race: 4 bytes at 0 of shared memory by thread ");
+    }
+}
+
+TEST_CASE("watch: nothing lies behind shared memory, nor behind what a device claims; what CUB reads is written") {
+    auto const writes = [](std::uint32_t* at) {
+        return [at](auto& block, Words& shared, Index) {
+            block.each([&](int thread, auto&) {
+                if (thread == 5) (at == nullptr ? shared.at + 1024 : at)[0] = 1;
+            });
+        };
+    };
+    check_one(found_in(1, writes(nullptr)), "outside: 4 bytes at 4096 of shared memory by thread 5 ");
+    HostDevice device;
+    std::vector<std::uint32_t> list(5);
+    device.claim_unwritten(list.data(), 16);
+    CHECK(found_in(1, writes(list.data() + 3), &device).empty());
+    check_one(found_in(1, writes(list.data() + 4), &device), "outside: 4 bytes of global memory by thread 5 ");
+
+    watch::Work work(device);
+    watch::Work::Memory const counts = work.allocate(64);
+    watch::Work::Memory const sums = work.allocate(128);
+    auto const sum = [&] {
+        work.sum(reinterpret_cast<std::uint32_t const*>(counts.data()), reinterpret_cast<Index*>(sums.data()), 16);
+    };
+    watch::forget();
+    work.fill(counts.data(), 0, 60);
+    sum();
+    check_one(watch::faults(), "sum: never written: among 64 bytes of global memory");
+    watch::forget();
+    work.fill(counts.data(), 0, 64);
+    sum();
+    CHECK(watch::faults().empty());
 }
 
 TEST_CASE("watch: what nobody wrote is not to be read: shared memory of each block, memory of the device") {

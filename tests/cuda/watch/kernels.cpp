@@ -76,18 +76,25 @@ void partition_words(PartitionCase const& given) {
     ByTwoWords const rule{columns.data[0], columns.data[1], given.world};
     watch::Blocks run;
     EmulatedPartition memory(given.entries, static_cast<int>(given.world), 8 * detail::block_threads);
+    for (auto const& column : memory_of_columns) memory.claim(column);
     auto const packed = emulate_tiles<8>(run, memory, rule, columns);
     CHECK(static_cast<Index>(packed.size()) == 8 * columns_of_table * given.entries);
 }
 
-void count_splits(PartitionCase const& given, char const* name) {
+/// Returns how many entries go nowhere.
+Index count_splits(PartitionCase const& given, char const* name) {
     std::vector<unsigned long long> sums(static_cast<std::size_t>(given.world), 0);
-    SplitFaults found;
-    detail::SplitPlan const plan{given.entries, static_cast<int>(given.world), sums.data(), &found};
+    std::vector<SplitFaults> found(1);  // not on the stack, which stands for registers
+    detail::SplitPlan const plan{given.entries, static_cast<int>(given.world), sums.data(), found.data()};
     DeviceList<Index> const destinations(given.destinations.begin(), given.destinations.end());
     ByList const rule{destinations.data()};
+    HostDevice device;
+    device.claim(sums.data(), 8 * given.world);
+    device.claim(found.data(), sizeof(SplitFaults));
+    device.claim(destinations.data(), 8 * given.entries);
     watch::Blocks run;
     run.kernel = name;
+    run.device = &device;
     constexpr Index grid = 3;
     run.tiles<detail::CountState, detail::SplitShared>(grid, [&](auto& block, auto& shared, Index number) {
         detail::split_tiles(block, shared, plan, rule, number, grid);
@@ -96,6 +103,7 @@ void count_splits(PartitionCase const& given, char const* name) {
         CHECK(sums[d] == static_cast<unsigned long long>(
                              std::count(given.destinations.begin(), given.destinations.end(), static_cast<Index>(d))));
     }
+    return static_cast<Index>(found[0].out_of_range);
 }
 
 /// What compare_traffic.py compares with a profiler's counts on a GPU: a line for each kernel.
@@ -139,6 +147,9 @@ TEST_CASE("watched: the partition, by tiles and by a sort") {
             CHECK((EmulatedKernels<8, ThreadOrder::shuffled, watch::Blocks>::partition(given) ==
                    partition_oracle(given)));
         }
+        auto const longer = random_partition(random, 9000, 8, {8, 4}, Skew::even);
+        CHECK(
+            (EmulatedKernels<16, ThreadOrder::shuffled, watch::Blocks>::partition(longer) == partition_oracle(longer)));
         auto const many = random_partition(random, 3000, 1024, {8, 4}, Skew::even);
         CHECK((EmulatedKernels<0, ThreadOrder::shuffled, watch::Blocks>::partition(many) == partition_oracle(many)));
     }
@@ -194,7 +205,8 @@ TEST_CASE("traffic: bytes per entry, sectors used and bank conflicts are within 
     static_cast<void>(merge(given.runs));
     check_predictions();
     Random random(1);
-    count_splits(random_partition(random, entries, 3000, {}, Skew::even), "split counts, 3000 ranks");
+    Index const dropped =
+        count_splits(random_partition(random, entries, 3000, {}, Skew::even), "split counts, 3000 ranks");
     std::cout << "partition of 32768 entries of 4 words for 8 ranks; split counts; merge of 8 runs of 3000:\n";
     watch::print_traffic(std::cout);
     double const partition = bytes_per_entry(entries, "CountState", "LayoutState", "ScatterState<8>");
@@ -234,7 +246,7 @@ TEST_CASE("traffic: bytes per entry, sectors used and bank conflicts are within 
 
     std::cout << "merge: " << merged << " bytes an entry in 3 rounds\n";
     CHECK(merged <= 69);
-    CHECK(atomics_of_many <= 3 * 3000);  // one a block and rank, not one an entry
+    CHECK(atomics_of_many <= 3 * 3000 + 2 * dropped);  // one a block and rank, not one an entry
     goal("device_partition_bytes", partition, 80, false, 84.1);
     goal("device_receive_bytes", receive, 200, false, 198);
     goal("device_sectors", used, 0.85, true, 0.92);

@@ -41,6 +41,13 @@ Findings& findings() {
     return all;
 }
 
+/// Once for each kernel, kind and instruction.
+void add_fault(std::string const& kernel, std::string const& kind, Address pc, std::string const& what) {
+    Findings& all = findings();
+    std::lock_guard const lock(all.mutex);
+    if (all.known.insert({kernel, kind, pc}).second) all.faults.push_back(concat(kernel, ": ", kind, ": ", what));
+}
+
 /// Which bytes of allocated memory have been written. Memory that tests claim holds what they wrote there.
 class WrittenBytes final : public MemoryWatcher {
 public:
@@ -55,6 +62,10 @@ public:
     }
     void filled(void const* memory, Index bytes) override {
         static_cast<void>(visit(reinterpret_cast<Address>(memory), static_cast<std::size_t>(bytes), true));
+    }
+    void read(std::string const& who, void const* memory, Index bytes) override {
+        if (visit(reinterpret_cast<Address>(memory), static_cast<std::size_t>(bytes), false)) return;
+        add_fault(who, "never written", 0, concat("among ", bytes, " bytes of global memory"));
     }
     /// Whether all of these bytes have been written; from now on they are, if `writes`.
     bool visit(Address at, std::size_t bytes, bool writes) {
@@ -97,12 +108,32 @@ struct Moment {
         return detail::warp_of(thread) != detail::warp_of(other.thread) || stage == other.stage;
     }
 };
-/// What is known of one byte.
-struct Byte {
-    Moment written;
-    Moment atomic;
-    Moment read;
-    Moment other_read;  ///< by another thread than `read`
+/// Who has read a byte, or added to it: as many of them as it takes to know whether one is not ordered before now.
+struct Trail {
+    Moment last;
+    Moment thread;  ///< the last of another thread than `last`
+    Moment warp;    ///< the last of another warp
+    Moment block;   ///< one of another block: they run one after the other
+
+    void add(Moment const& now) {
+        if (last.happened()) {
+            if (last.block != now.block) block = last;
+            if (last.thread != now.thread) thread = last;
+            if (detail::warp_of(last.thread) != detail::warp_of(now.thread)) warp = last;
+        }
+        last = now;
+    }
+    [[nodiscard]] Moment const* meeting(Moment const& now) const {
+        for (Moment const* each : {&last, &thread, &warp, &block})
+            if (each->meets(now)) return each;
+        return nullptr;
+    }
+};
+/// What is known of 64 bytes.
+struct Line {
+    std::array<Moment, 64> written;
+    std::array<Trail, 64> read;
+    std::unique_ptr<std::array<Trail, 64>> atomic;  ///< null: nobody has
 };
 
 struct Access {
@@ -122,8 +153,8 @@ struct UnderWay {
     int warp_stage = 0;
     Address shared = 0;
     std::vector<bool> shared_written;
-    std::unordered_map<Address, std::array<Byte, 64>> lines;  ///< of 64 bytes
-    std::unordered_set<Address> sectors_read;                 ///< of the launch
+    std::unordered_map<Address, Line> lines;
+    std::unordered_set<Address> sectors_read;  ///< of the launch
     std::unordered_set<Address> sectors_written;
     std::vector<Access> accesses;  ///< of the phase
     Address state = 0;
@@ -131,14 +162,11 @@ struct UnderWay {
     bool is_watching = false;
 
     void fault(std::string const& kind, Address pc, std::string const& what) const {
-        Findings& all = findings();
-        std::lock_guard const lock(all.mutex);
-        if (all.known.insert({traffic.kernel, kind, pc}).second) {
-            all.faults.push_back(concat(traffic.kernel, ": ", kind, ": ", what));
-        }
+        add_fault(traffic.kernel, kind, pc, what);
     }
+    /// Also what begins just behind it, which is Garbage's.
     [[nodiscard]] bool is_shared(Address at) const noexcept {
-        return shared != 0 && at >= shared && at < shared + shared_written.size();
+        return shared != 0 && at >= shared && at < shared + shared_written.size() + guard_bytes;
     }
 
     void touch(Address at, std::size_t size, Kind kind, Address pc) {
@@ -170,25 +198,22 @@ struct UnderWay {
             bool const all = written_bytes.visit(at, size, kind != Kind::read);
             if (!all && kind != Kind::write) fault("never written", pc, where());
         }
-        std::array<Byte, 64>* line = nullptr;
+        Line* line = nullptr;
         for (std::size_t i = 0; i < size; ++i) {
             if (line == nullptr || (at + i) % 64 == 0) line = &lines[(at + i) / 64];
-            Byte& byte = (*line)[(at + i) % 64];
-            Moment const* other = nullptr;
-            if (byte.written.meets(now)) other = &byte.written;
-            if (kind != Kind::atomic && byte.atomic.meets(now)) other = &byte.atomic;
-            if (kind != Kind::read && byte.read.meets(now)) other = &byte.read;
-            if (kind != Kind::read && byte.other_read.meets(now)) other = &byte.other_read;
+            std::size_t const place = (at + i) % 64;
+            Moment const* other = line->written[place].meets(now) ? &line->written[place] : nullptr;
+            if (other == nullptr && kind != Kind::atomic && line->atomic) other = (*line->atomic)[place].meeting(now);
+            if (other == nullptr && kind != Kind::read) other = line->read[place].meeting(now);
             if (other != nullptr) {
                 fault("race", pc, concat(where(), ", and by thread ", other->thread, " of block ", other->block));
                 return;
             }
-            if (kind == Kind::write) byte.written = now;
-            if (kind == Kind::atomic) byte.atomic = now;
-            if (kind == Kind::read) {
-                bool const same = byte.read.block == now.block && byte.read.thread == now.thread;
-                if (byte.read.happened() && !same) byte.other_read = byte.read;
-                byte.read = now;
+            if (kind == Kind::write) line->written[place] = now;
+            if (kind == Kind::read) line->read[place].add(now);
+            if (kind == Kind::atomic) {
+                if (!line->atomic) line->atomic = std::make_unique<std::array<Trail, 64>>();
+                (*line->atomic)[place].add(now);
             }
         }
         accesses.push_back({pc, at, static_cast<std::uint32_t>(size), now.thread, in_shared, kind});

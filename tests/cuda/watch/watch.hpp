@@ -8,8 +8,8 @@
 /// stack are registers, the block's Shared is shared memory, all else is global memory, which has to be a HostDevice's.
 ///
 /// Faults: a race (in one phase two threads of a block touch one byte, one of them writes, and not both atomically; of
-/// a warp: between the barriers of match(); two blocks of a launch do), a read of what nobody wrote, an access outside
-/// the device's memory.
+/// a warp: between the barriers of match(); two blocks of a launch do), a read of what nobody wrote, by kernels and by
+/// what stands for CUB and for copies, an access outside the device's memory or behind the block's Shared.
 ///
 /// Traffic: lanes of a warp that execute one instruction are one request, the k-th time with the k-th. That is exact
 /// where they do not diverge; where they do, requests may be put together that a device would make one by one.
@@ -72,7 +72,7 @@ void touched(void const* memory, std::size_t bytes, Kind kind, void const* pc);
 /// A launch under way on this thread. One at a time.
 class Launch {
 public:
-    /// `device`: whose memory kernels may touch; null: any.
+    /// `device`: whose memory kernels may touch; null: any, of the instrument's own tests.
     Launch(std::string kernel, HostDevice const* device);
     Launch(Launch const&) = delete;
     Launch& operator=(Launch const&) = delete;

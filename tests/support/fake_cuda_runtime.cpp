@@ -387,8 +387,9 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, void con
     bool const pinned = device == fake::pinned_host || device == fake::unmapped_host;
     attributes->type = device == fake::pageable_host ? cudaMemoryTypeUnregistered
                        : pinned                      ? cudaMemoryTypeHost
+                       : device == fake::managed     ? cudaMemoryTypeManaged
                                                      : cudaMemoryTypeDevice;
-    attributes->device = device;
+    attributes->device = device == fake::managed ? current_device : device;
     if (device != fake::pageable_host && device != fake::unmapped_host)
         attributes->devicePointer = const_cast<void*>(memory);
     return cudaSuccess;

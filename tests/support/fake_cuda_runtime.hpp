@@ -41,11 +41,12 @@ int fault(char const* call);
 /// What cudaGetLastError() will say to this thread, as after a call or launch that fails: for doubles of launches.
 void set_last_error(int code);
 
-/// What cudaPointerGetAttributes says of these addresses: a device, or one of the three below.
+/// What cudaPointerGetAttributes says of these addresses: a device, or one of those below.
 void claim(void const* memory, std::size_t bytes, int device);
 inline constexpr int pageable_host = -1;
 inline constexpr int pinned_host = -2;
 inline constexpr int unmapped_host = -3;  ///< pinned, but kernels know it by another address
+inline constexpr int managed = -4;        ///< of the device that asks, and of the host
 /// What it says of all other addresses.
 enum class Elsewhere {
     current_device,

@@ -78,7 +78,7 @@ public:
         : order_{allocator, stream}, chunks_(std::make_shared<detail::Chunks<detail::DeviceOrder>>(order_)) {}
     [[nodiscard]] cudaStream_t stream() const noexcept { return order_.stream; }
 
-    /// Throws OutOfMemory.
+    /// Throws OutOfMemory; TransportError where the device has failed.
     [[nodiscard]] Memory allocate(Index bytes) {
         auto const size = static_cast<std::size_t>(bytes);
         bool const is_piece = size <= chunks_->most_bytes;
@@ -86,10 +86,10 @@ public:
         Memory memory;
         memory.data_ = {static_cast<std::byte*>(data), {order_, size, is_piece ? chunks_ : nullptr}};
         if (data == nullptr) {
-            raise(ErrorCode::out_of_memory,
-                  concat("reshard: ", bytes,
-                         " bytes of device memory were refused. Fix: leave room on the device, or "
-                         "give an allocator that has it."));
+            detail::raise_no_memory(stream(),
+                                    concat("reshard: ", bytes,
+                                           " bytes of device memory were refused. Fix: leave room on the device, or "
+                                           "give an allocator that has it, as where a device has no memory pools."));
         }
         return memory;
     }

@@ -9,9 +9,11 @@
 
 #include <cuda_runtime_api.h>
 
-#include <new>          // nothrow_t
-#include <span>         // span
+#include <new>   // nothrow_t
+#include <span>  // span
+#include <string>
 #include <type_traits>  // type_identity_t
+#include <utility>      // move
 
 namespace reshard::inline v0 {
 
@@ -44,6 +46,14 @@ namespace detail {
 /// Throws OutOfMemory or TransportError, with CUDA's own words, unless `code` is success.
 inline void cuda_check(cudaError_t code, std::string_view call) {
     if (code != cudaSuccess) raise_cuda(code, call);
+}
+
+/// Of an allocation that came to nothing: throws OutOfMemory, unless the device refuses whatever it is asked, which is
+/// TransportError, with CUDA's words. It is the current one, and the stream is one of its.
+[[noreturn]] inline void raise_no_memory(cudaStream_t stream, std::string text) {
+    cudaError_t const code = cudaStreamQuery(stream);
+    if (code != cudaSuccess && code != cudaErrorNotReady) raise_cuda(code, "cudaStreamQuery");
+    raise(ErrorCode::out_of_memory, std::move(text));
 }
 
 /// Enqueues kernel(arguments...), whose address nvcc makes. Throws what CUDA says of this launch, not what it said of a

@@ -110,9 +110,10 @@ public:
         CurrentDevice const current(device);
         data_ = {source.allocate(bytes), {source, stream, device, deadline, bytes}};
         if (data_ != nullptr) return;
-        raise(ErrorCode::out_of_memory,
-              concat("reshard: no memory for a workspace of ", bytes, " bytes on device ", device,
-                     ". Fix: free some, pass a workspace, or fold fewer addends at once: smaller rounds of a batch."));
+        raise_no_memory(stream,
+                        concat("reshard: no memory for a workspace of ", bytes, " bytes on device ", device,
+                               ". Fix: free some, pass a workspace, or fold fewer addends at once: smaller rounds of a "
+                               "batch."));
     }
 
     [[nodiscard]] std::byte* data() const noexcept { return data_.get(); }

@@ -7,6 +7,8 @@
 
 #include <doctest/doctest.h>
 
+#include <atomic>
+
 namespace {
 using namespace reshard;
 namespace fake = test::fake_runtime;
@@ -30,5 +32,32 @@ TEST_SUITE("memory/cuda_call") {
         CHECK_THROWS_WITH_AS(launch(), doctest::Contains("the launch of reshard's kernel 'one whose name is longer"),
                              TransportError);
         CHECK(cudaGetLastError() == cudaSuccess);  // told once
+    }
+
+    TEST_CASE("no memory on a device that has failed is its failure") {
+        fake::Stream const stream;
+        fake::set_elsewhere(fake::Elsewhere::current_device);
+        CHECK_THROWS_WITH_AS(detail::raise_no_memory(stream, "none. Fix: free some."), "none. Fix: free some.",
+                             OutOfMemory);
+        std::atomic<bool> const never = false;
+        fake::hold(stream, never);  // busy is no failure
+        CHECK_THROWS_AS(detail::raise_no_memory(stream, "none. Fix: free some."), OutOfMemory);
+        fake::fail("cudaStreamQuery", cudaErrorIllegalAddress);
+        CHECK_THROWS_WITH_AS(detail::raise_no_memory(stream, "none. Fix: free some."),
+                             doctest::Contains("cudaStreamQuery failed"), TransportError);
+    }
+
+    TEST_CASE("memory that CUDA manages is the device's, whatever it is of; freed memory is the host's") {
+        int value = 0;
+        fake::claim(&value, sizeof(value), fake::managed);
+        CHECK(detail::memory_kind(0, &value) == detail::MemoryKind::device);
+        CHECK(detail::reachable_kind("test", 0, &value) == detail::MemoryKind::device);
+        detail::check_device_memory("test", "it", -1, &value, sizeof(value), alignof(int));
+        CHECK_THROWS_WITH_AS(detail::check_device_memory("test", "it", -1, nullptr, 4), doctest::Contains("it is null"),
+                             BufferError);
+        fake::claim(&value, sizeof(value), fake::pageable_host);  // as CUDA says of what was freed
+        CHECK_THROWS_WITH_AS(detail::check_device_memory("test", "it", -1, &value, sizeof(value), alignof(int)),
+                             doctest::Contains("it is memory of the host"), BufferError);
+        fake::claim(&value, sizeof(value), 0);
     }
 }

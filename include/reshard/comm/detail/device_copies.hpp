@@ -81,9 +81,10 @@ struct HostPassage {
     void open() {
         CurrentDevice const here(device);
         if (memory.grow(window_bytes)) return;
-        raise(ErrorCode::out_of_memory,
-              concat("reshard: the transport '", transport, "' has no pinned memory for a window of ", window_bytes,
-                     " bytes. Fix: a smaller window_bytes in its options, or a larger source of memory."));
+        raise_no_memory(
+            stream,
+            concat("reshard: the transport '", transport, "' has no pinned memory for a window of ", window_bytes,
+                   " bytes. Fix: a smaller window_bytes in its options, or a larger source of memory."));
     }
     /// Pinned memory beside the window, for one thread at a time. The largest that was given back is kept for the next
     /// that asks: to pin memory takes longer than to copy as much. \pre it is gone before this object is

@@ -298,8 +298,8 @@ private:
             [](int) {});
         jobs_.reserve(jobs);
         if (copies_.reserve(copies, batches)) return;
-        raise(ErrorCode::out_of_memory, concat("reshard::DeviceThreadCommunicator: no memory to list ", copies,
-                                               " boxes. Fix: give DeviceThreadOptions a larger source."));
+        raise_no_memory(window_->stream, concat("reshard::DeviceThreadCommunicator: no memory to list ", copies,
+                                                " boxes. Fix: give DeviceThreadOptions a larger source."));
     }
 
     void fetch(Move const& move) {

@@ -322,8 +322,8 @@ private:
             });
         }
         if (!near_.grow(near) || !host_.grow(host) || !copies_.reserve(copies, batches)) {
-            raise(
-                ErrorCode::out_of_memory,
+            raise_no_memory(
+                team_->stream(),
                 concat("reshard::NcclCommunicator: no memory for ", near, " bytes of staging on the device and ", host,
                        " on the host. Fix: a smaller NcclOptions::window_bytes, or a larger source of memory."));
         }

@@ -213,9 +213,10 @@ private:
         }
         rounds_ = counts_rounds_ ? known[1] : 1;
         if (!window_.grow(need_.room) || !copies_.reserve(need_.copies, need_.batches)) {
-            raise(ErrorCode::out_of_memory,
-                  concat("reshard::StagedOnHost (", std::string_view(C::name), "): no pinned memory for ", need_.room,
-                         " bytes. Fix: a smaller StagedOnHostOptions::window_bytes, or a larger source of memory."));
+            raise_no_memory(
+                options_.stream,
+                concat("reshard::StagedOnHost (", std::string_view(C::name), "): no pinned memory for ", need_.room,
+                       " bytes. Fix: a smaller StagedOnHostOptions::window_bytes, or a larger source of memory."));
         }
         lanes_.rewind();
         moving_ = {};

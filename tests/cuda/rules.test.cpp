@@ -36,6 +36,15 @@ void check_same(Rule const& rule, Index entries, int ranks, std::vector<Index> c
 
 }  // namespace
 
+TEST_CASE("byte columns: one more than a partition takes is refused") {
+    ByteColumns columns;
+    std::byte const value{};
+    for (int c = 0; c != max_device_columns; ++c) columns.add(&value, 1);
+    CHECK_THROWS_WITH_AS(columns.add(&value, 1), doctest::Contains("more than 16 columns. Fix: several partitions"),
+                         ShapeError);
+    CHECK(columns.count() == max_device_columns);
+}
+
 TEST_CASE("rules: owners of slots agree with the router of a table, and refuse slots it does not have") {
     for (std::uint64_t seed : seeds(30)) {
         Random random(seed);

@@ -8,6 +8,7 @@
 /// `offset` bytes into its element, and `last` is true for the last piece of a column.
 #pragma once
 
+#include <reshard/core/error.hpp>
 #include <reshard/cuda/detail/block.hpp>
 
 #include <iterator>     // iterator_traits
@@ -69,7 +70,12 @@ struct ByteColumns {
         auto const bits = static_cast<Index>(address & 7U) | width | 8;
         return bits & -bits;
     }
-    void add(std::byte const* data, Index width) noexcept {
+    /// Throws ShapeError for more than max_device_columns.
+    void add(std::byte const* data, Index width) {
+        if (list.size() == max_device_columns) {
+            raise(ErrorCode::shape, concat("reshard::ByteColumns: more than ", max_device_columns,
+                                           " columns. Fix: several partitions, or one column of wider elements."));
+        }
         list.push_back({data, width, piece_of(reinterpret_cast<std::uintptr_t>(data), width)});
     }
 

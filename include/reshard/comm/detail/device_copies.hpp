@@ -269,6 +269,10 @@ public:
     using Memory = CopiedMemory;       ///< of plans
     using MixedMemory = CopiedMemory;  ///< the same where tensors lie on the host or on the device
     static constexpr bool converts = false;
+    /// Whether add() takes them, of memory that the device reaches.
+    [[nodiscard]] static bool takes(Send const& from, Receive const& to) noexcept {
+        return from.conversion.is_plain() && to.conversion.is_plain();
+    }
     /// Where memory may come from: pinned for lists of boxes, and as much on the device.
     StridedCopies(StagingOptions const& /*pinned*/, StagingOptions const& /*device*/) noexcept {}
 

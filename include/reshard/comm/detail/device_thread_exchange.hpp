@@ -225,7 +225,7 @@ private:
         bool const to_device = to == MemoryKind::device;
         if (!from_device && !to_device) return Route::by_host;
         if (from_device && to_device) {
-            if (reaches && (plain || Copies::converts)) return Route::copied;
+            if (reaches && Copies::takes(send, receive)) return Route::copied;
             return plain ? Route::direct : Route::windowed;
         }
         bool const pinned = from == MemoryKind::pinned || to == MemoryKind::pinned;

@@ -51,6 +51,12 @@ public:
               "Fix: align addresses and strides; what travels as it is needs no alignment.");
     }
 
+    /// Where one side converts, both sides' elements are loaded and stored whole.
+    [[nodiscard]] static bool takes(Send const& from, Receive const& to) noexcept {
+        return (from.conversion.is_plain() && to.conversion.is_plain()) ||
+               (is_aligned(from.base, from.box) && is_aligned(to.base, to.box));
+    }
+
     /// Lists of all batches of an exchange have places of their own: the host writes one while the device reads others.
     [[nodiscard]] bool reserve(Index copies, Index batches) {
         used_ = 0;

@@ -132,6 +132,15 @@ private:
         lanes_.leave_out_own();
         std::string const text = transport::mismatch_text(me, lanes_.out.own, me, lanes_.in.own);
         if (!text.empty()) team_->raise_mismatch(me, me, text);
+        if constexpr (Copies::converts) {
+            for (std::size_t k = 0; k < lanes_.out.own.size(); ++k) {  // the two sides are converted as one
+                Send const& send = lanes_.out.own[k];
+                Receive const& receive = lanes_.in.own[k];
+                if (Copies::takes(send, receive)) continue;
+                Copies::check_alignment(send.base, send.box);
+                Copies::check_alignment(receive.base, receive.box);
+            }
+        }
     }
 
     // ---- Comparing -------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@
 #include <reshard/memory/convert.hpp>
 
 #include <chrono>
+#include <cstring>  // memcpy
 
 using namespace reshard;
 namespace fake = test::fake_nccl;
@@ -60,6 +61,36 @@ TEST_SUITE("comm/nccl") {
         CHECK(ended[0].code == ErrorCode::buffer);
         CHECK(ended[0].says("converted on the way are not aligned"));
         CHECK(ended[1].code == ErrorCode::peer_failed);
+    }
+    TEST_CASE(
+        "what one side converts: the other, which travels as it is, is not given to a kernel where it is unaligned") {
+        test::run_box_kernels_on_host();
+        auto const exchange = [](auto& comm, std::vector<std::byte>& memory) {
+            Conversion const plain{DType::f32, DType::f32, 1.0, convert};
+            Conversion const shortens{DType::bf16, DType::f32, 1.0, convert};
+            float const value = 3.5F;
+            std::memcpy(memory.data() + 1, &value, sizeof(value));
+            Send const send{0, memory.data() + 1, test::box_of(4, {}), plain};
+            Receive const receive{0, memory.data() + 64, test::box_of(2, {}), shortens};
+            comm.exchange({&send, 1}, {&receive, 1}).wait();
+        };
+        int const before = test::launches(detail::copy_boxes_kernel<detail::CastBox>);
+        test::check_none(test::on_devices(1, 1, {}, [&](ThreadCommunicator& host, cudaStream_t stream) {
+            DeviceThreadKernelCommunicator comm(std::move(host), stream, {});
+            std::vector<std::byte> memory(128);
+            exchange(comm, memory);
+            BFloat16 got;
+            std::memcpy(&got, memory.data() + 64, sizeof(got));
+            CHECK(static_cast<float>(got) == 3.5F);
+        }));
+        CHECK(test::launches(detail::copy_boxes_kernel<detail::CastBox>) == before);  // the host converts
+        auto const ended = test::on_devices(1, [&](ThreadCommunicator& host, cudaStream_t stream) {
+            auto comm = nccl_from<NcclKernelCommunicator>(host, stream);
+            std::vector<std::byte> memory(128);
+            exchange(comm, memory);
+        });
+        CHECK(ended[0].code == ErrorCode::buffer);
+        CHECK(ended[0].says("converted on the way are not aligned"));
     }
     TEST_CASE("NcclKernelCommunicator: a launch that CUDA refuses is its error, on every rank") {
         test::run_box_kernels_on_host();

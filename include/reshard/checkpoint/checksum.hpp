@@ -8,6 +8,7 @@
 /// sum of the whole follows without reading a byte again.
 #pragma once
 
+#include <reshard/checkpoint/detail/mode.hpp>
 #include <reshard/core/index.hpp>
 
 #include <cstddef>  // byte

@@ -7,6 +7,7 @@
 ///     if (!report.equal()) std::puts(explain(report).c_str());
 #pragma once
 
+#include <reshard/checkpoint/detail/mode.hpp>
 #include <reshard/checkpoint/read_options.hpp>
 #include <reshard/comm/any_communicator.hpp>
 #include <reshard/core/dtype.hpp>

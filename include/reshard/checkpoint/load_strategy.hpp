@@ -5,6 +5,7 @@
 /// \depends checkpoint/read_options.hpp, comm/communicator.hpp. No I/O.
 #pragma once
 
+#include <reshard/checkpoint/detail/mode.hpp>
 #include <reshard/checkpoint/read_options.hpp>
 #include <reshard/comm/communicator.hpp>
 

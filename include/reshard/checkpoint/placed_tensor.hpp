@@ -6,6 +6,7 @@
 #pragma once
 
 #include <reshard/algebra/notation.hpp>
+#include <reshard/checkpoint/detail/mode.hpp>
 #include <reshard/exec/local_tensor.hpp>
 
 #include <span>    // span

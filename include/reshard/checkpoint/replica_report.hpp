@@ -4,6 +4,7 @@
 /// \depends core. No communication.
 #pragma once
 
+#include <reshard/checkpoint/detail/mode.hpp>
 #include <reshard/core/dtype.hpp>
 #include <reshard/core/shape.hpp>
 

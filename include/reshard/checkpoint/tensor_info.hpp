@@ -4,6 +4,7 @@
 /// \depends core only. No I/O, no JSON.
 #pragma once
 
+#include <reshard/checkpoint/detail/mode.hpp>
 #include <reshard/core/dtype.hpp>
 #include <reshard/core/error.hpp>
 #include <reshard/core/shape.hpp>

@@ -8,6 +8,14 @@
 
 #include <chrono>  // milliseconds
 
+// clang-format off
+#if defined(RESHARD_COMPILED_MPI)
+RESHARD_MODE_OF(RESHARD_COMPILED_MPI, )
+#else
+RESHARD_MODE_OF(RESHARD_COMPILED_MPI, thread_local)
+#endif
+// clang-format on
+
 // The C++ bindings were removed from MPI in 2012 and cost half a second of every compilation.
 #ifndef OMPI_SKIP_MPICXX
 #define OMPI_SKIP_MPICXX 1

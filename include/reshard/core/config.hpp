@@ -28,20 +28,21 @@
 #define RESHARD_INLINE inline
 #endif
 
-// All files of a program are compiled with RESHARD_COMPILED, or none is: else some functions would be there twice. The
-// linker finds out by this name, which is a variable of each thread for some files and an ordinary one for others.
-#if defined(RESHARD_COMPILED)
-#define RESHARD_MODE_STORAGE
-#else
-#define RESHARD_MODE_STORAGE thread_local
-#endif
-extern "C" {
+// All files of a program are compiled with RESHARD_COMPILED, or none is: else some functions would be there twice. So
+// it is with the macro of each component among the files that include it. The linker finds out by this name, which is a
+// variable of each thread for some files and an ordinary one (no `storage`) for others.
 // clang-format off
-[[gnu::used, gnu::weak, gnu::visibility("hidden")]] RESHARD_MODE_STORAGE int
-    Fix_compile_all_files_of_this_program_with_RESHARD_COMPILED_or_none = 0;
+#define RESHARD_MODE_OF(macro, storage)                                         \
+    extern "C" {                                                                \
+    [[gnu::used, gnu::weak, gnu::visibility("hidden")]] storage int             \
+        Fix_compile_all_files_of_this_program_with_##macro##_or_none = 0;       \
+    }
+#if defined(RESHARD_COMPILED)
+RESHARD_MODE_OF(RESHARD_COMPILED, )
+#else
+RESHARD_MODE_OF(RESHARD_COMPILED, thread_local)
+#endif
 // clang-format on
-}
-#undef RESHARD_MODE_STORAGE
 
 namespace reshard {
 inline namespace v0 {}  // two versions of the library in one program never share a symbol

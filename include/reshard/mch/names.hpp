@@ -5,6 +5,7 @@
 #pragma once
 
 #include <reshard/core/error.hpp>
+#include <reshard/mch/detail/mode.hpp>
 
 #include <span>     // span
 #include <string>   // string

@@ -14,6 +14,7 @@
 /// would cost memory with every entry. A rule that is slow (a search) is better run into an array first.
 #pragma once
 
+#include <reshard/mch/detail/mode.hpp>
 #include <reshard/mch/detail/parts.hpp>
 #include <reshard/mch/detail/scatter.hpp>
 #include <reshard/mch/packed.hpp>

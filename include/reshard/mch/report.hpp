@@ -6,6 +6,7 @@
 
 #include <reshard/core/error.hpp>
 #include <reshard/core/index.hpp>
+#include <reshard/mch/detail/mode.hpp>
 
 #include <array>   // array
 #include <string>  // string

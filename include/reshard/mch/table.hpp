@@ -10,6 +10,7 @@
 
 #include <reshard/algebra/notation.hpp>
 #include <reshard/core/error.hpp>
+#include <reshard/mch/detail/mode.hpp>
 
 #include <string>  // string
 #include <vector>  // vector

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/mch/detail/mode.hpp
+/// \brief  Whether managed-collision tables are headers alone or a compiled library: the same in all files of a
+/// program. \depends core/config.hpp.
+#pragma once
+
+#include <reshard/core/config.hpp>
+
+// clang-format off
+#if defined(RESHARD_COMPILED_MCH)
+RESHARD_MODE_OF(RESHARD_COMPILED_MCH, )
+#else
+RESHARD_MODE_OF(RESHARD_COMPILED_MCH, thread_local)
+#endif
+// clang-format on

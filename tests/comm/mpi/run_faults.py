@@ -8,7 +8,7 @@ the launcher is told to leave survivors alone, so that they show what they do by
 
 Nothing that was started survives: this process adopts what its children leave behind, and ends it.
 
-usage: run_faults.py --list
+usage: run_faults.py --list                 those of scripts/test --all have " large" behind them
        run_faults.py --flavour (openmpi|mpich) --launcher FILE --program FILE CASE...
 """
 import argparse
@@ -97,11 +97,15 @@ SCENARIOS = {
 SCENARIOS["payloads_differ"].outcome[1] = SCENARIOS["payloads_differ"].outcome[CULPRIT]
 # Ranks that share nothing cannot tell who is busy elsewhere, who has died, or who has not come.
 APART = {
+    "exit": Wanted("(PeerFailed|DeadlineExceeded|TransportError) ", None, [UNTOUCHED]),
+    "kill_in_agree": Wanted("(PeerFailed|DeadlineExceeded|TransportError) ", said=""),
+    "kill_in_exchange": Wanted("(PeerFailed|DeadlineExceeded|TransportError) ", said=""),
+    "return_early": Wanted("(PeerFailed|DeadlineExceeded) ", "none", stays=True, said=""),
     "other_call": Wanted(*2 * ["(MismatchError|DeadlineExceeded|PeerFailed) "]),
     "kill": Wanted("(PeerFailed|DeadlineExceeded|TransportError) ", None, [UNTOUCHED]),
     "stop": Wanted("(PeerFailed|DeadlineExceeded) ", None, [UNTOUCHED], stays=True),
     "absent": Wanted("(PeerFailed|DeadlineExceeded) ", "PeerFailed", [UNTOUCHED]),
-    "absent_from_prepare": Wanted("(PeerFailed|DeadlineExceeded) ", "PeerFailed"),
+    "absent_from_prepare": Wanted("(PeerFailed|DeadlineExceeded) ", "PeerFailed", said=""),
 }
 CASES = [
     "healthy", "bad_input",
@@ -115,6 +119,11 @@ CASES = [
     "late.apart", "absent", "absent.apart", "absent_from_prepare", "absent_from_split", "return_early",
     "dropped", "dropped.messages", "dropped_overdue",
     "throw.plain", "exit.plain", "kill.plain", "stop.plain", "absent.plain",
+]
+LARGE = [  # only with scripts/test --all
+    "throw_in_agree.apart", "throw_in_child.apart", "wrong_shape.apart", "other_plan.apart", "exit.apart",
+    "kill_in_agree.apart", "kill_in_exchange.apart", "stop.apart", "absent_from_prepare.apart", "return_early.apart",
+    "dropped.apart",
 ]
 
 
@@ -320,9 +329,9 @@ def main():
     parser.add_argument("cases", nargs="*")
     arguments = parser.parse_args()
     if arguments.list:
-        print("\n".join(CASES))
+        print("\n".join(CASES + [f"{case} large" for case in LARGE]))
         return 0
-    unknown = [case for case in arguments.cases if case not in CASES]
+    unknown = [case for case in arguments.cases if case not in CASES + LARGE]
     if unknown or not arguments.cases or None in (arguments.flavour, arguments.launcher, arguments.program):
         parser.error(f"no such case: {' '.join(unknown)}" if unknown else "say what to run")
     adopt_orphans()

@@ -45,7 +45,7 @@ public:
     /// under way on it. If it blocks (ncclConfig_t::blocking), no deadline holds inside NCCL's own calls. Throws
     /// TransportError, MismatchError for options that differ, DeadlineExceeded.
     BasicNcclCommunicator(ncclComm_t comm, cudaStream_t stream, NcclOptions const& options = {})
-        : exchange_(made(checked(comm), false, stream, options)) {}
+        : exchange_(made(team_of(checked(comm), false, stream, options))) {}
 
     /// Collective: rank `rank` of `ranks` on the current device, with a communicator of its own that does not block.
     /// `id` is nccl_unique_id() of one of them. A rank that never comes is a DeadlineExceeded.
@@ -55,21 +55,20 @@ public:
             raise(ErrorCode::mesh, concat("reshard::NcclCommunicator: rank ", rank, " of ", ranks,
                                           " ranks. Fix: ranks count from 0, and there is one at least."));
         }
-        ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-        config.blocking = 0;
-        detail::NcclPlace place = std::make_unique<ncclComm_t>();
-        return detail::watched(
-            [&] {
-                detail::nccl_check(ncclCommInitRankConfig(place.get(), ranks, id, rank, &config),
-                                   "ncclCommInitRankConfig");
-                if (*place == nullptr) {
-                    raise(ErrorCode::transport,
-                          "reshard::NcclCommunicator: ncclCommInitRankConfig made no communicator. Fix: "
-                          "NCCL_DEBUG=WARN says why.");
-                }
-                return BasicNcclCommunicator(made(*place, true, stream, options));
-            },
-            [&](ErrorCode, std::string_view) noexcept { detail::keep_for_good(std::move(place)); });
+        return make(id, rank, ranks, team_of(nullptr, true, stream, options));
+    }
+    /// nccl_from(), below.
+    [[nodiscard]] static BasicNcclCommunicator from(CommunicatorRef host, cudaStream_t stream,
+                                                    NcclOptions const& options) {
+        ncclUniqueId id{};
+        std::shared_ptr<detail::NcclTeam> team;
+        agree_on_errors(host, [&] {
+            team = team_of(nullptr, true, stream, options);
+            team->prepare(host.size());
+            if (host.rank() == 0) id = nccl_unique_id();
+        });
+        broadcast(host, std::as_writable_bytes(std::span(&id, 1)), 0);
+        return make(id, host.rank(), host.size(), std::move(team));
     }
 
     BasicNcclCommunicator(BasicNcclCommunicator&&) noexcept = default;
@@ -89,8 +88,8 @@ public:
 
     /// What is bound waits for other ranks where NCCL does: until ranks that meet for the first time are connected.
     /// With NcclOptions::compare, what moves is enqueued in wait() or test() when it is first started, so one of them
-    /// must be called; from then on by start(). Starting it throws BufferError for memory that is not of this device,
-    /// OutOfMemory.
+    /// must be called; from then on by start(). Starting it throws OutOfMemory, and, with NcclOptions::compare,
+    /// BufferError for memory that is not of this device.
     exchange_type bind(std::span<Send const> sends, std::span<Receive const> receives) {
         return {*exchange_, transport::bound_transfers("NcclCommunicator", sends, receives, size())};
     }
@@ -138,13 +137,34 @@ private:
         raise(ErrorCode::transport,
               "reshard::NcclCommunicator: a null ncclComm_t. Fix: pass one that ncclCommInitRank has made.");
     }
-    [[nodiscard]] static std::shared_ptr<Exchange> made(ncclComm_t comm, bool owned, cudaStream_t stream,
-                                                        NcclOptions const& options) {
+    [[nodiscard]] static BasicNcclCommunicator make(ncclUniqueId const& id, int rank, int ranks,
+                                                    std::shared_ptr<detail::NcclTeam> team) {
+        ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+        config.blocking = 0;
+        detail::NcclPlace place = std::make_unique<ncclComm_t>();
+        return detail::watched(
+            [&] {
+                detail::nccl_check(ncclCommInitRankConfig(place.get(), ranks, id, rank, &config),
+                                   "ncclCommInitRankConfig");
+                if (*place == nullptr) {
+                    raise(ErrorCode::transport,
+                          "reshard::NcclCommunicator: ncclCommInitRankConfig made no communicator. Fix: "
+                          "NCCL_DEBUG=WARN says why.");
+                }
+                team->own(*place);
+                return BasicNcclCommunicator(made(std::move(team)));
+            },
+            [&](ErrorCode, std::string_view) noexcept { detail::keep_for_good(std::move(place)); });
+    }
+    [[nodiscard]] static std::shared_ptr<detail::NcclTeam> team_of(ncclComm_t comm, bool owned, cudaStream_t stream,
+                                                                   NcclOptions const& options) {
         auto family = std::make_shared<detail::NcclFamily>();
         family->options = options;
         family->deadline = detail::comparable(options.deadline);
-        auto team = std::make_shared<detail::NcclTeam>(comm, owned, stream, std::move(family));
         detail::check_deadline("NcclOptions", options.deadline);
+        return std::make_shared<detail::NcclTeam>(comm, owned, stream, std::move(family));
+    }
+    [[nodiscard]] static std::shared_ptr<Exchange> made(std::shared_ptr<detail::NcclTeam> team) {
         team->set_up();
         return std::make_shared<Exchange>(std::move(team), true);
     }
@@ -166,15 +186,10 @@ static_assert(Communicator<NcclCommunicator>);
 
 /// Collective over `host`, a communicator that moves memory of the host: one rank of NCCL for each of its ranks, on the
 /// device that is current on each. `host` is needed only while this runs. Throws the same error on every rank if one
-/// cannot begin.
+/// has no memory, or no device; one that NCCL refuses ends the others at their deadline.
 template <Communicator Result = NcclCommunicator>
 [[nodiscard]] Result nccl_from(CommunicatorRef host, cudaStream_t stream, NcclOptions const& options = {}) {
-    ncclUniqueId id{};
-    agree_on_errors(host, [&] {
-        if (host.rank() == 0) id = nccl_unique_id();
-    });
-    broadcast(host, std::as_writable_bytes(std::span(&id, 1)), 0);
-    return Result::make(id, host.rank(), host.size(), stream, options);
+    return Result::from(host, stream, options);
 }
 
 }  // namespace reshard::inline v0

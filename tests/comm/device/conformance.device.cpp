@@ -39,6 +39,7 @@ public:
         if (!from.conversion.is_plain() || !to.conversion.is_plain()) ++converted;
         list_.push_back({from, to});
     }
+    static bool takes(Send const&, Receive const&) noexcept { return true; }
     static void check_alignment(std::byte const* base, StridedBox const& box) {
         CHECK(reinterpret_cast<std::uintptr_t>(base) % static_cast<std::uintptr_t>(box.element_bytes) == 0);
     }

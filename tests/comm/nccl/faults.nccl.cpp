@@ -329,12 +329,11 @@ TEST_SUITE("comm/nccl") {
             CHECK(each.says("NcclOptions of rank 2 are not those of rank 0"));
         }
         auto const no_memory = on_devices(2, [&](ThreadCommunicator& host, cudaStream_t stream) {
-            NcclOptions options = with_deadline(1s);
+            NcclOptions options = with_deadline(1h);
             if (host.rank() == 0) options.staging.allocate = [](Index) noexcept -> std::byte* { return nullptr; };
             NcclCommunicator const comm = nccl_from(host, stream, options);
         });
-        CHECK(no_memory[0].code == ErrorCode::out_of_memory);
-        CHECK(no_memory[1].code == ErrorCode::deadline);  // before the ranks know each other
+        for (Ended const& each : no_memory) CHECK(each.code == ErrorCode::out_of_memory);
         CHECK_THROWS_AS(NcclCommunicator(nullptr, nullptr), TransportError);
         CHECK_THROWS_AS(static_cast<void>(NcclCommunicator::make({}, 2, 2, nullptr)), MeshError);
         check_nothing_left();

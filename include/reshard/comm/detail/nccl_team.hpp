@@ -60,6 +60,19 @@ public:
         check_async();
     }
 
+    /// What needs no other rank, on the current device: whoever cannot do this can say so before it is waited for.
+    void prepare(int ranks) {
+        device_ = current_device();
+        event_.emplace();
+        meeting_bytes_ = staging_slot(larger<Index>(8192, Index{8} * words_per_peer * ranks));
+        if (host_.grow(2 * meeting_bytes_) && near_.grow(2 * meeting_bytes_)) return;
+        raise_no_memory(stream_, concat("reshard::NcclCommunicator: no memory for ", 2 * meeting_bytes_,
+                                        " bytes on the device and as much on the host. Fix: free some, or "
+                                        "give NcclOptions a larger source."));
+    }
+    /// Before set_up().
+    void own(ncclComm_t comm) noexcept { comm_ = comm; }
+
     /// Collective: the ranks get to know each other. Once, before anything else.
     void set_up() {
         device_ = current_device();
@@ -70,14 +83,7 @@ public:
             nccl_check(ncclCommCuDevice(comm_, &device_), "ncclCommCuDevice", comm_);
         }
         guarded([&] {
-            event_.emplace();
-            meeting_bytes_ = staging_slot(larger<Index>(8192, Index{8} * words_per_peer * size_));
-            if (!host_.grow(2 * meeting_bytes_) || !near_.grow(2 * meeting_bytes_)) {
-                raise(ErrorCode::out_of_memory,
-                      concat("reshard::NcclCommunicator: no memory for ", 2 * meeting_bytes_,
-                             " bytes on the device and as much on the host. Fix: free some, or "
-                             "give NcclOptions a larger source."));
-            }
+            if (!event_) prepare(size_);
             meet_the_others();
         });
     }

@@ -5,6 +5,4 @@ static_assert(RESHARD_VERSION_MAJOR == PACKAGE_MAJOR && RESHARD_VERSION_MINOR ==
                   RESHARD_VERSION_PATCH == PACKAGE_PATCH,
               "the version in reshard/core/config.hpp is not the one in CMakeLists.txt");
 
-int other_unit();
-
-int main() { return other_unit(); }
+int main() {}

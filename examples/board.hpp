@@ -73,7 +73,7 @@ struct Board {
         family->changed.wait(lock, [&] { return family->readers == 0; });
         bool const mine = family->where == this && (family->first == me || family->second == me);
         if (mine) raise(family->code, family->reason);
-        raise(ErrorCode::peer_failed, concat("board: another rank failed: ", family->reason));
+        raise(ErrorCode::peer_failed, "board: another rank failed: ", family->reason);
     }
 
     // 2. Meetings: the only place where a rank waits, so one deadline covers all.

@@ -76,7 +76,7 @@ void check_values(std::vector<PlacedTensor> const& targets, std::span<LocalTenso
         DynamicView const& have = tensors[i].view;
         auto const bytes = static_cast<std::size_t>(have.size() * reshard::bytes(have.dtype()));
         if (bytes == 0 || std::memcmp(have.data(), expected.tensors()[0].view.data(), bytes) == 0) continue;
-        raise(ErrorCode::user, concat("tensor '", targets[i].name, "' is not what was saved with --seed ", seed));
+        raise(ErrorCode::user, "tensor '", targets[i].name, "' is not what was saved with --seed ", seed);
     }
 }
 

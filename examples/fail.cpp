@@ -114,16 +114,16 @@ void tell(Arguments const& arguments, CommunicatorRef comm) {
 
 void run(Arguments const& arguments, CommunicatorRef comm) {
     if (arguments.culprit >= comm.size()) {
-        raise(ErrorCode::mesh, concat("--rank ", arguments.culprit, " of ", comm.size(),
-                                      " ranks. Fix: name one of them, or start more: --ranks ", arguments.culprit + 1,
-                                      ", or mpirun -n ", arguments.culprit + 1, " reshard_fail."));
+        raise(ErrorCode::mesh, "--rank ", arguments.culprit, " of ", comm.size(),
+              " ranks. Fix: name one of them, or start more: --ranks ", arguments.culprit + 1, ", or mpirun -n ",
+              arguments.culprit + 1, " reshard_fail.");
     }
     bool const of_processes = arguments.what == "exit" || arguments.what == "kill" || arguments.what == "stop";
     if (of_processes && comm.name() == "threads") {
-        raise(ErrorCode::user, concat("'", arguments.what,
-                                      "' is the end of a process, and ranks that are threads have only one. Fix: "
-                                      "mpirun -n 4 reshard_fail ",
-                                      arguments.what, "."));
+        raise(ErrorCode::user, "'", arguments.what,
+              "' is the end of a process, and ranks that are threads have only one. Fix: "
+              "mpirun -n 4 reshard_fail ",
+              arguments.what, ".");
     }
     if (arguments.abort) {
         auto ending = compose<AbortOnFailure>(comm.split(0, comm.rank()));

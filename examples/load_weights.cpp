@@ -198,7 +198,7 @@ void run(Arguments const& arguments, CommunicatorRef comm) {
         if (hashes.empty()) hashes = now;
         for (std::size_t rank = 0; rank < now.size(); ++rank) {
             if (now[rank] == hashes[rank]) continue;
-            raise(ErrorCode::user, concat(report.strategy, " leaves other bits on rank ", rank, " than the first one"));
+            raise(ErrorCode::user, report.strategy, " leaves other bits on rank ", rank, " than the first one");
         }
         if (small) part.compare(checkpoint);
     });

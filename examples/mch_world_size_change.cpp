@@ -191,12 +191,12 @@ Outcome change_ranks(Arguments const& arguments, std::string const& folder, std:
 void check(Arguments const& arguments, Way const& way, Outcome const& outcome) {
     Sum const& sum = outcome.sum;
     auto const wrong = [&](auto const&... parts) {
-        raise(ErrorCode::user, concat(way.name, ": ", parts..., ". Fix: this is a bug, please report it."));
+        raise(ErrorCode::user, way.name, ": ", parts..., ". Fix: this is a bug, please report it.");
     };
     if (sum.wrong != 0 && arguments.forget_rows) {
-        raise(ErrorCode::user, concat(way.name, ": ", sum.wrong,
-                                      " look-ups find a row that is not the id's, as "
-                                      "--forget-rows promised. Fix: leave it out."));
+        raise(ErrorCode::user, way.name, ": ", sum.wrong,
+              " look-ups find a row that is not the id's, as "
+              "--forget-rows promised. Fix: leave it out.");
     }
     if (sum.wrong != 0) wrong(sum.wrong, " look-ups find a row that is not the id's");
     if (!outcome.faults.empty()) wrong("the state is not sound afterwards: ", outcome.faults);
@@ -237,9 +237,8 @@ void print_ids(char const* name, std::vector<Index> const& ids, char const* why)
 
 void check_ranks(char const* flag, int needed, CommunicatorRef comm) {
     if (needed <= comm.size()) return;
-    raise(ErrorCode::mesh,
-          concat(flag, " needs ", needed, " ranks, but the launcher started ", comm.size(), ". Fix: mpirun -n ", needed,
-                 " reshard_mch_world_size_change, or name a smaller world."));
+    raise(ErrorCode::mesh, flag, " needs ", needed, " ranks, but the launcher started ", comm.size(),
+          ". Fix: mpirun -n ", needed, " reshard_mch_world_size_change, or name a smaller world.");
 }
 
 Way const route{"route", options_of(MchMode::route, true)};

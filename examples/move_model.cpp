@@ -98,7 +98,7 @@ public:
         Index destinations = 0;
         items_.reserve(list.size());
         for (TensorSpec const& tensor : list) {
-            if (bytes(tensor.dtype) != 2) raise(ErrorCode::dtype, concat("'", tensor.name, "' is not of two bytes"));
+            if (bytes(tensor.dtype) != 2) raise(ErrorCode::dtype, "'", tensor.name, "' is not of two bytes");
             Plan<> const move = plan(sides.trainer(tensor.shape), sides.inference(tensor.shape, kept_of(tensor.name)));
             items_.push_back({tensor.name, move, tensor.dtype, sources, destinations});
             sources += move.from().local_shape(rank).size();
@@ -137,7 +137,7 @@ public:
                         element_at(i, whole + k)) {
                         continue;
                     }
-                    raise(ErrorCode::user, concat(how, ": element ", whole + k, " of '", items_[i].name, "' is wrong"));
+                    raise(ErrorCode::user, how, ": element ", whole + k, " of '", items_[i].name, "' is wrong");
                 }
             });
         }

@@ -120,20 +120,20 @@ void run(Plan<> const& plan, CommunicatorRef comm) {
     Traffic const moved = comm.traffic() - before;
     Cost const cost = plan.cost(rank);
     if (moved.bytes_sent != cost.sent * 4 || moved.bytes_received != cost.received * 4) {
-        raise(ErrorCode::user, concat("rank ", rank, " sent ", moved.bytes_sent, " and received ", moved.bytes_received,
-                                      " bytes, planned ", cost.sent * 4, " and ", cost.received * 4));
+        raise(ErrorCode::user, "rank ", rank, " sent ", moved.bytes_sent, " and received ", moved.bytes_received,
+              " bytes, planned ", cost.sent * 4, " and ", cost.received * 4);
     }
     if (!plan.to().contains(rank)) return;
     for_each_element(plan.to(), rank, destination, [&](float& element, Index i) {
-        if (element != value_at(i)) raise(ErrorCode::user, concat("rank ", rank, ": element ", i, " is wrong"));
+        if (element != value_at(i)) raise(ErrorCode::user, "rank ", rank, ": element ", i, " is wrong");
     });
 }
 
 void run_all(CommunicatorRef comm, DynamicShape const& shape) {
     if (comm.size() < ranks_needed) {
-        raise(ErrorCode::mesh, concat("the meshes have ", ranks_needed, " ranks, the communicator has ", comm.size(),
-                                      ". Fix: mpirun -n ", ranks_needed,
-                                      " reshard_trainer_to_inference; of more ranks the others hold nothing."));
+        raise(ErrorCode::mesh, "the meshes have ", ranks_needed, " ranks, the communicator has ", comm.size(),
+              ". Fix: mpirun -n ", ranks_needed,
+              " reshard_trainer_to_inference; of more ranks the others hold nothing.");
     }
     bool const speaks = comm.rank() == 0;
     if (speaks) {

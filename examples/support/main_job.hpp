@@ -135,13 +135,12 @@ public:
                 current = next;
             }
             if (!equals_file(current, to, comm_.rank(), whole)) {
-                raise(ErrorCode::user, concat("tensor '", tensor.name, "' differs from the file after ",
-                                              chain.label(step), " on rank ", comm_.rank()));
+                raise(ErrorCode::user, "tensor '", tensor.name, "' differs from the file after ", chain.label(step),
+                      " on rank ", comm_.rank());
             }
             if (record.moved != record.planned || record.moved != record.bound) {
-                raise(ErrorCode::user,
-                      concat("tensor '", tensor.name, "', ", chain.label(step), ": rank ", comm_.rank(), " received ",
-                             record.moved, " bytes, planned ", record.planned, ", bound ", record.bound));
+                raise(ErrorCode::user, "tensor '", tensor.name, "', ", chain.label(step), ": rank ", comm_.rank(),
+                      " received ", record.moved, " bytes, planned ", record.planned, ", bound ", record.bound);
             }
             report(index, step, record);
         }

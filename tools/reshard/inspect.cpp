@@ -25,9 +25,8 @@ struct Inspect {
         if (!Session::speaks()) return;
         Catalogue const catalogue(Checkpoint::open(path));
         if (tensor && catalogue.find(*tensor) == nullptr) {
-            raise(ErrorCode::user, concat(path, ": no tensor is called '", *tensor, "'",
-                                          detail::similar_names(catalogue.tensors(), *tensor),
-                                          ". Fix: run reshard inspect without --tensor."));
+            raise(ErrorCode::user, path, ": no tensor is called '", *tensor, "'",
+                  detail::similar_names(catalogue.tensors(), *tensor), ". Fix: run reshard inspect without --tensor.");
         }
         session.say(session.json ? "" : text(catalogue), session.json ? record(catalogue) : Json());
     }

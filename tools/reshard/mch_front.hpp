@@ -65,11 +65,10 @@ struct FrontOptions {
         if (entry.path().extension() == ".distcp") return true;
     }
     if (fs::exists(folder + "/model/.metadata", ignored)) {
-        raise(ErrorCode::user,
-              concat("'", folder,
-                     "' has folders of torch.distributed.checkpoint inside. Fix: reshard "
-                     "mch ",
-                     folder, "/model OUT/model, and --also ", folder, "/optimizer OUT/optimizer if there is one."));
+        raise(ErrorCode::user, "'", folder,
+              "' has folders of torch.distributed.checkpoint inside. Fix: reshard "
+              "mch ",
+              folder, "/model OUT/model, and --also ", folder, "/optimizer OUT/optimizer if there is one.");
     }
     return false;
 }
@@ -80,7 +79,7 @@ inline void check_new(std::string const& folder, bool saved) {
     check_empty(folder, saved);
     std::error_code ignored;
     if (fs::is_directory(parent_of(folder), ignored)) return;
-    raise(ErrorCode::user, concat("'", folder, "' has no parent folder. Fix: make that first, or correct the path."));
+    raise(ErrorCode::user, "'", folder, "' has no parent folder. Fix: make that first, or correct the path.");
 }
 
 /// The same for all OUTs of (IN, OUT), which are made beside the first and renamed when all is well.
@@ -93,13 +92,13 @@ inline void check_new(std::vector<std::pair<std::string, std::string>> const& fo
         std::string const& folder = folders[i].second;
         check_new(folder, saved);
         if (disk_of(folder) != disk_of(folders[0].second)) {
-            raise(ErrorCode::user, concat("'", folder, "' is on another disk than '", folders[0].second,
-                                          "'. Fix: name OUTs on one, and copy one of them later."));
+            raise(ErrorCode::user, "'", folder, "' is on another disk than '", folders[0].second,
+                  "'. Fix: name OUTs on one, and copy one of them later.");
         }
         for (std::size_t before = 0; before < i; ++before) {
             std::string const& other = folders[before].second;
             if (fs::weakly_canonical(without_slash(folder)) != fs::weakly_canonical(without_slash(other))) continue;
-            raise(ErrorCode::user, concat("'", folder, "' is named twice. Fix: a folder of its own for each IN."));
+            raise(ErrorCode::user, "'", folder, "' is named twice. Fix: a folder of its own for each IN.");
         }
     }
 }
@@ -113,8 +112,8 @@ public:
         remove_left(stem);
         path_ = concat(stem, "XXXXXX");
         if (::mkdtemp(path_.data()) == nullptr) {
-            raise(ErrorCode::io, concat("cannot make '", path_, "': ", std::strerror(errno),
-                                        ". Fix: name an OUT whose parent folder can be written to."));
+            raise(ErrorCode::io, "cannot make '", path_, "': ", std::strerror(errno),
+                  ". Fix: name an OUT whose parent folder can be written to.");
         }
         lock_ = reshard::detail::FolderLock(path_, lock_name);
     }
@@ -155,9 +154,10 @@ private:
                                     std::string(RESHARD_TOOLS_FOLDER "/reshard/mch_dcp.py")}) {
         if (fs::exists(path, ignored)) return path;
     }
-    raise(ErrorCode::user, concat("mch_dcp.py is missing: it is installed in libexec/reshard. Fix: install the command "
-                                  "as a whole, or put it beside '",
-                                  program, "/reshard'."));
+    raise(ErrorCode::user,
+          "mch_dcp.py is missing: it is installed in libexec/reshard. Fix: install the command "
+          "as a whole, or put it beside '",
+          program, "/reshard'.");
 }
 
 /// Runs it and waits. Throws what it refuses, which it leaves in a file.
@@ -176,8 +176,8 @@ inline void run_front(char const* what, std::string const& work, std::vector<std
     int const error = ::posix_spawnp(&process, python.c_str(), &actions, nullptr, pointers.data(), environ);
     ::posix_spawn_file_actions_destroy(&actions);
     if (error != 0) {
-        raise(ErrorCode::user, concat("cannot start '", python, "': ", std::strerror(error),
-                                      ". Fix: set RESHARD_PYTHON to a Python that has PyTorch."));
+        raise(ErrorCode::user, "cannot start '", python, "': ", std::strerror(error),
+              ". Fix: set RESHARD_PYTHON to a Python that has PyTorch.");
     }
     int status = 0;
     while (::waitpid(process, &status, 0) < 0 && errno == EINTR) {
@@ -186,18 +186,17 @@ inline void run_front(char const* what, std::string const& work, std::vector<std
     std::string said;
     std::getline(std::ifstream(work + "/error"), said);
     if (!said.empty()) raise(ErrorCode::user, said);
-    raise(ErrorCode::user,
-          concat("'", python, "', which reads and writes such folders, ended with ",
-                 WIFEXITED(status) ? concat("status ", WEXITSTATUS(status)) : concat("signal ", WTERMSIG(status)),
-                 "; nothing has changed. Fix: what it said above."));
+    raise(ErrorCode::user, "'", python, "', which reads and writes such folders, ended with ",
+          WIFEXITED(status) ? concat("status ", WEXITSTATUS(status)) : concat("signal ", WTERMSIG(status)),
+          "; nothing has changed. Fix: what it said above.");
 }
 
 inline void put_in_place(std::string const& made, std::string const& folder) {
     std::error_code error;
     fs::rename(made, folder, error);
     if (!error) return;
-    raise(ErrorCode::io, concat("'", made, "' cannot become '", folder, "': ", error.message(),
-                                ". Fix: name an OUT that nobody else makes."));
+    raise(ErrorCode::io, "'", made, "' cannot become '", folder, "': ", error.message(),
+          ". Fix: name an OUT that nobody else makes.");
 }
 
 }  // namespace command::mch

@@ -15,8 +15,8 @@ public:
     constexpr Box() = default;
     constexpr Box(std::initializer_list<Interval> intervals) {
         if (intervals.size() > static_cast<std::size_t>(max_rank)) {
-            raise(ErrorCode::shape, concat("reshard::Box: ", intervals.size(), " intervals, at most ", max_rank,
-                                           " are supported. Fix: give one per tensor dimension."));
+            raise(ErrorCode::shape, "reshard::Box: ", intervals.size(), " intervals, at most ", max_rank,
+                  " are supported. Fix: give one per tensor dimension.");
         }
         for (Interval interval : intervals) intervals_.push_back(interval);
     }

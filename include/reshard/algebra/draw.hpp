@@ -16,9 +16,8 @@ namespace detail {
 inline void check_drawable(Index count) {
     constexpr Index most = 1 << 14;
     if (count <= most) return;
-    raise(ErrorCode::shape,
-          concat("reshard::draw: more than ", most,
-                 " ranks, or ends of parts. Fix: draw a smaller mesh, or a smaller tensor cut alike."));
+    raise(ErrorCode::shape, "reshard::draw: more than ", most,
+          " ranks, or ends of parts. Fix: draw a smaller mesh, or a smaller tensor cut alike.");
 }
 
 /// `0-3,6`: ranks with runs shortened.

@@ -24,15 +24,15 @@ public:
     constexpr AxisName() = default;
     constexpr AxisName(std::string_view text) {
         if (text.size() >= sizeof(text_)) {
-            raise(ErrorCode::mesh,
-                  concat("reshard::Mesh: the axis name '", text, "' is longer than 15 characters. Fix: shorten it."));
+            raise(ErrorCode::mesh, "reshard::Mesh: the axis name '", text,
+                  "' is longer than 15 characters. Fix: shorten it.");
         }
         int size = 0;
         for (char c : text) {
             if (!detail::is_name_character(c, size == 0)) {
-                raise(ErrorCode::mesh, concat("reshard::Mesh: the axis name '", text,
-                                              "' cannot be told from other text. Fix: use letters, digits and _, no "
-                                              "digit first."));
+                raise(ErrorCode::mesh, "reshard::Mesh: the axis name '", text,
+                      "' cannot be told from other text. Fix: use letters, digits and _, no "
+                      "digit first.");
             }
             text_[size++] = c;
         }

@@ -32,14 +32,13 @@ RESHARD_INLINE void DynamicMesh::intern_ranks(IndexList const& ranks) {
 
 RESHARD_INLINE void DynamicMesh::name_axes(InlineList<AxisName, max_axes> const& names) {
     if (names.size() != axes()) {
-        raise(ErrorCode::mesh,
-              concat("reshard::Mesh: ", names.size(), " names for ", axes(), " axes. Fix: name every axis."));
+        raise(ErrorCode::mesh, "reshard::Mesh: ", names.size(), " names for ", axes(), " axes. Fix: name every axis.");
     }
     for (int a = 0; a < axes(); ++a) {
         for (int b = 0; b < a; ++b) {
             if (names[a].view().empty() || names[a].view() != names[b].view()) continue;
-            raise(ErrorCode::mesh, concat("reshard::Mesh: two axes are called '", names[a].view(),
-                                          "'. Fix: give each a name of its own."));
+            raise(ErrorCode::mesh, "reshard::Mesh: two axes are called '", names[a].view(),
+                  "'. Fix: give each a name of its own.");
         }
     }
     Index const count = listed_ ? Index{2} * size_ : 1;
@@ -64,9 +63,8 @@ RESHARD_INLINE int DynamicMesh::axis(std::string_view name) const {
         if (axis_name(a) == name) return a;
     std::string known;
     for (int a = 0; named_ && a < axes(); ++a) known += concat(known.empty() ? "" : ", ", axis_name(a));
-    raise(ErrorCode::mesh,
-          concat("reshard::Mesh: no axis is called '", name, "'; the names are: ", named_ ? known : "none",
-                 ". Fix: ", named_ ? "use one of them." : "name the axes with named()."));
+    raise(ErrorCode::mesh, "reshard::Mesh: no axis is called '", name, "'; the names are: ", named_ ? known : "none",
+          ". Fix: ", named_ ? "use one of them." : "name the axes with named().");
 }
 
 RESHARD_INLINE Indices DynamicMesh::axis_numbers(MeshAxes const& given) const {
@@ -75,8 +73,8 @@ RESHARD_INLINE Indices DynamicMesh::axis_numbers(MeshAxes const& given) const {
     for (AxisRef const& one : given) {
         int const number = one.name.data() != nullptr ? axis(one.name) : one.number;
         if (number < 0 || number >= axes() || ((seen >> number) & 1U) != 0) {
-            raise(ErrorCode::mesh, concat("reshard::Mesh: axis ", number, " of a mesh with ", axes(),
-                                          " axes does not exist, or is given twice. Fix: axes count from 0."));
+            raise(ErrorCode::mesh, "reshard::Mesh: axis ", number, " of a mesh with ", axes(),
+                  " axes does not exist, or is given twice. Fix: axes count from 0.");
         }
         seen |= 1U << number;
         numbers.push_back(number);
@@ -104,8 +102,8 @@ RESHARD_INLINE DynamicMesh DynamicMesh::along(MeshAxes const& given, Index rank)
 }
 
 [[noreturn]] RESHARD_INLINE void DynamicMesh::raise_extent(int axis, Index extent) {
-    raise(ErrorCode::mesh,
-          concat("reshard::Mesh: axis ", axis, " has extent ", extent, ". Fix: every axis has at least one rank."));
+    raise(ErrorCode::mesh, "reshard::Mesh: axis ", axis, " has extent ", extent,
+          ". Fix: every axis has at least one rank.");
 }
 
 [[noreturn]] RESHARD_INLINE void DynamicMesh::raise_size() {
@@ -113,18 +111,18 @@ RESHARD_INLINE DynamicMesh DynamicMesh::along(MeshAxes const& given, Index rank)
 }
 
 [[noreturn]] RESHARD_INLINE void DynamicMesh::raise_count(Index given, Index size) {
-    raise(ErrorCode::mesh, concat("reshard::Mesh: ", given, " ranks listed for a mesh of ", size,
-                                  ". Fix: list one rank per position, row-major."));
+    raise(ErrorCode::mesh, "reshard::Mesh: ", given, " ranks listed for a mesh of ", size,
+          ". Fix: list one rank per position, row-major.");
 }
 
 [[noreturn]] RESHARD_INLINE void DynamicMesh::raise_repeated(Index rank) {
-    raise(ErrorCode::mesh,
-          concat("reshard::Mesh: rank ", rank, " is negative, too large or listed twice. Fix: list each rank once."));
+    raise(ErrorCode::mesh, "reshard::Mesh: rank ", rank,
+          " is negative, too large or listed twice. Fix: list each rank once.");
 }
 
 [[noreturn]] RESHARD_INLINE void DynamicMesh::raise_outside(Index rank) const {
-    raise(ErrorCode::mesh, concat("reshard::Mesh: rank ", rank, " is not one of the mesh's ", size_,
-                                  " ranks. Fix: ask mesh.contains(rank) first."));
+    raise(ErrorCode::mesh, "reshard::Mesh: rank ", rank, " is not one of the mesh's ", size_,
+          " ranks. Fix: ask mesh.contains(rank) first.");
 }
 
 }  // namespace reshard::inline v0

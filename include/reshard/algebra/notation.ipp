@@ -88,8 +88,8 @@ public:
         return text_.substr(position_, token.size()) == token;
     }
     [[noreturn]] void fail(std::string const& what, std::string_view fix = {}) const {
-        raise(ErrorCode::notation, concat("reshard::parse: ", what, " at position ", position_, " of '", text_,
-                                          "'. Fix: ", fix.empty() ? fix_ : fix));
+        raise(ErrorCode::notation, "reshard::parse: ", what, " at position ", position_, " of '", text_,
+              "'. Fix: ", fix.empty() ? fix_ : fix);
     }
 
 private:

@@ -30,8 +30,8 @@ constexpr void check_permutation(Indices const& order, int rank) {
         if (dim >= 0 && dim < max_rank) seen |= 1U << dim;
     }
     if (order.size() == rank && seen == (1U << rank) - 1U) return;
-    raise(ErrorCode::shape, concat("reshard::permute: ", to_string(order), " is no permutation of ", rank,
-                                   " dimensions. Fix: name every dimension from 0 to rank - 1 once."));
+    raise(ErrorCode::shape, "reshard::permute: ", to_string(order), " is no permutation of ", rank,
+          " dimensions. Fix: name every dimension from 0 to rank - 1 once.");
 }
 
 [[nodiscard]] constexpr Indices permuted(Indices const& list, Indices const& order) noexcept {

@@ -121,22 +121,20 @@ template <class Place>
         if (now >= 0) order.push_back(static_cast<std::int8_t>(axis));
     }
     if (carrier >= 0 && !recut(from, carrier, map, to, placements)) {
-        raise(ErrorCode::placement,
-              concat("reshard::", who, ": ", to_string(from), " of ", to_string(from.shape()),
-                     ": the parts of dimension ", carrier, " are no parts of what it becomes. Fix: ", fix));
+        raise(ErrorCode::placement, "reshard::", who, ": ", to_string(from), " of ", to_string(from.shape()),
+              ": the parts of dimension ", carrier, " are no parts of what it becomes. Fix: ", fix);
     }
     return DynamicDistribution(from.mesh(), DynamicShape(extents), placements, order);
 }
 
 [[noreturn]] inline void raise_view(std::string_view who, DynamicDistribution const& from, std::string_view what) {
-    raise(ErrorCode::shape,
-          concat("reshard::", who, ": a tensor of shape ", to_string(from.shape()), " has no such ", what,
-                 ". Fix: dimensions and positions count from 0 and stay below the rank and the extent."));
+    raise(ErrorCode::shape, "reshard::", who, ": a tensor of shape ", to_string(from.shape()), " has no such ", what,
+          ". Fix: dimensions and positions count from 0 and stay below the rank and the extent.");
 }
 [[noreturn]] inline void raise_cut(std::string_view who, DynamicDistribution const& from, int dim,
                                    std::string_view fix) {
-    raise(ErrorCode::placement, concat("reshard::", who, ": ", to_string(from), " of ", to_string(from.shape()),
-                                       ": dimension ", dim, " is cut. Fix: ", fix));
+    raise(ErrorCode::placement, "reshard::", who, ": ", to_string(from), " of ", to_string(from.shape()),
+          ": dimension ", dim, " is cut. Fix: ", fix);
 }
 
 }  // namespace detail
@@ -176,9 +174,9 @@ template <class Place>
     Index whole = 1;
     for (Index size : sizes) fits = fits && size >= 0 && multiply_fits(whole, size, whole);
     if (!fits || whole != shape.extent(dim)) {
-        raise(ErrorCode::shape, concat("reshard::unflatten: dimension ", dim, " of ", to_string(shape), " as ",
-                                       to_string(sizes), ". Fix: give extents that multiply to that of the dimension, ",
-                                       "for at most 8 dimensions in all."));
+        raise(ErrorCode::shape, "reshard::unflatten: dimension ", dim, " of ", to_string(shape), " as ",
+              to_string(sizes), ". Fix: give extents that multiply to that of the dimension, ",
+              "for at most 8 dimensions in all.");
     }
     int carrier = 0;  // nothing is cut where one of the extents is 0
     while (carrier + 1 < sizes.size() && (whole == 0 ? sizes[carrier] != 0 : sizes[carrier] == 1)) ++carrier;

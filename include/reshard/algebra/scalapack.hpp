@@ -57,18 +57,18 @@ namespace detail {
 
 [[noreturn]] inline void raise_descriptor(ErrorCode code, std::string_view field, Index value, std::string_view rule,
                                           std::string_view remedy) {
-    raise(code, concat("reshard::ScalapackDescriptor: ", field, " is ", value, ", ", rule, ". Fix: ", remedy, "."));
+    raise(code, "reshard::ScalapackDescriptor: ", field, " is ", value, ", ", rule, ". Fix: ", remedy, ".");
 }
 
 constexpr void check_descriptor(ScalapackDescriptor const& d, ProcessGrid const& grid) {
     if (grid.rows < 1 || grid.columns < 1) {
-        raise(ErrorCode::mesh, concat("reshard::ProcessGrid: ", grid.rows, " x ", grid.columns,
-                                      " processes. Fix: a grid has one row and one column, or more."));
+        raise(ErrorCode::mesh, "reshard::ProcessGrid: ", grid.rows, " x ", grid.columns,
+              " processes. Fix: a grid has one row and one column, or more.");
     }
     Index const processes = static_cast<Index>(grid.rows) * grid.columns;
     if (grid.first_rank < 0 || processes > INT32_MAX - static_cast<Index>(grid.first_rank)) {
-        raise(ErrorCode::mesh, concat("reshard::ProcessGrid: first_rank is ", grid.first_rank, " of a grid of ",
-                                      processes, " processes. Fix: ranks count from 0 and fit an int."));
+        raise(ErrorCode::mesh, "reshard::ProcessGrid: first_rank is ", grid.first_rank, " of a grid of ", processes,
+              " processes. Fix: ranks count from 0 and fit an int.");
     }
     if (d.dtype != 1) {
         raise_descriptor(ErrorCode::placement, "DTYPE_", d.dtype, "not 1",
@@ -147,12 +147,12 @@ constexpr void check_descriptor(ScalapackDescriptor const& d, ProcessGrid const&
     DynamicMesh const& mesh = distribution.mesh();
     DynamicShape const& shape = distribution.shape();
     if (shape.rank() != 2) {
-        raise(ErrorCode::shape, concat("reshard::descriptor: shape ", to_string(shape),
-                                       " is no matrix. Fix: ScaLAPACK describes tensors of two dimensions."));
+        raise(ErrorCode::shape, "reshard::descriptor: shape ", to_string(shape),
+              " is no matrix. Fix: ScaLAPACK describes tensors of two dimensions.");
     }
     if (mesh.axes() != 2 || mesh.extent(0) != grid.rows || mesh.extent(1) != grid.columns) {
-        raise(ErrorCode::mesh, concat("reshard::descriptor: the mesh is no grid of ", grid.rows, " x ", grid.columns,
-                                      ". Fix: distribute over a mesh of two axes: process rows, process columns."));
+        raise(ErrorCode::mesh, "reshard::descriptor: the mesh is no grid of ", grid.rows, " x ", grid.columns,
+              ". Fix: distribute over a mesh of two axes: process rows, process columns.");
     }
     for (int dim = 0; dim < 2; ++dim) {
         if (shape.extent(dim) > INT32_MAX) {

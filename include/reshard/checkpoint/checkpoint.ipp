@@ -17,8 +17,8 @@ RESHARD_INLINE Checkpoint Checkpoint::open(std::string const& path, Access acces
 
 RESHARD_INLINE SafetensorsFile const& Checkpoint::file_of(CheckpointTensor const& tensor) const& {
     if (tensor.file < 0 || tensor.file >= static_cast<int>(files_.size())) {
-        raise(ErrorCode::buffer, concat("reshard::Checkpoint: it has no file ", tensor.file, " for tensor ",
-                                        detail::quote_name(tensor.name), ". Fix: pass a tensor of this checkpoint."));
+        raise(ErrorCode::buffer, "reshard::Checkpoint: it has no file ", tensor.file, " for tensor ",
+              detail::quote_name(tensor.name), ". Fix: pass a tensor of this checkpoint.");
     }
     return files_[static_cast<std::size_t>(tensor.file)];
 }

@@ -61,11 +61,9 @@ private:
         file.read_data(extent.begin + block.begin, bytes);
         std::uint32_t const is = crc32c(bytes);
         if (is == block.crc32c) return;
-        raise(ErrorCode::format,
-              concat("reshard::load: ", file.path(), ": bytes ", block.begin, " to ", block.end, " of ",
-                     describe(manifest(), extent), " have CRC-32C ", hex_text(is, 8), ", but had ",
-                     hex_text(block.crc32c, 8),
-                     " when they were saved. Fix: restore the file of this save, or load another save."));
+        raise(ErrorCode::format, "reshard::load: ", file.path(), ": bytes ", block.begin, " to ", block.end, " of ",
+              describe(manifest(), extent), " have CRC-32C ", hex_text(is, 8), ", but had ", hex_text(block.crc32c, 8),
+              " when they were saved. Fix: restore the file of this save, or load another save.");
     }
     /// A block of which only part is wanted: one of the last that were, or read now, and then counted.
     [[nodiscard]] std::byte const* kept_block(SafetensorsFile const& file, Extent const& extent,

@@ -23,8 +23,8 @@ inline void check(CompareOptions const& options) {
     check_option("CompareOptions", "window_bytes", options.window_bytes, 1, "some megabytes are fast.");
     for (auto const& [what, value] : {std::pair{"rtol", options.rtol}, {"atol", options.atol}}) {
         if (value >= 0) continue;
-        raise(ErrorCode::buffer, concat("reshard::CompareOptions: ", what, " is ", number_text(value, 6),
-                                        ". Fix: 0 asks for equal bits."));
+        raise(ErrorCode::buffer, "reshard::CompareOptions: ", what, " is ", number_text(value, 6),
+              ". Fix: 0 asks for equal bits.");
     }
     check(options.reads);
 }

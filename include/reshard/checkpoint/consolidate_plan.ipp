@@ -20,7 +20,7 @@ template <class Make>
     check_coverage(from.manifest(), "the checkpoint");
     OutputFiles const output = make(from);
     check_replicas(from, output.catalogue, options);
-    if (ranks < 1) raise(ErrorCode::mesh, concat("reshard::plan_consolidate: ", ranks, " ranks. Fix: at least one."));
+    if (ranks < 1) raise(ErrorCode::mesh, "reshard::plan_consolidate: ", ranks, " ranks. Fix: at least one.");
     Catalogue const& to = output.catalogue;
     PieceMaker const maker(from, to, options.replica);
     ByteLine const& line = maker.line();

@@ -32,7 +32,7 @@ inline char const* error_text(char const* text, char const*) noexcept { return t
 [[noreturn]] inline void raise_io(std::string_view path, std::string_view what, int error, std::string_view fix) {
     char buffer[256] = "unknown error";
     std::string_view const text = error_text(::strerror_r(error, buffer, sizeof buffer), buffer);
-    raise(ErrorCode::io, concat("IoError: ", path, ": ", what, ": ", text, " (errno ", error, "). Fix: ", fix));
+    raise(ErrorCode::io, "IoError: ", path, ": ", what, ": ", text, " (errno ", error, "). Fix: ", fix);
 }
 
 /// What closing a file that was written has returned: a file system over a network may say only now that bytes have
@@ -164,9 +164,8 @@ inline void read_fully(FileDescriptor const& file, std::string_view path, Index 
         if (got < 0)
             raise_io(path, concat("cannot read ", want, " bytes at offset ", offset), errno, "check the file system.");
         if (got == 0) {
-            raise(ErrorCode::io,
-                  concat("IoError: ", path, ": the file ends at offset ", offset, ", ", out.size(),
-                         " bytes early: it was cut short while open. Fix: open it again once it is whole."));
+            raise(ErrorCode::io, "IoError: ", path, ": the file ends at offset ", offset, ", ", out.size(),
+                  " bytes early: it was cut short while open. Fix: open it again once it is whole.");
         }
         out = out.subspan(static_cast<std::size_t>(got));
         offset += static_cast<Index>(got);

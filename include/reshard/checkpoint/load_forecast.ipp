@@ -24,7 +24,7 @@ public:
     LoadForecaster(Catalogue const& catalogue, std::span<PlacedTensor const> targets, int ranks, LoadTerms const& terms)
         : catalogue_(catalogue), terms_(terms) {
         if (ranks < 1) {
-            raise(ErrorCode::mesh, concat("reshard::forecast_load: ", ranks, " ranks. Fix: name at least one."));
+            raise(ErrorCode::mesh, "reshard::forecast_load: ", ranks, " ranks. Fix: name at least one.");
         }
         static_cast<void>(count_reads({}, terms.reads));  // refuses options
         targets_.reserve(targets.size());

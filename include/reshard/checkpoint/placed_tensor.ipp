@@ -19,7 +19,7 @@ RESHARD_INLINE PlacementRule::PlacementRule(std::string_view notation) {
     std::string text(notation);
     std::erase(text, ' ');
     auto const refuse = [&](std::string_view why) {
-        raise(ErrorCode::notation, concat("reshard::PlacementRule: '", notation, "' ", why));
+        raise(ErrorCode::notation, "reshard::PlacementRule: '", notation, "' ", why);
     };
     if (text.find("S-") != std::string::npos)
         refuse("counts a dimension from the end, and is for tensors of any number of them. Fix: count from 0.");

@@ -23,7 +23,7 @@ namespace detail {
 inline void check_option(std::string_view options, std::string_view what, Index value, Index least,
                          std::string_view fix) {
     if (value >= least) return;
-    raise(ErrorCode::buffer, concat("reshard::", options, ": ", what, " is ", value, ". Fix: ", fix));
+    raise(ErrorCode::buffer, "reshard::", options, ": ", what, " is ", value, ". Fix: ", fix);
 }
 }  // namespace detail
 

@@ -27,9 +27,9 @@ struct OpenFile {
             bytes = now;
             stamp = stamp_of(file, path);
         } else if (stamp_of(file, path) != stamp) {
-            raise(ErrorCode::io,
-                  concat("IoError: ", path, ": it is another file now than when it was first read: ", overtaken_words,
-                         ". Fix: load again, and let saves and loads of one folder take turns."));
+            raise(ErrorCode::io, "IoError: ", path,
+                  ": it is another file now than when it was first read: ", overtaken_words,
+                  ". Fix: load again, and let saves and loads of one folder take turns.");
         }
         return file;
     }
@@ -69,9 +69,9 @@ RESHARD_INLINE void SafetensorsFile::read_range(TensorInfo const& tensor, Index 
                                                 std::span<std::byte> out) const {
     check_range(tensor, byte_begin, byte_end);
     if (static_cast<Index>(out.size()) != byte_end - byte_begin) {
-        raise(ErrorCode::buffer, concat("reshard::SafetensorsFile: bytes [", byte_begin, ", ", byte_end, ") of tensor ",
-                                        detail::quote_name(tensor.name), " do not fill a buffer of ", out.size(),
-                                        " bytes. Fix: pass a span of exactly that size."));
+        raise(ErrorCode::buffer, "reshard::SafetensorsFile: bytes [", byte_begin, ", ", byte_end, ") of tensor ",
+              detail::quote_name(tensor.name), " do not fill a buffer of ", out.size(),
+              " bytes. Fix: pass a span of exactly that size.");
     }
     // Also when mapped: a short file is an error here, but would be a signal there.
     open_->read(data_offset() + tensor.begin + byte_begin, out);
@@ -79,25 +79,24 @@ RESHARD_INLINE void SafetensorsFile::read_range(TensorInfo const& tensor, Index 
 
 RESHARD_INLINE void SafetensorsFile::read_data(Index begin, std::span<std::byte> out) const {
     if (begin < 0 || static_cast<Index>(out.size()) > header_.data_bytes() - begin) {
-        raise(ErrorCode::buffer,
-              concat("reshard::SafetensorsFile: ", path(), " has no ", out.size(), " bytes at offset ", begin,
-                     " of its data section. Fix: read within its ", header_.data_bytes(), " bytes."));
+        raise(ErrorCode::buffer, "reshard::SafetensorsFile: ", path(), " has no ", out.size(), " bytes at offset ",
+              begin, " of its data section. Fix: read within its ", header_.data_bytes(), " bytes.");
     }
     open_->read(data_offset() + begin, out);
 }
 
 RESHARD_INLINE void SafetensorsFile::check_unchanged() const {
     if (detail::stamp_of(*open_->cached.use(), path()) == open_->stamp) return;
-    raise(ErrorCode::io, concat("IoError: ", path(),
-                                ": it was written to while it was read. Fix: write checkpoints under another name "
-                                "and rename them; load again."));
+    raise(ErrorCode::io, "IoError: ", path(),
+          ": it was written to while it was read. Fix: write checkpoints under another name "
+          "and rename them; load again.");
 }
 
 RESHARD_INLINE std::span<std::byte const> SafetensorsFile::mapped_bytes(TensorInfo const& tensor) const {
     check_range(tensor, 0, tensor.bytes());
     if (!is_mapped()) {
-        raise(ErrorCode::buffer,
-              concat("reshard::SafetensorsFile: ", path(), " is not mapped. Fix: open it with Access::mmap."));
+        raise(ErrorCode::buffer, "reshard::SafetensorsFile: ", path(),
+              " is not mapped. Fix: open it with Access::mmap.");
     }
     return {open_->map.data() + data_offset() + tensor.begin, static_cast<std::size_t>(tensor.bytes())};
 }
@@ -105,10 +104,10 @@ RESHARD_INLINE std::span<std::byte const> SafetensorsFile::mapped_bytes(TensorIn
 RESHARD_INLINE ConstDynamicView SafetensorsFile::view(TensorInfo const& tensor) const& {
     auto const bytes = mapped_bytes(tensor);
     if (!is_byte_sized(tensor.dtype)) {
-        raise(ErrorCode::dtype,
-              concat("reshard::SafetensorsFile: tensor ", detail::quote_name(tensor.name), " is ", name(tensor.dtype),
-                     ", whose elements are smaller than a byte. Fix: use "
-                     "mapped_bytes() or read()."));
+        raise(ErrorCode::dtype, "reshard::SafetensorsFile: tensor ", detail::quote_name(tensor.name), " is ",
+              name(tensor.dtype),
+              ", whose elements are smaller than a byte. Fix: use "
+              "mapped_bytes() or read().");
     }
     return {bytes.data(), tensor.dtype, tensor.shape};
 }
@@ -116,9 +115,9 @@ RESHARD_INLINE ConstDynamicView SafetensorsFile::view(TensorInfo const& tensor) 
 RESHARD_INLINE void SafetensorsFile::check_range(TensorInfo const& tensor, Index byte_begin, Index byte_end) const {
     bool const ours = 0 <= tensor.begin && tensor.begin <= tensor.end && tensor.end <= header_.data_bytes();
     if (!ours || byte_begin < 0 || byte_end < byte_begin || byte_end > tensor.bytes()) {
-        raise(ErrorCode::buffer, concat("reshard::SafetensorsFile: ", path(), " has no bytes [", byte_begin, ", ",
-                                        byte_end, ") of tensor ", detail::quote_name(tensor.name),
-                                        ". Fix: pass a tensor of this file and a range inside it."));
+        raise(ErrorCode::buffer, "reshard::SafetensorsFile: ", path(), " has no bytes [", byte_begin, ", ", byte_end,
+              ") of tensor ", detail::quote_name(tensor.name),
+              ". Fix: pass a tensor of this file and a range inside it.");
     }
 }
 

@@ -52,7 +52,7 @@ public:
 
 private:
     [[nodiscard]] static int checked(int ranks) {
-        if (ranks < 1) raise(ErrorCode::mesh, concat("reshard::plan_save: ", ranks, " ranks. Fix: at least one."));
+        if (ranks < 1) raise(ErrorCode::mesh, "reshard::plan_save: ", ranks, " ranks. Fix: at least one.");
         return ranks;
     }
     void take_metadata() {
@@ -61,14 +61,14 @@ private:
         sort_metadata(metadata);
         for (auto const& [key, value] : metadata) {
             if (key == dcp_sharding_info || key == "reshard_save" || key == "format") {
-                raise(ErrorCode::buffer, concat("reshard::SaveOptions: metadata has ", quote_name(key),
-                                                ", which says something else in the files. Fix: another name."));
+                raise(ErrorCode::buffer, "reshard::SaveOptions: metadata has ", quote_name(key),
+                      ", which says something else in the files. Fix: another name.");
             }
             if (key.starts_with(mch_table_key) &&
                 find_by_name(sources_, plan_.sources, concat(key.substr(mch_table_key.size()), ".ids")) == nullptr) {
-                raise(ErrorCode::buffer, concat("reshard::SaveOptions: metadata has ", quote_name(key),
-                                                ", as managed-collision tables are saved under, without their tensors. "
-                                                "Fix: another name, or save(folder, tensors, tables, comm)."));
+                raise(ErrorCode::buffer, "reshard::SaveOptions: metadata has ", quote_name(key),
+                      ", as managed-collision tables are saved under, without their tensors. "
+                      "Fix: another name, or save(folder, tensors, tables, comm).");
             }
         }
     }
@@ -85,8 +85,8 @@ private:
         for (int axis : options_.replica_axes) {
             if (axis >= 0 && axis < most_axes_) continue;
             if (axis >= 0 && sources_.empty()) continue;
-            raise(ErrorCode::mesh, concat("reshard::SaveOptions: replica_axes names axis ", axis,
-                                          ", which no tensor's mesh has. Fix: mesh axes count from 0."));
+            raise(ErrorCode::mesh, "reshard::SaveOptions: replica_axes names axis ", axis,
+                  ", which no tensor's mesh has. Fix: mesh axes count from 0.");
         }
     }
     [[nodiscard]] bool kept_apart(int axis) const noexcept {
@@ -100,8 +100,8 @@ private:
         DynamicDistribution const& from = source.distribution;
         DynamicMesh const& mesh = from.mesh();
         auto const refuse = [&](ErrorCode code, std::string_view why) {
-            raise(code, concat("reshard::save: tensor ", quote_name(source.name), " under ", to_string(from), " of ",
-                               to_string(from.shape()), " ", why));
+            raise(code, "reshard::save: tensor ", quote_name(source.name), " under ", to_string(from), " of ",
+                  to_string(from.shape()), " ", why);
         };
         if (mesh.last_rank() >= plan_.ranks) {
             refuse(ErrorCode::mesh, concat("needs rank ", mesh.last_rank(), ", there are only ", plan_.ranks,

@@ -18,7 +18,7 @@ RESHARD_INLINE SafetensorsRule safetensors_rule(Error const& error) noexcept {
 }
 
 RESHARD_INLINE void detail::raise_rule(SafetensorsRule rule, std::string_view text) {
-    raise(ErrorCode::format, concat(name(rule), ": ", text));
+    raise(ErrorCode::format, name(rule), ": ", text);
 }
 
 namespace detail {

@@ -17,12 +17,12 @@ namespace detail {
 
 inline void check_options(VerifyOptions const& options, int ranks) {
     if (options.source < -1 || options.source >= ranks) {
-        raise(ErrorCode::mesh, concat("reshard::verify_replicas: source ", options.source, " of ", ranks,
-                                      " ranks. Fix: name a rank of the communicator, or -1 for none."));
+        raise(ErrorCode::mesh, "reshard::verify_replicas: source ", options.source, " of ", ranks,
+              " ranks. Fix: name a rank of the communicator, or -1 for none.");
     }
     if (options.block_bytes < 1) {
-        raise(ErrorCode::buffer, concat("reshard::verify_replicas: blocks of ", options.block_bytes,
-                                        " bytes. Fix: give them at least one."));
+        raise(ErrorCode::buffer, "reshard::verify_replicas: blocks of ", options.block_bytes,
+              " bytes. Fix: give them at least one.");
     }
 }
 
@@ -46,8 +46,8 @@ RESHARD_INLINE ReplicaReport verify_replicas(std::span<LocalTensor const> tensor
     ReplicaReport report = check->run();
     if (report.equal() || options.mode == VerifyMode::warn) return report;
     if (options.mode == VerifyMode::error) {
-        raise(ErrorCode::mismatch, concat("reshard::verify_replicas: ", to_string(report),
-                                          "\nFix: load or broadcast these tensors again, or pass VerifyMode::repair."));
+        raise(ErrorCode::mismatch, "reshard::verify_replicas: ", to_string(report),
+              "\nFix: load or broadcast these tensors again, or pass VerifyMode::repair.");
     }
     std::string undecided;
     agree_on_errors(comm, [&] {

@@ -28,8 +28,8 @@ namespace detail {
 /// `whole` must hold one block of `block` bytes per rank.
 inline void check_blocks(std::string_view operation, std::size_t whole, std::size_t block, int ranks) {
     if (whole == block * static_cast<std::size_t>(ranks)) return;
-    raise(ErrorCode::buffer, concat("reshard::", operation, ": a buffer of ", whole, " bytes for ", ranks,
-                                    " blocks of ", block, " bytes. Fix: give it one block per rank."));
+    raise(ErrorCode::buffer, "reshard::", operation, ": a buffer of ", whole, " bytes for ", ranks, " blocks of ",
+          block, " bytes. Fix: give it one block per rank.");
 }
 
 [[nodiscard]] inline bool share_bytes(std::span<std::byte const> a, std::span<std::byte const> b) noexcept {
@@ -83,8 +83,7 @@ struct TransferLists {
 inline void broadcast(CommunicatorRef comm, std::span<std::byte> bytes, int root, TransferLists& lists) {
     int const ranks = comm.size();
     if (root < 0 || root >= ranks) {
-        raise(ErrorCode::mesh,
-              concat("reshard::broadcast: root ", root, " of ", ranks, " ranks. Fix: roots count from 0."));
+        raise(ErrorCode::mesh, "reshard::broadcast: root ", root, " of ", ranks, " ranks. Fix: roots count from 0.");
     }
     auto const size = static_cast<Index>(bytes.size());
     bool const in_shares = goes_in_shares(size, ranks);
@@ -114,8 +113,8 @@ inline void all_gather(CommunicatorRef comm, std::span<std::byte const> mine, st
     std::byte const* const own_block = all.data() + static_cast<std::size_t>(comm.rank()) * mine.size();
     if (mine.data() != own_block && share_bytes(mine, all)) {
         raise(ErrorCode::buffer,
-              concat("reshard::all_gather: both sides overlap. Fix: send from memory of its own, or from block ",
-                     comm.rank(), " of what is received, which is this rank's."));
+              "reshard::all_gather: both sides overlap. Fix: send from memory of its own, or from block ", comm.rank(),
+              " of what is received, which is this rank's.");
     }
     lists.clear();
     for (int r = 0; r < comm.size(); ++r) {

@@ -14,9 +14,8 @@ RESHARD_INLINE transport::BoundTransfers transport::bound_transfers(std::string_
         int last = 0;
         for (auto const& transfer : transfers) {
             if (transfer.peer < last || transfer.peer >= ranks) {
-                raise(ErrorCode::transport,
-                      concat("reshard::", who, ": a transfer names rank ", transfer.peer, " after rank ", last,
-                             " in a group of ", ranks, ". Fix: sort transfers by peer, and name ranks that exist."));
+                raise(ErrorCode::transport, "reshard::", who, ": a transfer names rank ", transfer.peer, " after rank ",
+                      last, " in a group of ", ranks, ". Fix: sort transfers by peer, and name ranks that exist.");
             }
             last = transfer.peer;
             bytes += transfer.payload_bytes();
@@ -87,9 +86,8 @@ RESHARD_INLINE transport::MeshLine transport::mesh_line(DynamicMesh const& mesh,
                                                         int ranks) {
     Indices const along = mesh.axis_numbers(axes);
     if (mesh.last_rank() >= ranks) {
-        raise(ErrorCode::mesh,
-              concat("reshard::split: the mesh holds rank ", mesh.last_rank(), " but the communicator has ", ranks,
-                     " ranks. Fix: use a mesh of ranks that exist."));
+        raise(ErrorCode::mesh, "reshard::split: the mesh holds rank ", mesh.last_rank(), " but the communicator has ",
+              ranks, " ranks. Fix: use a mesh of ranks that exist.");
     }
     if (!mesh.contains(rank)) return {};
     Indices const at = mesh.coordinates(rank);

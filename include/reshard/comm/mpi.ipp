@@ -40,8 +40,8 @@ RESHARD_INLINE transport::InOrder MpiCommunicator::bind(std::span<Send const> se
     auto const check = [](auto transfers) {
         for (auto const& transfer : transfers) {
             if (larger(transfer.wire_element_bytes(), transfer.box.element_bytes) <= detail::piece_bytes) continue;
-            raise(ErrorCode::transport, concat("reshard::MpiCommunicator: elements of ", transfer.box.element_bytes,
-                                               " bytes. Fix: describe long runs as a dimension of smaller elements."));
+            raise(ErrorCode::transport, "reshard::MpiCommunicator: elements of ", transfer.box.element_bytes,
+                  " bytes. Fix: describe long runs as a dimension of smaller elements.");
         }
     };
     check(sends);
@@ -75,9 +75,8 @@ RESHARD_INLINE detail::MpiMemory MpiCommunicator::allocate_bytes(Index elements,
     family.forget_reopened();
     std::uint64_t const key = family.next_segment();
     auto const out_of_memory = [&](std::string_view what) {
-        raise(ErrorCode::out_of_memory,
-              concat("reshard::MpiCommunicator: ", what, " for a buffer of ", elements * element_bytes,
-                     " bytes. Fix: allocate less, or give the process more memory."));
+        raise(ErrorCode::out_of_memory, "reshard::MpiCommunicator: ", what, " for a buffer of ",
+              elements * element_bytes, " bytes. Fix: allocate less, or give the process more memory.");
     };
     auto const agreeing = [&](detail::FunctionRef<void()> work) {
         auto const named = [&] {
@@ -92,8 +91,8 @@ RESHARD_INLINE detail::MpiMemory MpiCommunicator::allocate_bytes(Index elements,
     agreeing([&] {
         Index bytes = 0;
         if (elements < 0 || !multiply_fits(elements, element_bytes, bytes) || bytes > INT64_MAX - 4095) {
-            raise(ErrorCode::buffer, concat("reshard::MpiCommunicator: a buffer of ", elements, " elements of ",
-                                            element_bytes, " bytes. Fix: check the count."));
+            raise(ErrorCode::buffer, "reshard::MpiCommunicator: a buffer of ", elements, " elements of ", element_bytes,
+                  " bytes. Fix: check the count.");
         }
         Index const padded = larger<Index>(ceil_div(bytes, 4096) * 4096, 4096);  // empty ones have an address as well
         family.own_segments.push_back({detail::own_pid(), key, key, detail::SharedMemory::create(padded)});

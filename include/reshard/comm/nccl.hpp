@@ -52,8 +52,8 @@ public:
     [[nodiscard]] static BasicNcclCommunicator make(ncclUniqueId const& id, int rank, int ranks, cudaStream_t stream,
                                                     NcclOptions const& options = {}) {
         if (ranks < 1 || rank < 0 || rank >= ranks) {
-            raise(ErrorCode::mesh, concat("reshard::NcclCommunicator: rank ", rank, " of ", ranks,
-                                          " ranks. Fix: ranks count from 0, and there is one at least."));
+            raise(ErrorCode::mesh, "reshard::NcclCommunicator: rank ", rank, " of ", ranks,
+                  " ranks. Fix: ranks count from 0, and there is one at least.");
         }
         return make(id, rank, ranks, team_of(nullptr, true, stream, options));
     }

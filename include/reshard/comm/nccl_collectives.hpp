@@ -34,8 +34,8 @@ namespace detail {
         case DType::f64: return ncclFloat64;
         default: break;
     }
-    raise(ErrorCode::dtype, concat("reshard::", operation, ": NCCL does not fold elements of ", reshard::name(dtype),
-                                   ". Fix: let a plan fold them."));
+    raise(ErrorCode::dtype, "reshard::", operation, ": NCCL does not fold elements of ", reshard::name(dtype),
+          ". Fix: let a plan fold them.");
 }
 [[nodiscard]] inline ncclRedOp_t nccl_fold(Reduce op, DType dtype, std::string_view operation) {
     if (supports(op, dtype)) {
@@ -48,8 +48,8 @@ namespace detail {
             default: break;
         }
     }
-    raise(ErrorCode::dtype, concat("reshard::", operation, ": NCCL does not fold ", reshard::name(dtype), " by ",
-                                   reshard::name(op), ". Fix: let a plan fold them."));
+    raise(ErrorCode::dtype, "reshard::", operation, ": NCCL does not fold ", reshard::name(dtype), " by ",
+          reshard::name(op), ". Fix: let a plan fold them.");
 }
 
 /// Throws BufferError, before anything moves; the caller calls it on every rank alike.
@@ -57,7 +57,7 @@ template <class Copies>
 void check_native(BasicNcclCommunicator<Copies> const& comm, Index elements, void const* from, void const* to,
                   std::string_view operation) {
     if (elements < 0) {
-        raise(ErrorCode::buffer, concat("reshard::", operation, ": ", elements, " elements. Fix: check the count."));
+        raise(ErrorCode::buffer, "reshard::", operation, ": ", elements, " elements. Fix: check the count.");
     }
     if (elements == 0) return;
     comm.check_memory(from);

@@ -23,8 +23,8 @@ RESHARD_INLINE void detail::SelfEngine::copy(transport::BoundTransfers const& tr
 
 RESHARD_INLINE void detail::SelfEngine::check_alive() const {
     if (failed_ == ErrorCode::none) return;
-    raise(ErrorCode::peer_failed,
-          concat("reshard::SelfCommunicator: rank 0 failed earlier: ", reason_, " Fix: make a new communicator."));
+    raise(ErrorCode::peer_failed, "reshard::SelfCommunicator: rank 0 failed earlier: ", reason_,
+          " Fix: make a new communicator.");
 }
 
 }  // namespace reshard::inline v0

@@ -112,9 +112,8 @@ private:
                 sends_.resize(transfers_.sends.size());
                 receives_.resize(transfers_.receives.size());
                 if (memory_.grow(bytes)) return;
-                raise(ErrorCode::out_of_memory,
-                      concat("reshard::Staged (", std::string_view(C::name), "): no memory for ", bytes,
-                             " bytes of staging. Fix: move less at once, or give StagingOptions a larger source."));
+                raise(ErrorCode::out_of_memory, "reshard::Staged (", std::string_view(C::name), "): no memory for ",
+                      bytes, " bytes of staging. Fix: move less at once, or give StagingOptions a larger source.");
             },
             [&](ErrorCode, std::string_view reason) noexcept { inner_.abort(ErrorCode::out_of_memory, reason); });
     }

@@ -58,7 +58,7 @@ inline void run_rank(std::shared_ptr<ThreadTeam> const& team, int rank, Function
 RESHARD_INLINE void detail::run_on_threads(int ranks, ThreadOptions const& options,
                                            FunctionRef<void(ThreadCommunicator&)> body) {
     if (ranks < 1) {
-        raise(ErrorCode::mesh, concat("reshard::run_on_threads: ", ranks, " ranks. Fix: start at least one."));
+        raise(ErrorCode::mesh, "reshard::run_on_threads: ", ranks, " ranks. Fix: start at least one.");
     }
     check_deadline("ThreadOptions", options.deadline);
     std::vector<int> members(static_cast<std::size_t>(ranks));

@@ -181,8 +181,8 @@ private:
 template <Communicator C>
 [[nodiscard]] std::string chrome_trace(C& comm, Trace const& trace, int root = 0) {
     if (root < 0 || root >= comm.size()) {
-        raise(ErrorCode::mesh, concat("reshard::chrome_trace: root ", root, " of ", comm.size(),
-                                      " ranks. Fix: name a rank that exists."));
+        raise(ErrorCode::mesh, "reshard::chrome_trace: root ", root, " of ", comm.size(),
+              " ranks. Fix: name a rank that exists.");
     }
     detail::ChromeTraceText events(trace, comm.rank());
     auto const ranks = static_cast<std::size_t>(comm.size());
@@ -229,8 +229,8 @@ void write_chrome_trace(C& comm, Trace const& trace, std::string const& path, in
         file << document;
         file.close();
         if (file) return;
-        raise(ErrorCode::io, concat("reshard::write_chrome_trace: rank ", root, " cannot write ", path, ": ",
-                                    std::strerror(errno), ". Fix: name a file in a folder that exists and has room."));
+        raise(ErrorCode::io, "reshard::write_chrome_trace: rank ", root, " cannot write ", path, ": ",
+              std::strerror(errno), ". Fix: name a file in a folder that exists and has room.");
     });
 }
 

@@ -121,6 +121,15 @@ template <class... Parts>
 /// Throws the type that belongs to `code` (or calls the hook and aborts).
 [[noreturn]] void raise(ErrorCode code, std::string message);
 
+namespace detail {
+[[noreturn, gnu::cold]] void raise_words(ErrorCode code, std::initializer_list<Part> words);
+}
+
+/// The same with a message of several parts, as of concat().
+template <class... Parts>
+    requires(sizeof...(Parts) > 1)
+[[noreturn]] void raise(ErrorCode code, Parts... words) { detail::raise_words(code, {words...}); }
+
 }  // namespace reshard::inline v0
 
 #if !defined(RESHARD_COMPILED)

@@ -52,4 +52,10 @@ RESHARD_INLINE void detail::append(std::string& text, std::initializer_list<Part
     detail::raise_among(code, message, std::make_integer_sequence<int, static_cast<int>(ErrorCode::user)>());
 }
 
+[[noreturn]] RESHARD_INLINE void detail::raise_words(ErrorCode code, std::initializer_list<Part> words) {
+    std::string text;
+    append(text, words);
+    raise(code, std::move(text));
+}
+
 }  // namespace reshard::inline v0

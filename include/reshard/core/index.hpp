@@ -58,8 +58,8 @@ template <class T>
 namespace detail {
 
 [[noreturn, gnu::cold, gnu::noinline]] inline void raise_full(int capacity) {
-    raise(ErrorCode::shape, concat("reshard::InlineList: more than ", capacity, " values. Fix: a tensor has at most ",
-                                   max_rank, " dimensions and a mesh at most ", max_axes, " axes; merge some."));
+    raise(ErrorCode::shape, "reshard::InlineList: more than ", capacity, " values. Fix: a tensor has at most ",
+          max_rank, " dimensions and a mesh at most ", max_axes, " axes; merge some.");
 }
 [[noreturn, gnu::cold, gnu::noinline]] inline void raise_value() {
     raise(ErrorCode::shape,

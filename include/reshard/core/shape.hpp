@@ -22,8 +22,8 @@ public:
     constexpr explicit DynamicShape(List const& extents) : DynamicShape(detail::indices_of(extents)) {}
     constexpr DynamicShape(Index const* extents, int rank) {
         if (rank < 0 || rank > max_rank) {
-            raise(ErrorCode::shape, concat("reshard::Shape: ", rank, " dimensions given, at most ", max_rank,
-                                           " are supported. Fix: merge dimensions that are never cut."));
+            raise(ErrorCode::shape, "reshard::Shape: ", rank, " dimensions given, at most ", max_rank,
+                  " are supported. Fix: merge dimensions that are never cut.");
         }
         for (int d = 0; d < rank; ++d) extents_.push_back(extents[d]);
         check();
@@ -51,8 +51,8 @@ private:
         Index product = 1;
         for (int d = 0; d < rank(); ++d) {
             if (extents_[d] < 0) {
-                raise(ErrorCode::shape, concat("reshard::Shape: dimension ", d, " has extent ", extents_[d],
-                                               ". Fix: extents are zero or more."));
+                raise(ErrorCode::shape, "reshard::Shape: dimension ", d, " has extent ", extents_[d],
+                      ". Fix: extents are zero or more.");
             }
             // An empty tensor is legal whatever its other extents, as long as those alone do not overflow.
             if (extents_[d] != 0 && !multiply_fits(product, extents_[d], product)) {

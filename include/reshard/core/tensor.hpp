@@ -23,8 +23,8 @@ public:
     explicit Tensor(DynamicShape const& shape) : shape_(shape) {
         Index bytes = 0;
         if (!multiply_fits(shape.size(), static_cast<Index>(sizeof(T)), bytes)) {
-            raise(ErrorCode::shape, concat("reshard::Tensor: the bytes of shape ", to_string(shape),
-                                           " do not fit 64 bits. Fix: check the extents for a wrong unit."));
+            raise(ErrorCode::shape, "reshard::Tensor: the bytes of shape ", to_string(shape),
+                  " do not fit 64 bits. Fix: check the extents for a wrong unit.");
         }
         data_ = static_cast<T*>(::operator new(static_cast<std::size_t>(bytes), alignment));
         // Not aligned to them: tensors whose addresses differ by multiples of 2 MiB share the sets of caches.

@@ -42,16 +42,15 @@ public:
         Index const most = sorts ? max_destinations : detail::tile_destinations;
         Index const most_entries = sorts ? UINT32_MAX : INT64_MAX / (16 * detail::tile_destinations);
         if (entries < 0 || entries > most_entries || destinations < 1 || destinations > most) {
-            raise(ErrorCode::shape,
-                  concat("reshard::DevicePartition: ", entries, " entries for ", destinations,
-                         " destinations. Fix: give 0 to ", most_entries, " entries and 1 to ", most, " destinations."));
+            raise(ErrorCode::shape, "reshard::DevicePartition: ", entries, " entries for ", destinations,
+                  " destinations. Fix: give 0 to ", most_entries, " entries and 1 to ", most, " destinations.");
         }
         method_ = method;
         plan_ = {entries, destinations, (sorts ? 1 : detail::tile_items(destinations)) * detail::block_threads};
         if (plan_.tiles > INT32_MAX) {
-            raise(ErrorCode::shape, concat("reshard::DevicePartition: ", entries,
-                                           " entries need more blocks than a launch has. Fix: partition fewer at "
-                                           "once."));
+            raise(ErrorCode::shape, "reshard::DevicePartition: ", entries,
+                  " entries need more blocks than a launch has. Fix: partition fewer at "
+                  "once.");
         }
     }
 
@@ -79,9 +78,8 @@ public:
             bool fits = width >= 1 && multiply_fits(plan_.entries, larger<Index>(width, 1), bytes);
             fits = fits && bytes <= INT64_MAX - total - 15 * destinations();
             if (!fits) {
-                raise(ErrorCode::shape,
-                      concat("reshard::DevicePartition: column ", c, " has ", plan_.entries, " entries of ", width,
-                             " bytes. Fix: give columns of 1 byte or more an entry whose bytes fit 64 bits."));
+                raise(ErrorCode::shape, "reshard::DevicePartition: column ", c, " has ", plan_.entries, " entries of ",
+                      width, " bytes. Fix: give columns of 1 byte or more an entry whose bytes fit 64 bits.");
             }
             total += bytes + (width == 8 ? 0 : 15 * destinations());
         }
@@ -256,13 +254,13 @@ private:
 
     void check_counted(char const* who) const {
         if (plan_.counts != nullptr) return;
-        raise(ErrorCode::transition, concat(who, ": nothing is counted yet. Fix: call count() first."));
+        raise(ErrorCode::transition, who, ": nothing is counted yet. Fix: call count() first.");
     }
     template <class Columns>
     void check_columns(char const* who, Columns const& columns) const {
         if (columns.count() > max_device_columns) {
-            raise(ErrorCode::shape,
-                  concat(who, ": ", columns.count(), " columns. Fix: give at most ", max_device_columns, "."));
+            raise(ErrorCode::shape, who, ": ", columns.count(), " columns. Fix: give at most ", max_device_columns,
+                  ".");
         }
         for (int c = 0; c < columns.count(); ++c) {
             if (columns.opaque(c)) continue;

@@ -26,8 +26,8 @@ public:
                     Uploads<Work>& told) {
         bool const sorts = destinations > tile_destinations;
         if (sorts && entries > UINT32_MAX) {
-            raise(ErrorCode::shape, concat("reshard: ", entries, " entries of one device for ", destinations,
-                                           " ranks are more than it can sort. Fix: at most ", UINT32_MAX, "."));
+            raise(ErrorCode::shape, "reshard: ", entries, " entries of one device for ", destinations,
+                  " ranks are more than it can sort. Fix: at most ", UINT32_MAX, ".");
         }
         TilePlan plan(entries, destinations, Index{items} * block_threads);
         List<Index> report(work, PartitionReport::words(destinations));

@@ -20,8 +20,8 @@ public:
     /// Throws BufferError when there are too few words.
     PartitionReport(std::span<Index const> words, Index destinations) : words_(words), destinations_(destinations) {
         if (static_cast<Index>(words.size()) >= PartitionReport::words(destinations)) return;
-        raise(ErrorCode::buffer, concat("reshard::PartitionReport: ", words.size(), " words for ", destinations,
-                                        " destinations. Fix: give PartitionReport::words(destinations) of them."));
+        raise(ErrorCode::buffer, "reshard::PartitionReport: ", words.size(), " words for ", destinations,
+              " destinations. Fix: give PartitionReport::words(destinations) of them.");
     }
 
     /// Entries for each destination.
@@ -42,10 +42,9 @@ public:
     /// Throws MismatchError for entries out of range.
     void check() const {
         if (out_of_range() == 0) return;
-        raise(ErrorCode::mismatch,
-              concat("reshard::PartitionReport: ", out_of_range(), " entries, the first of them ", first_out_of_range(),
-                     ", have no destination among the ", destinations_,
-                     ". Fix: the slots are corrupt, or not of this table; empty entries answer not_sent."));
+        raise(ErrorCode::mismatch, "reshard::PartitionReport: ", out_of_range(), " entries, the first of them ",
+              first_out_of_range(), ", have no destination among the ", destinations_,
+              ". Fix: the slots are corrupt, or not of this table; empty entries answer not_sent.");
     }
 
 private:

@@ -22,8 +22,8 @@ namespace detail {
 inline void check_split(Index entries, std::size_t destinations) {
     constexpr std::size_t most = 1U << 20U;
     if (entries >= 0 && destinations >= 1 && destinations <= most) return;
-    raise(ErrorCode::shape, concat("reshard::split_counts: ", entries, " entries for ", destinations,
-                                   " destinations. Fix: give 0 or more entries and 1 to ", most, " destinations."));
+    raise(ErrorCode::shape, "reshard::split_counts: ", entries, " entries for ", destinations,
+          " destinations. Fix: give 0 or more entries and 1 to ", most, " destinations.");
 }
 
 /// What a kernel counts into. Counts start at zero.

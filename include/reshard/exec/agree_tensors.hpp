@@ -30,9 +30,9 @@ inline void check_tensors(std::span<LocalTensor const> tensors, int rank, int ra
     for (LocalTensor const& tensor : tensors) {
         check_mesh(tensor.distribution.mesh(), ranks, "reshard::", function, ": tensor '", tensor.name, "': ");
         if (!is_byte_sized(tensor.view.dtype())) {
-            raise(ErrorCode::dtype,
-                  concat("reshard::", function, ": tensor '", tensor.name, "': elements of ", name(tensor.view.dtype()),
-                         " are smaller than a byte and have no address. Fix: view the storage as U8."));
+            raise(ErrorCode::dtype, "reshard::", function, ": tensor '", tensor.name, "': elements of ",
+                  name(tensor.view.dtype()),
+                  " are smaller than a byte and have no address. Fix: view the storage as U8.");
         }
         check_local_tensor(tensor, rank, function);
     }
@@ -47,11 +47,10 @@ inline void check_in_reach(LocalTensor const& tensor, CommunicatorRef comm, std:
     memory->check(concat("tensor '", tensor.name, "'"), tensor.view.data(), bytes(tensor.view.dtype()));
     int const here = 0;
     if (verdict_of([&] { comm.check_memory(&here); }).ok()) return;
-    raise(ErrorCode::buffer,
-          concat("reshard::", function, ": tensor '", tensor.name, "' on rank ", comm.rank(),
-                 ": the view lies in memory of a CUDA device, and the transport '", comm.name(),
-                 "' moves no memory of the host. Fix: use StagedOnHost around a transport of the host, or "
-                 "DeviceThreadCommunicator."));
+    raise(ErrorCode::buffer, "reshard::", function, ": tensor '", tensor.name, "' on rank ", comm.rank(),
+          ": the view lies in memory of a CUDA device, and the transport '", comm.name(),
+          "' moves no memory of the host. Fix: use StagedOnHost around a transport of the host, or "
+          "DeviceThreadCommunicator.");
 }
 
 /// BufferError, naming both, when two tensors of this rank share memory that one of them writes.
@@ -59,10 +58,9 @@ inline void check_apart(std::span<LocalTensor const> tensors, std::vector<Stretc
                         std::string_view function) {
     Clash const clash = find_clash(stretches);
     if (clash.writer == clash.other) return;
-    raise(ErrorCode::buffer, concat("reshard::", function, ": on rank ", rank, " the tensors '",
-                                    tensors[smaller(clash.writer, clash.other)].name, "' and '",
-                                    tensors[larger(clash.writer, clash.other)].name,
-                                    "' overlap. Fix: give each its own memory, or list one of them."));
+    raise(ErrorCode::buffer, "reshard::", function, ": on rank ", rank, " the tensors '",
+          tensors[smaller(clash.writer, clash.other)].name, "' and '", tensors[larger(clash.writer, clash.other)].name,
+          "' overlap. Fix: give each its own memory, or list one of them.");
 }
 /// The same for who writes to all of them.
 inline void check_apart(std::span<LocalTensor const> tensors, int rank, std::string_view function) {

@@ -35,10 +35,10 @@ namespace detail {
     RoundLoad const load{true, round_bytes(mine.steps, folds ? mine.change.from : mine.change.wire()),
                          padded_bytes(largest_scratch(mine.steps), mine.change.from), scratch_bytes(mine, rank)};
     if (load.workspace > options.workspace_bytes) {
-        raise(ErrorCode::buffer, concat("reshard::prepare: its fold needs ", load.workspace,
-                                        " bytes of scratch memory, but a round may use ", options.workspace_bytes,
-                                        ". Fix: raise BatchOptions::workspace_bytes to ", load.workspace,
-                                        ", or move this tensor to fewer ranks at a time."));
+        raise(ErrorCode::buffer, "reshard::prepare: its fold needs ", load.workspace,
+              " bytes of scratch memory, but a round may use ", options.workspace_bytes,
+              ". Fix: raise BatchOptions::workspace_bytes to ", load.workspace,
+              ", or move this tensor to fewer ranks at a time.");
     }
     return load;
 }
@@ -69,8 +69,8 @@ struct Rounds {
 
 inline void check_options(BatchOptions const& options) {
     if (options.round_bytes >= 0 && options.workspace_bytes >= 0) return;
-    raise(ErrorCode::buffer, concat("reshard::prepare: a round of ", options.round_bytes, " bytes with ",
-                                    options.workspace_bytes, " bytes of scratch memory. Fix: no size is negative."));
+    raise(ErrorCode::buffer, "reshard::prepare: a round of ", options.round_bytes, " bytes with ",
+          options.workspace_bytes, " bytes of scratch memory. Fix: no size is negative.");
 }
 
 /// Writer and reader, or two writers, of the same memory.
@@ -86,10 +86,9 @@ inline void check_clashes(Batch const& batch, int rank) {
     }
     Clash const clash = find_clash(stretches);
     if (clash.writer == clash.other) return;
-    raise(ErrorCode::buffer,
-          concat("reshard::prepare: on rank ", rank, " the destination of ", label(batch, clash.writer),
-                 " overlaps the ", clash.reads ? "source" : "destination", " of ", label(batch, clash.other),
-                 ". Fix: give each its own memory; what one tensor writes and another reads goes into two batches."));
+    raise(ErrorCode::buffer, "reshard::prepare: on rank ", rank, " the destination of ", label(batch, clash.writer),
+          " overlaps the ", clash.reads ? "source" : "destination", " of ", label(batch, clash.other),
+          ". Fix: give each its own memory; what one tensor writes and another reads goes into two batches.");
 }
 
 /// What this rank brings to the agreement.

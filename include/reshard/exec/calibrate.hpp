@@ -72,16 +72,15 @@ private:
 /// Throws MeshError, BufferError.
 inline void require_calibration(Topology const& topology, Index ranks, CalibrateOptions const& options) {
     if (options.small_bytes < 1 || options.large_bytes <= options.small_bytes || options.repeats < 1) {
-        raise(ErrorCode::buffer,
-              concat("reshard::calibrate: messages of ", options.small_bytes, " and ", options.large_bytes, " bytes, ",
-                     options.repeats, " times. Fix: give a small and a larger size, and one repeat or more."));
+        raise(ErrorCode::buffer, "reshard::calibrate: messages of ", options.small_bytes, " and ", options.large_bytes,
+              " bytes, ", options.repeats, " times. Fix: give a small and a larger size, and one repeat or more.");
     }
     topology.require(ranks - 1);
     for (int i = 0; i < topology.size(); ++i) {
         Index const inner = i == 0 ? 1 : topology.tier(i - 1).ranks;
         if (inner < ranks && (topology.tier(i).ranks == 0 || inner < topology.tier(i).ranks)) continue;
-        raise(ErrorCode::mesh, concat("reshard::calibrate: no two of ", ranks, " ranks meet in tier '",
-                                      topology.tier(i).name, "'. Fix: leave the tier out, or run on more ranks."));
+        raise(ErrorCode::mesh, "reshard::calibrate: no two of ", ranks, " ranks meet in tier '", topology.tier(i).name,
+              "'. Fix: leave the tier out, or run on more ranks.");
     }
 }
 

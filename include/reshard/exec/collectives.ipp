@@ -20,9 +20,9 @@ public:
     Beside(DynamicMesh const& mesh, MeshAxes const& axes, DynamicShape const& shape)
         : mesh_(mesh), axes_(mesh.axis_numbers(axes)), others_(mesh.axes() - axes_.size()) {
         if (shape.rank() + others_ > max_rank) {
-            raise(ErrorCode::shape, concat("reshard: a tensor of ", shape.rank(), " dimensions beside ", others_,
-                                           " other axes of ", to_string(mesh), ": together they may be ", max_rank,
-                                           ". Fix: flatten the tensor, or split the communicator along the axes."));
+            raise(ErrorCode::shape, "reshard: a tensor of ", shape.rank(), " dimensions beside ", others_,
+                  " other axes of ", to_string(mesh), ": together they may be ", max_rank,
+                  ". Fix: flatten the tensor, or split the communicator along the axes.");
         }
         if (axes_.empty())
             raise(ErrorCode::mesh, "reshard: a collective along no axis. Fix: give one axis of the mesh, or more.");
@@ -46,8 +46,8 @@ public:
     [[nodiscard]] DynamicDistribution cut(int dim) const {
         int const dims = extents_.size() - others_;
         if (dim < 0 || dim >= dims) {
-            raise(ErrorCode::placement, concat("reshard: a tensor of ", dims, " dimensions has no dimension ", dim,
-                                               " to cut along. Fix: ", dimensions_text(dims), "."));
+            raise(ErrorCode::placement, "reshard: a tensor of ", dims, " dimensions has no dimension ", dim,
+                  " to cut along. Fix: ", dimensions_text(dims), ".");
         }
         return placed(Placement::shard(dim + others_));
     }
@@ -204,8 +204,8 @@ RESHARD_INLINE void broadcast(DynamicView const& tensor, CommunicatorRef comm, D
             detail::Beside const all(whole, given, tensor.shape());
             DynamicMesh const along = whole.along(given, whole.rank_at(0));
             if (root < 0 || root >= along.size()) {
-                raise(ErrorCode::mesh, concat("reshard::broadcast: root ", root, " of ", along.size(),
-                                              " ranks along the axes. Fix: they count from 0."));
+                raise(ErrorCode::mesh, "reshard::broadcast: root ", root, " of ", along.size(),
+                      " ranks along the axes. Fix: they count from 0.");
             }
             DynamicDistribution const copied = all.placed(Placement::replicate());
             view = all.view(tensor);

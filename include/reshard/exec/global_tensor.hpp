@@ -43,8 +43,8 @@ namespace detail {
     int const dims = parts[0].size();
     auto const raise_part = [&](Index ordinal, auto const&... why) {
         DynamicShape const part(parts[static_cast<std::size_t>(ordinal)]);
-        raise(ErrorCode::mismatch, concat("reshard::from_local: rank ", mesh.rank_at(ordinal), " has a part of shape ",
-                                          to_string(part), ", but ", why...));
+        raise(ErrorCode::mismatch, "reshard::from_local: rank ", mesh.rank_at(ordinal), " has a part of shape ",
+              to_string(part), ", but ", why...);
     };
     for (Index i = 0; i < mesh.size(); ++i) {
         if (parts[static_cast<std::size_t>(i)].size() == dims) continue;

@@ -81,8 +81,7 @@ void check_reductions(DynamicDistribution const& distribution, DType dtype, Refu
 inline void check_local_tensor(LocalTensor const& tensor, int rank, std::string_view who) {
     if (!tensor.distribution.contains(rank)) return;
     auto const refuse = [&](auto const&... parts) {
-        raise(ErrorCode::buffer,
-              concat("reshard::", who, ": tensor '", tensor.name, "' on rank ", rank, ": ", parts...));
+        raise(ErrorCode::buffer, "reshard::", who, ": tensor '", tensor.name, "' on rank ", rank, ": ", parts...);
     };
     DynamicShape const wanted = tensor.distribution.local_shape(rank);
     if (tensor.view.shape() != wanted) {
@@ -104,10 +103,9 @@ inline void check_local_tensor(LocalTensor const& tensor, int rank, std::string_
 /// For what the host itself reads or writes: throws BufferError, naming the tensor, for memory of a device.
 inline void check_on_host(LocalTensor const& tensor, int rank, std::string_view who) {
     if (!tensor.distribution.contains(rank) || !is_device_memory(tensor.view.data())) return;
-    raise(ErrorCode::buffer,
-          concat("reshard::", who, ": tensor '", tensor.name, "' on rank ", rank,
-                 ": the view lies in memory of a CUDA device, where the host cannot work. Fix: pass memory of the "
-                 "host, and copy between the two, or load, save and verify over a communicator of devices."));
+    raise(ErrorCode::buffer, "reshard::", who, ": tensor '", tensor.name, "' on rank ", rank,
+          ": the view lies in memory of a CUDA device, where the host cannot work. Fix: pass memory of the "
+          "host, and copy between the two, or load, save and verify over a communicator of devices.");
 }
 
 }  // namespace detail

@@ -100,12 +100,11 @@ RESHARD_INLINE void detail::check_work(MemoryPolicy const& memory, PlanValue con
     bool const scales = mine.steps.find(StepKind::scale) != nullptr;
     bool const converts = mine.steps.converts && mine.steps.kind != Kind::collective;
     if (memory.copies_only().empty() || (!fills && !folds && !scales && !converts)) return;
-    raise(ErrorCode::transition,
-          concat("reshard::prepare: ", to_string(plan.from), " -> ", to_string(plan.to), " ",
-                 folds   ? "folds addends"
-                 : fills ? "fills in identities"
-                         : "changes values in place",
-                 ", and this communicator only copies memory of a device. Fix: ", memory.copies_only()));
+    raise(ErrorCode::transition, "reshard::prepare: ", to_string(plan.from), " -> ", to_string(plan.to), " ",
+          folds   ? "folds addends"
+          : fills ? "fills in identities"
+                  : "changes values in place",
+          ", and this communicator only copies memory of a device. Fix: ", memory.copies_only());
 }
 
 RESHARD_INLINE PreparedPlan detail::prepare_with(Means const& means, PlanValue const& plan, CommunicatorRef comm,

@@ -104,8 +104,8 @@ namespace detail {
 /// The whole tensor on one rank.
 [[nodiscard]] inline DynamicDistribution on_one_rank(int rank, int size, DynamicShape const& shape) {
     if (rank < 0 || rank >= size) {
-        raise(ErrorCode::mesh, concat("reshard: root ", rank, " is not one of the communicator's ", size,
-                                      " ranks. Fix: roots count from 0."));
+        raise(ErrorCode::mesh, "reshard: root ", rank, " is not one of the communicator's ", size,
+              " ranks. Fix: roots count from 0.");
     }
     Indices extents;
     extents.push_back(1);

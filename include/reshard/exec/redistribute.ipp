@@ -25,8 +25,8 @@ RESHARD_INLINE void detail::run_locally(Means const& means, PlanValue const& pla
 
 RESHARD_INLINE void detail::check_local(Plan<> const& plan) {
     if (plan.is_local()) return;
-    raise(ErrorCode::transition, concat("reshard::redistribute: ", to_string(plan.from()), " -> ", to_string(plan.to()),
-                                        " needs communication. Fix: pass a communicator."));
+    raise(ErrorCode::transition, "reshard::redistribute: ", to_string(plan.from()), " -> ", to_string(plan.to()),
+          " needs communication. Fix: pass a communicator.");
 }
 RESHARD_INLINE void redistribute(Plan<> const& plan, ConstDynamicView const& source, DynamicView const& destination,
                                  int rank, MemoryPolicy const& memory, PrepareOptions const& options) {

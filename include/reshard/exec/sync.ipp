@@ -15,7 +15,7 @@ namespace detail {
 inline void check_sync(LocalTensor const& tensor, int source) {
     DynamicDistribution const& distribution = tensor.distribution;
     auto const refuse = [&](ErrorCode code, auto const&... parts) {
-        raise(code, concat("reshard::sync: tensor '", tensor.name, "' ", parts...));
+        raise(code, "reshard::sync: tensor '", tensor.name, "' ", parts...);
     };
     if (distribution.signature().axes_of(PlacementKind::partial) != 0) {
         refuse(ErrorCode::placement, "is ", to_string(distribution),
@@ -31,12 +31,12 @@ inline void check_sync(LocalTensor const& tensor, int source) {
 
 inline void check_options(SyncOptions const& options, int ranks) {
     if (options.source < 0 || options.source >= ranks) {
-        raise(ErrorCode::mesh, concat("reshard::sync: the source is rank ", options.source, " of a communicator of ",
-                                      ranks, " ranks. Fix: ranks count from 0."));
+        raise(ErrorCode::mesh, "reshard::sync: the source is rank ", options.source, " of a communicator of ", ranks,
+              " ranks. Fix: ranks count from 0.");
     }
     if (options.bucket_bytes < 0) {
-        raise(ErrorCode::buffer, concat("reshard::sync: buckets of ", options.bucket_bytes,
-                                        " bytes. Fix: no size is negative; 0 sends every tensor alone."));
+        raise(ErrorCode::buffer, "reshard::sync: buckets of ", options.bucket_bytes,
+              " bytes. Fix: no size is negative; 0 sends every tensor alone.");
     }
 }
 

@@ -132,7 +132,7 @@ public:
 private:
     template <class... Parts>
     [[noreturn]] void refuse(Parts const&... parts) const {
-        raise(ErrorCode::dtype, concat("reshard::initialize: tensor '", tensor_, "': ", parts...));
+        raise(ErrorCode::dtype, "reshard::initialize: tensor '", tensor_, "': ", parts...);
     }
     [[nodiscard]] static std::string text(double value) {
         char digits[32];
@@ -175,7 +175,7 @@ template <Initializer Law>
 void check_initialize(LocalTensor const& tensor, int rank, Law const& initializer) {
     InitializerCheck(tensor.name, tensor.view.dtype())(initializer);
     check_reductions(tensor.distribution, tensor.view.dtype(), [&](std::string const& why) {
-        raise(ErrorCode::dtype, concat("reshard::initialize: tensor '", tensor.name, "': ", why));
+        raise(ErrorCode::dtype, "reshard::initialize: tensor '", tensor.name, "': ", why);
     });
     check_local_tensor(tensor, rank, "initialize");
     check_on_host(tensor, rank, "initialize");

@@ -70,10 +70,9 @@ namespace detail {
 /// Throws ShapeError for shapes without two dimensions, and where a fan that somebody divides by is zero.
 [[nodiscard]] inline Fans fans(WeightShape const& weight, std::string_view who) {
     auto const refuse = [&](auto const&... parts) {
-        raise(ErrorCode::shape,
-              concat("reshard::", who, ": ",
-                     weight.name().empty() ? std::string("a tensor") : concat("tensor '", weight.name(), "'"),
-                     " of shape ", to_string(weight.shape()), parts...));
+        raise(ErrorCode::shape, "reshard::", who, ": ",
+              weight.name().empty() ? std::string("a tensor") : concat("tensor '", weight.name(), "'"), " of shape ",
+              to_string(weight.shape()), parts...);
     };
     DynamicShape const& shape = weight.shape();
     if (shape.rank() < 2) {

@@ -169,9 +169,8 @@ RESHARD_INLINE MchLoadedChange MchCheckpoint::load_redistributed(std::string_vie
 RESHARD_INLINE detail::MchSavedTable const& MchCheckpoint::find(std::string_view name) const {
     for (detail::MchSavedTable const& one : files_->tables())
         if (one.table.name == name) return one;
-    raise(ErrorCode::mismatch,
-          concat("reshard::mch: ", folder(), " holds no table '", name, "'; it holds: ", detail::list_of(names()),
-                 ". Fix: correct the name, or map it with match_tables()."));
+    raise(ErrorCode::mismatch, "reshard::mch: ", folder(), " holds no table '", name,
+          "'; it holds: ", detail::list_of(names()), ". Fix: correct the name, or map it with match_tables().");
 }
 
 }  // namespace reshard::inline v0

@@ -73,8 +73,8 @@ public:
                 std::string const key = concat(mch_table_key, tables_[t].table.name);
                 for (auto const& item : options.metadata) {
                     if (item.first != key) continue;
-                    raise(ErrorCode::buffer, concat("reshard::SaveOptions: metadata has ", quote_name(key),
-                                                    ", as that table is saved under. Fix: leave it out."));
+                    raise(ErrorCode::buffer, "reshard::SaveOptions: metadata has ", quote_name(key),
+                          ", as that table is saved under. Fix: leave it out.");
                 }
                 add(t, all, mine.size());
             }

@@ -27,8 +27,8 @@ struct MchOptions {
 namespace detail {
 inline void check_threads(MchOptions const& options) {
     if (options.threads >= 1) return;
-    raise(ErrorCode::buffer,
-          concat("reshard::MchOptions: ", options.threads, " threads. Fix: give at least 1, the calling thread."));
+    raise(ErrorCode::buffer, "reshard::MchOptions: ", options.threads,
+          " threads. Fix: give at least 1, the calling thread.");
 }
 }  // namespace detail
 

@@ -37,11 +37,11 @@ namespace detail {
     std::string const text =
         concat("reshard: ", call, " failed: ", cudaGetErrorName(code), ", ", cudaGetErrorString(code));
     if (code == cudaErrorMemoryAllocation) {
-        raise(ErrorCode::out_of_memory, concat(text, ". Fix: leave room on the device."));
+        raise(ErrorCode::out_of_memory, text, ". Fix: leave room on the device.");
     }
-    raise(ErrorCode::transport, concat(text,
-                                       ". Fix: look for the kernel or call of this process that went wrong "
-                                       "first; run it under compute-sanitizer."));
+    raise(ErrorCode::transport, text,
+          ". Fix: look for the kernel or call of this process that went wrong "
+          "first; run it under compute-sanitizer.");
 }
 /// Throws OutOfMemory or TransportError, with CUDA's own words, unless `code` is success.
 inline void cuda_check(cudaError_t code, std::string_view call) {
@@ -148,9 +148,8 @@ enum class MemoryKind : std::uint8_t {
     int found = device;
     MemoryKind const kind = memory_kind(device, memory, &found);
     if (kind != MemoryKind::elsewhere) return kind;
-    raise(ErrorCode::buffer,
-          concat("reshard: the transport '", transport, "' moves memory of device ", device,
-                 " here, and this is memory of device ", found, ". Fix: give each rank buffers of its own device."));
+    raise(ErrorCode::buffer, "reshard: the transport '", transport, "' moves memory of device ", device,
+          " here, and this is memory of device ", found, ". Fix: give each rank buffers of its own device.");
 }
 
 /// Throws BufferError for memory that kernels on the current device cannot be given: null, of the host, of another
@@ -160,7 +159,7 @@ inline void check_device_memory(char const* who, std::string_view what, Index nu
     if (bytes == 0) return;
     auto const refuse = [&](char const* is, char const* remedy) {
         std::string const name = number < 0 ? std::string(what) : concat(what, " ", number);
-        raise(ErrorCode::buffer, concat(who, ": ", name, " is ", is, ". Fix: ", remedy));
+        raise(ErrorCode::buffer, who, ": ", name, " is ", is, ". Fix: ", remedy);
     };
     if (memory == nullptr) refuse("null", "give memory of the device.");
     if (reinterpret_cast<std::uintptr_t>(memory) % static_cast<std::uintptr_t>(alignment) != 0) {
@@ -179,8 +178,8 @@ inline void check_device_memory(char const* who, std::string_view what, Index nu
 inline void check_device_span(char const* who, char const* what, std::span<std::byte const> memory, Index needed,
                               Index alignment) {
     if (static_cast<Index>(memory.size()) < needed) {
-        raise(ErrorCode::buffer, concat(who, ": the ", what, " has ", memory.size(), " bytes, ", needed,
-                                        " are needed. Fix: allocate as many as the call that states its size says."));
+        raise(ErrorCode::buffer, who, ": the ", what, " has ", memory.size(), " bytes, ", needed,
+              " are needed. Fix: allocate as many as the call that states its size says.");
     }
     check_device_memory(who, what, -1, memory.data(), needed, alignment);
 }

@@ -17,10 +17,10 @@ class HostCopies : public MemoryPolicy {
 public:
     void check(std::string_view what, void const* memory, Index) const override {
         if (!is_device_memory(memory)) return;
-        raise(ErrorCode::buffer, concat("reshard: the ", what,
-                                        " lies in memory of a CUDA device, where the host cannot work. Fix: copy it to "
-                                        "the host first, or pass a communicator for devices, or without one a "
-                                        "DeviceMemory."));
+        raise(ErrorCode::buffer, "reshard: the ", what,
+              " lies in memory of a CUDA device, where the host cannot work. Fix: copy it to "
+              "the host first, or pass a communicator for devices, or without one a "
+              "DeviceMemory.");
     }
     [[nodiscard]] Workspace allocate(Index bytes) const override {
         return Workspace(Tensor<std::byte>(DynamicShape{Indices{bytes}}));

@@ -26,8 +26,8 @@ namespace detail {
 
 [[nodiscard]] inline unsigned box_grid(Index tiles) {
     if (tiles > INT32_MAX) {
-        raise(ErrorCode::shape, concat("reshard: boxes of ", tiles,
-                                       " tiles need more blocks than a launch has. Fix: copy fewer at once."));
+        raise(ErrorCode::shape, "reshard: boxes of ", tiles,
+              " tiles need more blocks than a launch has. Fix: copy fewer at once.");
     }
     return static_cast<unsigned>(tiles);
 }

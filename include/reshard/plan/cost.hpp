@@ -53,13 +53,13 @@ namespace detail {
 /// Bytes of so many elements. Throws DTypeError for elements smaller than a byte, ShapeError beyond 64 bits.
 [[nodiscard]] inline Index bytes_of(Index elements, DType dtype) {
     if (!is_byte_sized(dtype)) {
-        raise(ErrorCode::dtype, concat("reshard::simulate: elements of ", name(dtype),
-                                       " are smaller than a byte and cannot be cut. Fix: count the storage as U8."));
+        raise(ErrorCode::dtype, "reshard::simulate: elements of ", name(dtype),
+              " are smaller than a byte and cannot be cut. Fix: count the storage as U8.");
     }
     Index result = 0;
     if (!multiply_fits(elements, bytes(dtype), result)) {
-        raise(ErrorCode::shape, concat("reshard::simulate: ", elements, " elements of ", name(dtype),
-                                       " are more bytes than 64 bits count. Fix: simulate a smaller tensor."));
+        raise(ErrorCode::shape, "reshard::simulate: ", elements, " elements of ", name(dtype),
+              " are more bytes than 64 bits count. Fix: simulate a smaller tensor.");
     }
     return result;
 }

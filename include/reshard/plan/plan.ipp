@@ -12,29 +12,27 @@ namespace reshard::inline v0 {
 
 [[noreturn]] RESHARD_INLINE void detail::raise_not_a_view(Kind kind, DynamicDistribution const& from,
                                                           DynamicDistribution const& to) {
-    raise(ErrorCode::transition,
-          concat("reshard::Plan::view: ", to_string(from), " -> ", to_string(to), " is a ", name(kind),
-                 ", not a view. Fix: use redistribute(plan, ...) into memory of its own."));
+    raise(ErrorCode::transition, "reshard::Plan::view: ", to_string(from), " -> ", to_string(to), " is a ", name(kind),
+          ", not a view. Fix: use redistribute(plan, ...) into memory of its own.");
 }
 [[noreturn]] RESHARD_INLINE void detail::raise_view_shape(DynamicShape const& given, DynamicShape const& wanted,
                                                           Index rank) {
-    raise(ErrorCode::buffer,
-          concat("reshard::Plan::view: rank ", rank, " holds a tensor of shape ", to_string(wanted),
-                 ", the view given has ", to_string(given), ". Fix: pass the rank's whole local tensor."));
+    raise(ErrorCode::buffer, "reshard::Plan::view: rank ", rank, " holds a tensor of shape ", to_string(wanted),
+          ", the view given has ", to_string(given), ". Fix: pass the rank's whole local tensor.");
 }
 
 [[noreturn]] RESHARD_INLINE void detail::raise_view_dtype(DType dtype) {
-    raise(ErrorCode::dtype, concat("reshard::Plan::view: elements of ", name(dtype),
-                                   " are smaller than a byte and cannot be cut. Fix: view the storage as U8."));
+    raise(ErrorCode::dtype, "reshard::Plan::view: elements of ", name(dtype),
+          " are smaller than a byte and cannot be cut. Fix: view the storage as U8.");
 }
 
 [[noreturn]] RESHARD_INLINE void detail::raise_shapes_differ(DynamicShape const& from, DynamicShape const& to) {
-    raise(ErrorCode::mismatch, concat("reshard::plan: shapes differ: ", to_string(from), " and ", to_string(to),
-                                      ". Fix: a plan moves one tensor; reshape or slice it before or after."));
+    raise(ErrorCode::mismatch, "reshard::plan: shapes differ: ", to_string(from), " and ", to_string(to),
+          ". Fix: a plan moves one tensor; reshape or slice it before or after.");
 }
 [[noreturn]] RESHARD_INLINE void detail::raise_meshes_differ(DynamicMesh const& from, DynamicMesh const& to) {
-    raise(ErrorCode::mismatch, concat("reshard::plan: meshes differ: ", to_string(from), " and ", to_string(to),
-                                      ". Fix: use plan_across(from, to) to move between meshes."));
+    raise(ErrorCode::mismatch, "reshard::plan: meshes differ: ", to_string(from), " and ", to_string(to),
+          ". Fix: use plan_across(from, to) to move between meshes.");
 }
 [[noreturn]] RESHARD_INLINE void detail::raise_fills_average() {
     raise(ErrorCode::transition,
@@ -146,7 +144,7 @@ RESHARD_INLINE DynamicDistribution adjoint(DynamicDistribution const& distributi
                       "adjoint with P+ in its place; the gradient of P+ divided by the extent "
                       "(PrepareOptions::factor) is that of Pavg."
                     : "> is not a sum, so it has no adjoint. Fix: only R, S and P+ are differentiated.";
-            raise(ErrorCode::transition, concat("reshard::adjoint: Partial<", name(placement.op()), why));
+            raise(ErrorCode::transition, "reshard::adjoint: Partial<", name(placement.op()), why);
         }
     }
     return DynamicDistribution(distribution.mesh(), distribution.shape(), placements, distribution.signature().order());

@@ -39,8 +39,8 @@ struct Relabelling {
 /// The same placements and cutting order on another mesh of the same extents. Throws MeshError when extents differ.
 [[nodiscard]] inline DynamicDistribution on_mesh(DynamicDistribution const& distribution, DynamicMesh const& mesh) {
     if (!(mesh.extents() == distribution.mesh().extents())) {
-        raise(ErrorCode::mesh, concat("reshard::on_mesh: the mesh ", to_string(mesh), " has not the extents of ",
-                                      to_string(distribution.mesh()), ". Fix: only the ranks may differ."));
+        raise(ErrorCode::mesh, "reshard::on_mesh: the mesh ", to_string(mesh), " has not the extents of ",
+              to_string(distribution.mesh()), ". Fix: only the ranks may differ.");
     }
     return DynamicDistribution(mesh, distribution.shape(), distribution.placements(), distribution.signature().order());
 }
@@ -77,32 +77,28 @@ inline void require_relabelled(std::vector<Relabelled> const& tensors, std::vect
     DynamicMesh const& mesh = tensors[0].to.mesh();
     for (Relabelled const& tensor : tensors) {
         if (!(tensor.from.shape() == tensor.to.shape())) {
-            raise(ErrorCode::mismatch,
-                  concat("reshard::relabel: shapes differ: ", to_string(tensor.from.shape()), " and ",
-                         to_string(tensor.to.shape()), ". Fix: both sides describe one tensor."));
+            raise(ErrorCode::mismatch, "reshard::relabel: shapes differ: ", to_string(tensor.from.shape()), " and ",
+                  to_string(tensor.to.shape()), ". Fix: both sides describe one tensor.");
         }
         if (!(tensor.to.mesh() == mesh)) {
-            raise(ErrorCode::mismatch,
-                  concat("reshard::relabel: destinations on ", to_string(mesh), " and on ", to_string(tensor.to.mesh()),
-                         ". Fix: relabel the tensors of one mesh together."));
+            raise(ErrorCode::mismatch, "reshard::relabel: destinations on ", to_string(mesh), " and on ",
+                  to_string(tensor.to.mesh()), ". Fix: relabel the tensors of one mesh together.");
         }
         for (DynamicDistribution const* side : {&tensor.from, &tensor.to}) {
             if (side->signature().axes_of(PlacementKind::partial) == 0) continue;
-            raise(ErrorCode::transition, concat("reshard::relabel: ", to_string(*side),
-                                                " owes a reduction: no rank holds its values. "
-                                                "Fix: relabel between placements without Partial."));
+            raise(ErrorCode::transition, "reshard::relabel: ", to_string(*side),
+                  " owes a reduction: no rank holds its values. "
+                  "Fix: relabel between placements without Partial.");
         }
         if (!is_byte_sized(tensor.dtype)) {
-            raise(ErrorCode::dtype,
-                  concat("reshard::relabel: elements of ", name(tensor.dtype),
-                         " are smaller than a byte and cannot be cut. Fix: count the storage as U8."));
+            raise(ErrorCode::dtype, "reshard::relabel: elements of ", name(tensor.dtype),
+                  " are smaller than a byte and cannot be cut. Fix: count the storage as U8.");
         }
     }
     auto const count = static_cast<Index>(candidates.size());
     if (count < mesh.size() || count > most_relabelled) {
-        raise(ErrorCode::mesh,
-              concat("reshard::relabel: ", count, " ranks for the ", mesh.size(), " places of ", to_string(mesh),
-                     ". Fix: give at least one rank per place, at most ", most_relabelled, " in all."));
+        raise(ErrorCode::mesh, "reshard::relabel: ", count, " ranks for the ", mesh.size(), " places of ",
+              to_string(mesh), ". Fix: give at least one rank per place, at most ", most_relabelled, " in all.");
     }
 }
 

@@ -44,8 +44,8 @@ namespace reshard::inline v0::detail {
 struct RelayPlanning {
     [[nodiscard]] static constexpr decltype(PlanValue::steps) maker(Index ranks_per_node) {
         if (ranks_per_node < 0) {
-            raise(ErrorCode::mesh, concat("reshard::Plan::relayed: nodes of ", ranks_per_node,
-                                          " ranks. Fix: give the number of ranks per node, 1 for a direct plan."));
+            raise(ErrorCode::mesh, "reshard::Plan::relayed: nodes of ", ranks_per_node,
+                  " ranks. Fix: give the number of ranks per node, 1 for a direct plan.");
         }
         return ranks_per_node < 2 ? nullptr : &steps;
     }

@@ -61,8 +61,8 @@ class Topology {
 public:
     explicit Topology(std::vector<Tier> tiers) : tiers_(std::move(tiers)) {
         if (tiers_.empty() || size() > max_tiers) {
-            raise(ErrorCode::mesh, concat("reshard::Topology: ", tiers_.size(), " tiers. Fix: give 1 to ", max_tiers,
-                                          ", the innermost first."));
+            raise(ErrorCode::mesh, "reshard::Topology: ", tiers_.size(), " tiers. Fix: give 1 to ", max_tiers,
+                  ", the innermost first.");
         }
         for (int i = 0; i < size(); ++i) check(i);
     }
@@ -85,8 +85,8 @@ public:
     void require(Index rank) const {
         Tier const& last = tiers_.back();
         if (last.ranks == 0 || rank < last.ranks) return;
-        raise(ErrorCode::mesh, concat("reshard::Topology: rank ", rank, " is outside the outermost tier '", last.name,
-                                      "' of ", last.ranks, " ranks. Fix: make it larger, or 0 for all ranks."));
+        raise(ErrorCode::mesh, "reshard::Topology: rank ", rank, " is outside the outermost tier '", last.name, "' of ",
+              last.ranks, " ranks. Fix: make it larger, or 0 for all ranks.");
     }
 
     friend bool operator==(Topology const&, Topology const&) = default;
@@ -117,7 +117,7 @@ private:
         }
     }
     [[noreturn]] void fail(int i, std::string const& what) const {
-        raise(ErrorCode::mesh, concat("reshard::Topology: tier ", i, " '", tier(i).name, "' ", what));
+        raise(ErrorCode::mesh, "reshard::Topology: tier ", i, " '", tier(i).name, "' ", what);
     }
 
     /// By its bits, so that it holds under -ffast-math as well. Sums and products of what is below 1e300 stay finite.

@@ -37,9 +37,8 @@ inline void refuse_save_under_way(std::string const& folder) {
         std::string const leaf = lock_name(index);
         FileDescriptor const file(::open(join_path(folder, leaf).c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
         if (!file.is_open() || ::flock(file.get(), LOCK_SH | LOCK_NB) == 0 || errno != EWOULDBLOCK) continue;
-        raise(ErrorCode::io,
-              concat("IoError: ", folder, ": a save into this folder is under way: it holds ", leaf,
-                     ". Fix: wait for it (SaveHandle::wait, where this program saves), or read another checkpoint."));
+        raise(ErrorCode::io, "IoError: ", folder, ": a save into this folder is under way: it holds ", leaf,
+              ". Fix: wait for it (SaveHandle::wait, where this program saves), or read another checkpoint.");
     }
 }
 
@@ -49,13 +48,13 @@ inline void refuse_other_files(std::string const& folder, std::string const& inp
     if (path_kind(folder) == PathKind::missing) return;
     if (path_kind(folder) == PathKind::file) raise_io(folder, "not a folder", ENOTDIR, "name a folder to write to.");
     if (is_same_place(folder, input)) {
-        raise(ErrorCode::io, concat("IoError: ", folder, ": it is the folder that is read. Fix: write to another."));
+        raise(ErrorCode::io, "IoError: ", folder, ": it is the folder that is read. Fix: write to another.");
     }
     for (std::string const& leaf : leaves_of(folder)) {
         bool const is_lock = leaf == lock_name(manifest_name) || leaf == lock_name(index_name);
         if (is_lock || is_same_place(join_path(folder, leaf), input)) continue;
-        raise(ErrorCode::io, concat("IoError: ", folder, ": it is not empty: there is ", quote_name(leaf),
-                                    ". Fix: write to an empty folder."));
+        raise(ErrorCode::io, "IoError: ", folder, ": it is not empty: there is ", quote_name(leaf),
+              ". Fix: write to an empty folder.");
     }
 }
 
@@ -95,9 +94,9 @@ inline void check_shared(CommunicatorRef comm, std::string const& folder, std::s
     }
     if (missing == 0) return;
     if (missing > 16) list += ", ...";
-    raise(ErrorCode::io, concat("IoError: ", folder, ": ", missing == 1 ? "rank " : "ranks ", list, " of ", comm.size(),
-                                missing == 1 ? " does" : " do",
-                                " not see what rank 0 writes there. Fix: write to a folder that all ranks share."));
+    raise(ErrorCode::io, "IoError: ", folder, ": ", missing == 1 ? "rank " : "ranks ", list, " of ", comm.size(),
+          missing == 1 ? " does" : " do",
+          " not see what rank 0 writes there. Fix: write to a folder that all ranks share.");
 }
 
 /// What lies in a folder while files are written there.

@@ -119,9 +119,9 @@ struct OutputFiles {
     for (StoredTensor const& tensor : from.tensors()) {
         DType const to = options.dtype ? options.dtype(tensor) : tensor.dtype;
         if (to != tensor.dtype && !can_convert(tensor.dtype, to)) {
-            raise(ErrorCode::dtype, concat("reshard::consolidate: tensor ", quote_name(tensor.name), " of ",
-                                           name(tensor.dtype), " cannot be written as ", name(to),
-                                           ". Fix: leave its type, or cast numbers of whole bytes only."));
+            raise(ErrorCode::dtype, "reshard::consolidate: tensor ", quote_name(tensor.name), " of ",
+                  name(tensor.dtype), " cannot be written as ", name(to),
+                  ". Fix: leave its type, or cast numbers of whole bytes only.");
         }
         specs.push_back({tensor.name, to, tensor.shape});
     }
@@ -232,9 +232,9 @@ struct OutputFiles {
     for (std::size_t t = 0; t < specs.size(); ++t) {
         DynamicDistribution const to = place(from.tensors()[t]);
         if (to.shape() != specs[t].shape) {
-            raise(ErrorCode::mismatch, concat("reshard::shard_checkpoint: tensor ", quote_name(specs[t].name),
-                                              " of shape ", to_string(specs[t].shape), " is placed as ", to_string(to),
-                                              " of ", to_string(to.shape()), ". Fix: place it in the shape it has."));
+            raise(ErrorCode::mismatch, "reshard::shard_checkpoint: tensor ", quote_name(specs[t].name), " of shape ",
+                  to_string(specs[t].shape), " is placed as ", to_string(to), " of ", to_string(to.shape()),
+                  ". Fix: place it in the shape it has.");
         }
         ranks = larger(ranks, to.mesh().last_rank() + 1);
         sources.push_back({specs[t].name, to, specs[t].dtype});
@@ -269,9 +269,8 @@ inline void check_replicas(Catalogue const& from, Catalogue const& to, RewriteOp
             Extent const& first = from.extents()[a];
             if (first.replica != 0 || first.box.empty()) continue;
             auto const refuse = [&](auto const&... why) {
-                raise(ErrorCode::mismatch,
-                      concat("reshard::consolidate: copies ", why...,
-                             ". Fix: choose one with RewriteOptions::replica (of the command: --replica)."));
+                raise(ErrorCode::mismatch, "reshard::consolidate: copies ", why...,
+                      ". Fix: choose one with RewriteOptions::replica (of the command: --replica).");
             };
             std::string const name = quote_name(from.tensors()[t].name);
             int copies = 0;

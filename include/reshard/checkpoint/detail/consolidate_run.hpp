@@ -30,8 +30,8 @@ inline void check_space(std::string const& folder, Index bytes) {
         raise_io(folder, "cannot ask for free space", errno, "check the path.");
     auto const room = static_cast<double>(status.f_bavail) * static_cast<double>(status.f_frsize);
     if (static_cast<double>(bytes) <= room) return;
-    raise(ErrorCode::io, concat("IoError: ", folder, ": ", bytes, " bytes will be written, there is room for ",
-                                static_cast<Index>(room), ". Fix: free space, or write elsewhere."));
+    raise(ErrorCode::io, "IoError: ", folder, ": ", bytes, " bytes will be written, there is room for ",
+          static_cast<Index>(room), ". Fix: free space, or write elsewhere.");
 }
 
 /// On the rank that makes them: files of their final sizes, removed with this object unless they are kept.

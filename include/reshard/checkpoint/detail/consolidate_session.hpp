@@ -208,11 +208,9 @@ private:
             report_.bytes_verified += together.bytes;
             mine.wrong.insert(mine.wrong.end(), together.wrong.begin(), together.wrong.end());
             if (mine.wrong.empty()) return;
-            raise(ErrorCode::format,
-                  concat(
-                      "reshard::consolidate: ", describe_wrong(from(), mine.wrong.front()),
-                      ". Fix: fetch the file again; verify_checksums = false (of the command: --no-checksums) takes it "
-                      "as it is."));
+            raise(ErrorCode::format, "reshard::consolidate: ", describe_wrong(from(), mine.wrong.front()),
+                  ". Fix: fetch the file again; verify_checksums = false (of the command: --no-checksums) takes it "
+                  "as it is.");
         });  // the next agreement is about it: before anything has its name
     }
 

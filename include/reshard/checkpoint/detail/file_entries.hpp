@@ -54,7 +54,7 @@ inline constexpr std::string_view dcp_sharding_info = "DCP_SHARDING_INFO";
 }
 
 [[noreturn]] inline void refuse_dcp(std::string_view where, std::string_view what, std::string_view fix) {
-    raise(ErrorCode::format, concat("reshard::Checkpoint: ", where, ": ", what, ". Fix: ", fix));
+    raise(ErrorCode::format, "reshard::Checkpoint: ", where, ": ", what, ". Fix: ", fix);
 }
 
 /// The text of a key of `__metadata__`, or null.

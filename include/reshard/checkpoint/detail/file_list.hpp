@@ -73,11 +73,11 @@ inline void refuse_missing(std::string const& source, std::string const& folder,
     if (missing == 0) return;
     if (missing > 8) list += ", ...";
     bool const unfinished = path_kind(join_path(folder, lock_name(index_name))) != PathKind::missing;
-    raise(ErrorCode::io, concat("IoError: ", source, ": ", missing, " of the ", leaves.size(),
-                                " files it names are missing: ", list, ". Fix: ",
-                                unfinished ? "a consolidation into this folder is under way, or was killed: wait for "
-                                             "it, or run it again."
-                                           : "fetch them."));
+    raise(ErrorCode::io, "IoError: ", source, ": ", missing, " of the ", leaves.size(),
+          " files it names are missing: ", list, ". Fix: ",
+          unfinished ? "a consolidation into this folder is under way, or was killed: wait for "
+                       "it, or run it again."
+                     : "fetch them.");
 }
 
 [[nodiscard]] inline FileList list_manifest(std::string const& path) {
@@ -134,24 +134,22 @@ inline void refuse_missing(std::string const& source, std::string const& folder,
         return list_file(join_path(folder, found.front()));
     }
     if (found.empty() && unpublished != 0) {
-        raise(ErrorCode::io, concat("IoError: ", folder, ": no checkpoint: ", unpublished,
-                                    " *.safetensors are parts of a save that never ended, for there is no ",
-                                    manifest_name, ". Fix: save again, or load an older checkpoint."));
+        raise(ErrorCode::io, "IoError: ", folder, ": no checkpoint: ", unpublished,
+              " *.safetensors are parts of a save that never ended, for there is no ", manifest_name,
+              ". Fix: save again, or load an older checkpoint.");
     }
     if (found.empty() && pickled) {
-        raise(ErrorCode::io,
-              concat("IoError: ", folder,
-                     ": no checkpoint: its files are of torch.distributed.checkpoint's own format, which "
-                     "is pickled. Fix: save with its HuggingFaceStorageWriter, which makes safetensors "
-                     "files. (MCH tables: the command reshard mch.)"));
+        raise(ErrorCode::io, "IoError: ", folder,
+              ": no checkpoint: its files are of torch.distributed.checkpoint's own format, which "
+              "is pickled. Fix: save with its HuggingFaceStorageWriter, which makes safetensors "
+              "files. (MCH tables: the command reshard mch.)");
     }
     std::string list;
     for (std::size_t i = 0; i < found.size() && i < 4; ++i) list += concat(i == 0 ? " (" : ", ", found[i]);
     if (!list.empty()) list += found.size() > 4 ? ", ...)" : ")";
-    raise(ErrorCode::io,
-          concat("IoError: ", folder, ": no checkpoint: looked for ", manifest_name, ", ", index_name, ", ",
-                 single_name, " or exactly one whole *.safetensors, found ", found.size(), " *.safetensors", list,
-                 ". Fix: add the index, or name one file. Pickles (*.bin, *.pt) are not read."));
+    raise(ErrorCode::io, "IoError: ", folder, ": no checkpoint: looked for ", manifest_name, ", ", index_name, ", ",
+          single_name, " or exactly one whole *.safetensors, found ", found.size(), " *.safetensors", list,
+          ". Fix: add the index, or name one file. Pickles (*.bin, *.pt) are not read.");
 }
 
 [[nodiscard]] inline FileList list_folder(std::string const& folder) {
@@ -239,11 +237,10 @@ inline void check_file(SafetensorsFile const& file, Manifest const& manifest, st
     bool const same_size = file.file_bytes() == listed.file_bytes;
     if (same_size && file.header_digest() == listed.header_digest) return;
     std::string const what = same_size ? "another header, of the same size" : concat(file.file_bytes(), " bytes");
-    raise(ErrorCode::mismatch,
-          concat("reshard::load: ", file.path(), " has ", what, ", but ",
-                 kind == CheckpointKind::manifest ? manifest_name : "the rank that read the list of tensors",
-                 " saw another version of it", same_size ? std::string() : concat(", with ", listed.file_bytes),
-                 ". Fix: give every rank the files of one save."));
+    raise(ErrorCode::mismatch, "reshard::load: ", file.path(), " has ", what, ", but ",
+          kind == CheckpointKind::manifest ? manifest_name : "the rank that read the list of tensors",
+          " saw another version of it", same_size ? std::string() : concat(", with ", listed.file_bytes),
+          ". Fix: give every rank the files of one save.");
 }
 /// Calls `tell(text)` for each extent that a manifest says is in the file of that number, and the header does not. What
 /// has no elements need not be there.

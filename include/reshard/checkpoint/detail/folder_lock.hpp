@@ -42,10 +42,10 @@ public:
                 continue;
             }
             if (error == EWOULDBLOCK) {
-                raise(ErrorCode::io,
-                      concat("IoError: ", folder, ": another save into this folder is under way: it holds ", leaf,
-                             ". Fix: wait for it, or save to another folder. (What a process forked before it died "
-                             "holds it, too.)"));
+                raise(ErrorCode::io, "IoError: ", folder, ": another save into this folder is under way: it holds ",
+                      leaf,
+                      ". Fix: wait for it, or save to another folder. (What a process forked before it died "
+                      "holds it, too.)");
             }
             if (error == ENOLCK) return;  // of the server, for now: the file may be locked by somebody else
             if (error == ENOSYS || error == EOPNOTSUPP || error == EINVAL) {
@@ -54,11 +54,10 @@ public:
             }
             raise_io(folder, concat("cannot lock ", leaf), error, "check the file system.");
         }
-        raise(ErrorCode::io,
-              concat("IoError: ", folder, ": ", leaf, " was locked ", most_attempts,
-                     " times, and each time it was not, or ",
-                     "could not be seen to be, the file of that name. Fix: check the file system, and let one job at a "
-                     "time save into a folder."));
+        raise(ErrorCode::io, "IoError: ", folder, ": ", leaf, " was locked ", most_attempts,
+              " times, and each time it was not, or ",
+              "could not be seen to be, the file of that name. Fix: check the file system, and let one job at a "
+              "time save into a folder.");
     }
     FolderLock(FolderLock&&) noexcept = default;
     FolderLock& operator=(FolderLock&& other) noexcept {

@@ -18,12 +18,11 @@ namespace reshard::inline v0::detail {
 /// Throw MeshError and BufferError for what no load can be asked.
 inline void check_source(int source, int ranks) {
     if (source >= 0 && source < ranks) return;
-    raise(ErrorCode::mesh,
-          concat("reshard::load: source rank ", source, " of ", ranks, " ranks. Fix: ranks count from 0."));
+    raise(ErrorCode::mesh, "reshard::load: source rank ", source, " of ", ranks, " ranks. Fix: ranks count from 0.");
 }
 inline void check_window(Index window_bytes) {
     if (window_bytes >= 0) return;
-    raise(ErrorCode::buffer, concat("reshard::load: windows of ", window_bytes, " bytes. Fix: use 0 or more."));
+    raise(ErrorCode::buffer, "reshard::load: windows of ", window_bytes, " bytes. Fix: use 0 or more.");
 }
 
 [[nodiscard]] inline Spread spread_of(LoadTerms const& terms) noexcept {

@@ -148,9 +148,9 @@ inline void refuse_wrong(Catalogue const& catalogue, std::span<ExtentRun const> 
     if (wrong.empty()) return;
     std::string const more =
         wrong.size() == 1 ? std::string() : concat(" (and ", wrong.size() - 1, " more extents are wrong)");
-    raise(ErrorCode::format, concat("reshard::load: ", describe_wrong(catalogue, wrong.front()), more,
-                                    ". Fix: fetch the file again, or load another checkpoint; verify_checksums = false "
-                                    "loads it as it is."));
+    raise(ErrorCode::format, "reshard::load: ", describe_wrong(catalogue, wrong.front()), more,
+          ". Fix: fetch the file again, or load another checkpoint; verify_checksums = false "
+          "loads it as it is.");
 }
 
 /// The catalogue of a checkpoint, and the files of it that this rank opens: before the first read; reads from several

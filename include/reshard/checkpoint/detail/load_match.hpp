@@ -65,7 +65,7 @@ void for_each_needing(WantedExtent const& extent, Box const& box, DynamicDistrib
 }
 
 [[noreturn]] inline void raise_wanted(ErrorCode code, std::string_view tensor, std::string const& why) {
-    raise(code, concat("reshard::load: tensor ", quote_name(tensor), ": ", why));
+    raise(code, "reshard::load: tensor ", quote_name(tensor), ": ", why);
 }
 
 /// Throws MeshError for a tensor that lives on ranks which do not exist.
@@ -230,8 +230,8 @@ inline void append_wanted(std::vector<WantedExtent>& wanted, Catalogue const& ca
                                                      LoadOptions const& options = {}) {
     for (auto const& rename : options.rename) {
         if (is_rename(rename)) continue;
-        raise(ErrorCode::format, concat("reshard::LoadOptions: rename of ", quote_name(rename.first), " to ",
-                                        quote_name(rename.second), rename_fix));
+        raise(ErrorCode::format, "reshard::LoadOptions: rename of ", quote_name(rename.first), " to ",
+              quote_name(rename.second), rename_fix);
     }
     std::vector<WantedExtent> wanted;
     wanted.reserve(targets.size());

@@ -25,7 +25,7 @@ inline constexpr std::string_view manifest_format = "reshard-checkpoint";
 inline constexpr Index manifest_version = 2;
 
 [[noreturn]] inline void refuse_manifest(std::string_view file, std::string_view what) {
-    raise(ErrorCode::format, concat("reshard::Manifest: ", file, ": ", what, ". Fix: restore the file, or save anew."));
+    raise(ErrorCode::format, "reshard::Manifest: ", file, ": ", what, ". Fix: restore the file, or save anew.");
 }
 
 /// For messages: which extent is meant.
@@ -38,8 +38,8 @@ inline constexpr Index manifest_version = 2;
 
 inline void append_manifest_text(std::string& json, std::string_view text) {
     if (!is_utf8(text)) {
-        raise(ErrorCode::format, concat("reshard::Manifest: the text ", quote_name(text),
-                                        " is not UTF-8. Fix: encode names and metadata before saving."));
+        raise(ErrorCode::format, "reshard::Manifest: the text ", quote_name(text),
+              " is not UTF-8. Fix: encode names and metadata before saving.");
     }
     append_json_string(json, text);
 }
@@ -131,10 +131,10 @@ inline constexpr std::string_view manifest_end = "\"\n}\n";
     json += manifest.tensors.empty() ? "]" : "\n  ]";
     json += detail::manifest_seal(json);
     if (static_cast<Index>(json.size()) > most_bytes) {
-        raise(ErrorCode::format, concat("reshard::Manifest: the manifest of ", manifest.extents.size(), " boxes takes ",
-                                        json.size(), " bytes, more than the ", most_bytes,
-                                        " that readers take. Fix: save "
-                                        "fewer, larger boxes, shorter names or less metadata; or in several folders."));
+        raise(ErrorCode::format, "reshard::Manifest: the manifest of ", manifest.extents.size(), " boxes takes ",
+              json.size(), " bytes, more than the ", most_bytes,
+              " that readers take. Fix: save "
+              "fewer, larger boxes, shorter names or less metadata; or in several folders.");
     }
     return json;
 }
@@ -314,9 +314,9 @@ inline void sort_extents(Manifest& manifest, std::string_view file) {
         json.at("format").fail(concat("is not '", detail::manifest_format, "'"));
     Index const version = json.at("version").integer();
     if (version > detail::manifest_version) {
-        raise(ErrorCode::format, concat("reshard::Manifest: ", file, ": it is of version ", version,
-                                        ", this library reads versions up to ", detail::manifest_version,
-                                        ". Fix: load it with the release of reshard that saved it, or a newer one."));
+        raise(ErrorCode::format, "reshard::Manifest: ", file, ": it is of version ", version,
+              ", this library reads versions up to ", detail::manifest_version,
+              ". Fix: load it with the release of reshard that saved it, or a newer one.");
     }
     if (version < 1) json.at("version").fail("is 0: the first is 1");
     if (version > 1) detail::check_manifest_seal(json_text, file);

@@ -129,9 +129,8 @@ public:
                      "save to a folder that all ranks share.");
         }
         if (there->bytes == bytes) return;
-        raise(ErrorCode::io,
-              concat("IoError: ", file, ": rank 0 sees ", there->bytes, " of the ", bytes,
-                     " bytes that another rank has written. Fix: save to a folder that all ranks share."));
+        raise(ErrorCode::io, "IoError: ", file, ": rank 0 sees ", there->bytes, " of the ", bytes,
+              " bytes that another rank has written. Fix: save to a folder that all ranks share.");
     }
 
     /// Local: rank 0 writes the index that will take the place of the one that is there; others do nothing.
@@ -194,9 +193,8 @@ public:
 private:
     void refuse_replaced() const {
         if (stamp_at(path(names_.index)) == index_) return;
-        raise(ErrorCode::io,
-              concat("IoError: ", path(names_.index), ": another save has replaced it while this one was ",
-                     "under way. Fix: let one job at a time save into a folder."));
+        raise(ErrorCode::io, "IoError: ", path(names_.index), ": another save has replaced it while this one was ",
+              "under way. Fix: let one job at a time save into a folder.");
     }
 
     std::string folder_;

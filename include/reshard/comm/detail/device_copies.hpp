@@ -113,10 +113,10 @@ struct HostPassage {
             if (code != cudaErrorNotReady) return cuda_check(code, "cudaStreamQuery");
             if (await_device(since, deadline)) continue;
             *stuck = true;
-            raise(ErrorCode::deadline,
-                  concat("reshard: the transport '", transport, "' waited ", static_cast<Index>(deadline.count()),
-                         " ms for its device to be done with memory of the host. Fix: look for what keeps the stream "
-                         "busy, or raise the deadline."));
+            raise(ErrorCode::deadline, "reshard: the transport '", transport, "' waited ",
+                  static_cast<Index>(deadline.count()),
+                  " ms for its device to be done with memory of the host. Fix: look for what keeps the stream "
+                  "busy, or raise the deadline.");
         }
     }
 

@@ -134,10 +134,9 @@ private:
     [[nodiscard]] Index half_bytes(Index element_bytes) const {
         Index const half = passage_->memory.size() / 2 / StagingOptions::alignment * StagingOptions::alignment;
         if (element_bytes <= half) return half;
-        raise(ErrorCode::out_of_memory,
-              concat("reshard: the transport '", passage_->transport, "' has a window of ", passage_->memory.size(),
-                     " bytes for memory of the host, too little for two elements of ", element_bytes,
-                     ". Fix: a larger window_bytes in its options."));
+        raise(ErrorCode::out_of_memory, "reshard: the transport '", passage_->transport, "' has a window of ",
+              passage_->memory.size(), " bytes for memory of the host, too little for two elements of ", element_bytes,
+              ". Fix: a larger window_bytes in its options.");
     }
     /// Calls body(piece) for what fits into one half of the window, from `at` on; returns the place behind. Empty
     /// transfers have no pieces.

@@ -272,11 +272,10 @@ private:
                             (move.to_device ? move.receive.box.element_bytes : 0);
         Index const most = window_->memory.size() - 2 * StagingOptions::alignment;
         if (bytes > most) {
-            raise(ErrorCode::out_of_memory,
-                  concat("reshard::DeviceThreadCommunicator: an element takes ", bytes,
-                         " bytes on its way through pinned memory, and the window has ", window_->memory.size(),
-                         ". Fix: a larger DeviceThreadOptions::window_bytes, or memory that lies in a row and is "
-                         "pinned."));
+            raise(ErrorCode::out_of_memory, "reshard::DeviceThreadCommunicator: an element takes ", bytes,
+                  " bytes on its way through pinned memory, and the window has ", window_->memory.size(),
+                  ". Fix: a larger DeviceThreadOptions::window_bytes, or memory that lies in a row and is "
+                  "pinned.");
         }
         return piece_rule_of(move.receive.box, bytes, most);
     }

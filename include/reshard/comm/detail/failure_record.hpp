@@ -137,9 +137,8 @@ private:
     bool const ours = everyone || failure.first == rank || failure.second == rank;
     bool const shared = code == ErrorCode::mismatch || (code == ErrorCode::deadline && waiting);
     if (failure.scope == scope && ours && shared && !std::exchange(reported, true)) raise(code, failure.reason);
-    raise(ErrorCode::peer_failed,
-          concat(transport, ": ", failure.rank < 0 ? std::string() : concat("rank ", failure.rank, " failed: "),
-                 failure.reason));
+    raise(ErrorCode::peer_failed, transport, ": ",
+          failure.rank < 0 ? std::string() : concat("rank ", failure.rank, " failed: "), failure.reason);
 }
 
 }  // namespace reshard::inline v0::detail

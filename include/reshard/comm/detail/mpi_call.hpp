@@ -19,11 +19,10 @@ namespace reshard::inline v0::detail {
 /// Throws TransportError, with MPI's own words, unless `code` is success. `peer` is a rank, or -1.
 inline void mpi_check(int code, std::string_view call, int peer = -1) {
     if (code == MPI_SUCCESS) return;
-    raise(ErrorCode::transport,
-          concat("reshard::MpiCommunicator: ", call, peer < 0 ? std::string() : concat(" with rank ", peer),
-                 " failed: ", mpi_error_text(code),
-                 ". Fix: this communicator is lost; look for the cause in the "
-                 "network or in the rank that is named, and start again."));
+    raise(ErrorCode::transport, "reshard::MpiCommunicator: ", call,
+          peer < 0 ? std::string() : concat(" with rank ", peer), " failed: ", mpi_error_text(code),
+          ". Fix: this communicator is lost; look for the cause in the "
+          "network or in the rank that is named, and start again.");
 }
 
 [[nodiscard]] inline bool mpi_is_initialised() noexcept {
@@ -53,7 +52,7 @@ inline void check_mpi_thread() {
 /// What must hold before MPI may be asked for anything. Throws TransportError.
 inline void check_mpi_environment(MPI_Comm comm) {
     auto const refuse_if = [](bool wrong, std::string_view why) {
-        if (wrong) raise(ErrorCode::transport, concat("reshard::MpiCommunicator: ", why));
+        if (wrong) raise(ErrorCode::transport, "reshard::MpiCommunicator: ", why);
     };
     refuse_if(!mpi_is_initialised(),
               "MPI is not initialised. Fix: call MPI_Init_thread first, or let run_on_mpi() do it.");

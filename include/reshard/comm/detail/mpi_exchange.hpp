@@ -336,8 +336,8 @@ private:
         if (team_->family()->hear(true)) team_->raise_failure();
         int const pid = team_->process(rank);
         if (!process_lives(pid)) team_->raise_death(rank);
-        raise(ErrorCode::transport, concat("reshard::MpiCommunicator: ", what, " of rank ", rank, " (process ", pid,
-                                           ") failed. Fix: ", fix, "."));
+        raise(ErrorCode::transport, "reshard::MpiCommunicator: ", what, " of rank ", rank, " (process ", pid,
+              ") failed. Fix: ", fix, ".");
     }
 
     /// Whether a rank of this node has fetched what this one published for it. Throws MismatchError where it is over

@@ -138,9 +138,8 @@ public:
         SharedMemory& list = lists_[static_cast<std::size_t>(me_)];
         if (bytes > list.bytes()) {
             if (!list.grow(larger(bytes, 2 * list.bytes()))) {
-                raise(ErrorCode::out_of_memory,
-                      concat("reshard::MpiCommunicator: no shared memory for a list of ", bytes,
-                             " bytes. Fix: move fewer tensors at once, or give the process more memory."));
+                raise(ErrorCode::out_of_memory, "reshard::MpiCommunicator: no shared memory for a list of ", bytes,
+                      " bytes. Fix: move fewer tensors at once, or give the process more memory.");
             }
             own().list_bytes.store(list.bytes(), std::memory_order_release);
         }

@@ -296,10 +296,9 @@ private:
         MPI_Count got = 0;
         mpi_check(MPI_Get_elements_x(&status, MPI_BYTE, &got), "MPI_Get_elements_x");
         if (got == slot.payload) return;
-        raise(ErrorCode::transport,
-              concat("reshard::MpiCommunicator: a message from rank ", lane.peer, " holds ", static_cast<Index>(got),
-                     " bytes, not the ", slot.payload,
-                     " it was announced with. Fix: this is a defect of reshard or of the MPI; please report it."));
+        raise(ErrorCode::transport, "reshard::MpiCommunicator: a message from rank ", lane.peer, " holds ",
+              static_cast<Index>(got), " bytes, not the ", slot.payload,
+              " it was announced with. Fix: this is a defect of reshard or of the MPI; please report it.");
     }
 
     std::span<Transfer<Byte> const> transfers_;

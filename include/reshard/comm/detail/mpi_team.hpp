@@ -205,9 +205,9 @@ private:
         if (most[0] == -most[1] && most[2] == -most[3]) return;
         MPI_Comm_free(&comm_);
         constexpr std::string_view paths[] = {"automatic", "messages", "attach"};
-        raise(ErrorCode::mismatch, concat("reshard::MpiCommunicator: rank ", rank_, " of ", size_,
-                                          " was given MpiOptions with path ", paths[mine[0]], " and ranks_per_node ",
-                                          mine[1], ", another rank others. Fix: give every rank the same options."));
+        raise(ErrorCode::mismatch, "reshard::MpiCommunicator: rank ", rank_, " of ", size_,
+              " was given MpiOptions with path ", paths[mine[0]], " and ranks_per_node ", mine[1],
+              ", another rank others. Fix: give every rank the same options.");
     }
     void demand_attach() {
         int all = attach_ || (!node_ && size_ == 1) ? 1 : 0;

@@ -75,9 +75,8 @@ public:
         memory_.close_file();
         // All bytes are zero: what all members begin as, but for ranks that nobody reads before `state` says so.
         if (memory_) return;
-        raise(ErrorCode::out_of_memory,
-              concat("reshard::NcclCommunicator: no memory of ", bytes, " bytes for the seats of its ", ranks,
-                     " ranks. Fix: free some, of this process and in /dev/shm."));
+        raise(ErrorCode::out_of_memory, "reshard::NcclCommunicator: no memory of ", bytes,
+              " bytes for the seats of its ", ranks, " ranks. Fix: free some, of this process and in /dev/shm.");
     }
     NcclBoard& operator=(NcclBoard&&) = delete;
     ~NcclBoard() { forget_name(); }

@@ -43,10 +43,9 @@ namespace detail {
     std::string const more = last == nullptr || *last == '\0' ? std::string() : concat(" (", last, ")");
     std::string const text = concat("reshard::NcclCommunicator: ", call, " failed: ", ncclGetErrorString(code), more);
     if (code == ncclRemoteError) {
-        raise(ErrorCode::peer_failed, concat(text, ". Fix: look for the rank that ended, or for the network."));
+        raise(ErrorCode::peer_failed, text, ". Fix: look for the rank that ended, or for the network.");
     }
-    raise(ErrorCode::transport,
-          concat(text, ". Fix: this communicator is lost; NCCL_DEBUG=WARN says more; start again."));
+    raise(ErrorCode::transport, text, ". Fix: this communicator is lost; NCCL_DEBUG=WARN says more; start again.");
 }
 /// Throws TransportError, or PeerFailed where NCCL says it was a remote one. ncclInProgress is no error.
 inline void nccl_check(ncclResult_t code, std::string_view call, ncclComm_t comm = nullptr) {

@@ -300,10 +300,9 @@ private:
         for (std::size_t r = 0; r < static_cast<std::size_t>(size_); ++r) {
             members_.push_back(static_cast<int>(all[3 * r]));
             if (all[3 * r + 2] == all[2]) continue;
-            raise(ErrorCode::mismatch,
-                  concat("reshard::NcclCommunicator: the NcclOptions of rank ", static_cast<int>(r),
-                         " are not those of rank 0. Fix: the same deadline, window_bytes and compare "
-                         "on every rank."));
+            raise(ErrorCode::mismatch, "reshard::NcclCommunicator: the NcclOptions of rank ", static_cast<int>(r),
+                  " are not those of rank 0. Fix: the same deadline, window_bytes and compare "
+                  "on every rank.");
         }
         scope_ = all[1];
         board_ = std::make_shared<NcclBoard>(scope_, size_);

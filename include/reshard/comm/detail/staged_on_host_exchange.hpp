@@ -317,10 +317,10 @@ private:
 
     void await_device() const {
         if (detail::await_device(marked_, options_.deadline)) return;
-        raise(ErrorCode::deadline, concat("reshard::StagedOnHost (", std::string_view(C::name), "): waited ",
-                                          static_cast<Index>(options_.deadline.count()),
-                                          " ms for the device. Fix: look for what keeps the stream busy, or raise "
-                                          "StagedOnHostOptions::deadline."));
+        raise(ErrorCode::deadline, "reshard::StagedOnHost (", std::string_view(C::name), "): waited ",
+              static_cast<Index>(options_.deadline.count()),
+              " ms for the device. Fix: look for what keeps the stream busy, or raise "
+              "StagedOnHostOptions::deadline.");
     }
 
     template <class Body>

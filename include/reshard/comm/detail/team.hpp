@@ -219,7 +219,7 @@ protected:
             joint = agree_by_maximum(
                 {ErrorCode::none, 0, concat(transport::in_call, call), Digest{}.add_text(call).value()});
         });
-        if (!joint.ok()) raise(joint.code, concat("rank ", joint.rank, " of ", size_, ": ", joint.reason));
+        if (!joint.ok()) raise(joint.code, "rank ", joint.rank, " of ", size_, ": ", joint.reason);
     }
     /// What the dead one has sent before may be all that is still waited for: it has a moment to arrive.
     [[nodiscard]] bool is_dead_for_long(std::chrono::steady_clock::time_point now) noexcept {

@@ -25,8 +25,8 @@ inline constexpr std::size_t no_false_sharing = 128;
 /// Throws BufferError for one that has passed before anything began: what is quick would work, and what is not fail.
 inline void check_deadline(std::string_view options, std::chrono::milliseconds deadline) {
     if (deadline.count() >= 1) return;
-    raise(ErrorCode::buffer, concat("reshard::", options, ": deadline is ", static_cast<std::int64_t>(deadline.count()),
-                                    " ms. Fix: 1 ms or more; there is no wait without an end."));
+    raise(ErrorCode::buffer, "reshard::", options, ": deadline is ", static_cast<std::int64_t>(deadline.count()),
+          " ms. Fix: 1 ms or more; there is no wait without an end.");
 }
 
 /// One turn of a wait that began at `since`: gives the processor away, for longer where one has waited for long. False

@@ -24,8 +24,8 @@ template <class State, class Shared, class Body>
 void launch_tiles(char const* what, Index count, Body const& body, cudaStream_t stream) {
     if (count == 0) return;
     if (count > INT32_MAX) {
-        raise(ErrorCode::shape, concat("reshard: ", count, " blocks of the kernel '", what,
-                                       "' are more than a launch has. Fix: use more ranks."));
+        raise(ErrorCode::shape, "reshard: ", count, " blocks of the kernel '", what,
+              "' are more than a launch has. Fix: use more ranks.");
     }
     launch_kernel(what, tile_kernel<State, Shared, Body>, static_cast<unsigned>(count), block_threads, stream, body);
 }

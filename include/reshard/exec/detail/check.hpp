@@ -114,24 +114,24 @@ struct ByteRange {
 inline void check_view(char const* what, ConstDynamicView const& view, DynamicShape const& wanted, Index rank,
                        DynamicDistribution const& distribution) {
     if (!(view.shape() == wanted)) {
-        raise(ErrorCode::buffer, concat("reshard::prepare: the ", what, " of rank ", rank, " has shape ",
-                                        to_string(view.shape()), ", but under ", to_string(distribution), " it holds ",
-                                        to_string(wanted), ". Fix: allocate local_shape(rank)."));
+        raise(ErrorCode::buffer, "reshard::prepare: the ", what, " of rank ", rank, " has shape ",
+              to_string(view.shape()), ", but under ", to_string(distribution), " it holds ", to_string(wanted),
+              ". Fix: allocate local_shape(rank).");
     }
     if (view.data() == nullptr && view.size() != 0) {
-        raise(ErrorCode::buffer, concat("reshard::prepare: the ", what, " of rank ", rank,
-                                        " is null. Fix: pass memory for ", to_string(wanted), " elements."));
+        raise(ErrorCode::buffer, "reshard::prepare: the ", what, " of rank ", rank, " is null. Fix: pass memory for ",
+              to_string(wanted), " elements.");
     }
     if (!strides_fit(view.shape(), view.strides(), view.dtype())) {
-        raise(ErrorCode::buffer, concat("reshard::prepare: the ", what, " of rank ", rank, " has strides ",
-                                        to_string(view.strides()), ", which reach beyond 64 bits. Fix: check them."));
+        raise(ErrorCode::buffer, "reshard::prepare: the ", what, " of rank ", rank, " has strides ",
+              to_string(view.strides()), ", which reach beyond 64 bits. Fix: check them.");
     }
 }
 
 inline void check_byte_sized(DType dtype) {
     if (is_byte_sized(dtype)) return;
-    raise(ErrorCode::dtype, concat("reshard::prepare: elements of ", name(dtype),
-                                   " are smaller than a byte and cannot be cut. Fix: view the storage as U8."));
+    raise(ErrorCode::dtype, "reshard::prepare: elements of ", name(dtype),
+          " are smaller than a byte and cannot be cut. Fix: view the storage as U8.");
 }
 
 /// What the element type must have for what a plan does to values.
@@ -140,14 +140,14 @@ inline void check_ops(planning::Steps const& steps, ValueChange const& change) {
     auto const require = [&](planning::StepKind kind, std::string_view lacks, DType given) {
         planning::Step const* const step = steps.find(kind);
         if (step == nullptr || supports(step->op, given)) return;
-        raise(ErrorCode::dtype, concat("reshard::prepare: ", name(step->op), lacks, name(given),
-                                       ". Fix: use an op that the element type supports."));
+        raise(ErrorCode::dtype, "reshard::prepare: ", name(step->op), lacks, name(given),
+              ". Fix: use an op that the element type supports.");
     };
     require(planning::StepKind::fold, " is not defined for ", dtype);
     require(planning::StepKind::fill, " has no identity for ", change.to);
     if (change.averages && !supports(Reduce::avg, dtype)) {
-        raise(ErrorCode::dtype, concat("reshard::prepare: an average of ", name(dtype),
-                                       " would be rounded. Fix: keep integers as P+ until they are whole."));
+        raise(ErrorCode::dtype, "reshard::prepare: an average of ", name(dtype),
+              " would be rounded. Fix: keep integers as P+ until they are whole.");
     }
 }
 
@@ -177,8 +177,8 @@ inline void check_ops(planning::Steps const& steps, ValueChange const& change) {
 template <class... Parts>
 void check_mesh(DynamicMesh const& mesh, Index ranks, Parts const&... parts) {
     if (mesh.last_rank() < ranks) return;
-    raise(ErrorCode::mesh, concat(parts..., "the mesh ", to_string(mesh), " has rank ", mesh.last_rank(),
-                                  ", the communicator only ", ranks, " ranks. Fix: use a mesh of ranks that exist."));
+    raise(ErrorCode::mesh, parts..., "the mesh ", to_string(mesh), " has rank ", mesh.last_rank(),
+          ", the communicator only ", ranks, " ranks. Fix: use a mesh of ranks that exist.");
 }
 
 /// Everything about one rank's arguments that does not need the other ranks.
@@ -189,10 +189,9 @@ inline void check_arguments(Means const& means, MemoryPolicy const& memory, Plan
     bool const gives = plan.from.contains(rank);
     bool const takes = plan.to.contains(rank);
     if (!cast && gives && takes && source.dtype() != destination.dtype()) {
-        raise(ErrorCode::mismatch,
-              concat("reshard::prepare: the source of rank ", rank, " holds ", name(source.dtype()),
-                     ", the destination ", name(destination.dtype()),
-                     ". Fix: give both the same element type, or pass reshard::Casting{} to cast on the way."));
+        raise(ErrorCode::mismatch, "reshard::prepare: the source of rank ", rank, " holds ", name(source.dtype()),
+              ", the destination ", name(destination.dtype()),
+              ". Fix: give both the same element type, or pass reshard::Casting{} to cast on the way.");
     }
     check_byte_sized(mine.change.from);
     if (means.check != nullptr) means.check(memory, plan, mine);
@@ -200,13 +199,12 @@ inline void check_arguments(Means const& means, MemoryPolicy const& memory, Plan
     if (!takes) return;
     check_view("destination", destination, plan.to.local_shape(rank), rank, plan.to);
     if (!is_injective(destination)) {
-        raise(ErrorCode::buffer,
-              concat("reshard::prepare: the destination of rank ", rank, " has strides ",
-                     to_string(destination.strides()), " that overlap. Fix: give every element memory of its own."));
+        raise(ErrorCode::buffer, "reshard::prepare: the destination of rank ", rank, " has strides ",
+              to_string(destination.strides()), " that overlap. Fix: give every element memory of its own.");
     }
     if (gives && overlap(source, destination) && !is_in_place(plan, mine.change, source, destination)) {
-        raise(ErrorCode::buffer, concat("reshard::prepare: source and destination of rank ", rank,
-                                        " overlap. Fix: use separate memory; in place, only P to R without a cast."));
+        raise(ErrorCode::buffer, "reshard::prepare: source and destination of rank ", rank,
+              " overlap. Fix: use separate memory; in place, only P to R without a cast.");
     }
 }
 

@@ -15,8 +15,8 @@ namespace reshard::inline v0::detail {
     constexpr Index padding = 192;  // each of at most three areas starts on a cache line
     Index count = 0;
     if (!multiply_fits(elements, bytes(dtype), count) || count > INT64_MAX - padding) {
-        raise(ErrorCode::shape, concat("reshard::prepare: a workspace of ", elements, " elements does not fit 64-bit ",
-                                       "sizes. Fix: check the shape for a wrong unit."));
+        raise(ErrorCode::shape, "reshard::prepare: a workspace of ", elements, " elements does not fit 64-bit ",
+              "sizes. Fix: check the shape for a wrong unit.");
     }
     return count == 0 ? 0 : count + padding;
 }
@@ -54,8 +54,8 @@ inline void check_memory(CommunicatorRef comm, MemoryPolicy const& memory, PlanV
 }
 inline void check_fold(PrepareOptions const& options) {
     if (options.fold_elements >= 0) return;
-    raise(ErrorCode::buffer, concat("reshard::prepare: fold_elements is ", options.fold_elements,
-                                    ". Fix: 0 or more; 0 leaves the choice to prepare()."));
+    raise(ErrorCode::buffer, "reshard::prepare: fold_elements is ", options.fold_elements,
+          ". Fix: 0 or more; 0 leaves the choice to prepare().");
 }
 [[nodiscard]] inline bool is_on_device(CommunicatorRef comm) noexcept { return comm.memory() != nullptr; }
 
@@ -89,8 +89,8 @@ inline void check_apart(std::span<std::byte> scratch, ConstDynamicView const& vi
     auto const begin = reinterpret_cast<std::uintptr_t>(scratch.data());
     if (scratch.empty() || range.begin == range.end) return;  // an empty view may lie anywhere
     if (begin >= range.end || range.begin >= begin + scratch.size()) return;
-    raise(ErrorCode::buffer, concat("reshard::prepare: the workspace and the ", which,
-                                    " overlap. Fix: give the workspace memory of its own."));
+    raise(ErrorCode::buffer, "reshard::prepare: the workspace and the ", which,
+          " overlap. Fix: give the workspace memory of its own.");
 }
 inline void check_apart(std::span<std::byte> scratch, PlanValue const& plan, int rank, ConstDynamicView const& source,
                         ConstDynamicView const& destination) {
@@ -109,8 +109,8 @@ inline void check_apart(std::span<std::byte> scratch, PlanValue const& plan, int
         return {own.data(), static_cast<std::size_t>(needed)};
     }
     if (static_cast<Index>(given.size()) < needed) {
-        raise(ErrorCode::buffer, concat("reshard::prepare: the workspace of rank ", comm.rank(), " has ", given.size(),
-                                        " bytes, the ", what, " needs ", needed, ". Fix: ask ", fix, "."));
+        raise(ErrorCode::buffer, "reshard::prepare: the workspace of rank ", comm.rank(), " has ", given.size(),
+              " bytes, the ", what, " needs ", needed, ". Fix: ask ", fix, ".");
     }
     comm.check_memory(given.data());
     memory.check_scratch(given.data());

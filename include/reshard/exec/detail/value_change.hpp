@@ -85,29 +85,28 @@ inline void check_change(PlanValue const& plan, ValueChange const& change) {
         raise(ErrorCode::dtype, "reshard::prepare: the factor is not a finite number. Fix: scale by a number.");
     }
     if (!can_convert(change.from, change.to)) {
-        raise(ErrorCode::dtype,
-              concat("reshard::prepare: there is no cast from ", name(change.from), " to ", name(change.to),
-                     ". Fix: cast numbers and booleans of at least a byte; move other elements as "
-                     "they are."));
+        raise(ErrorCode::dtype, "reshard::prepare: there is no cast from ", name(change.from), " to ", name(change.to),
+              ". Fix: cast numbers and booleans of at least a byte; move other elements as "
+              "they are.");
     }
     if (!can_convert(change.from, change.to, change.factor)) {
-        raise(ErrorCode::dtype,
-              concat("reshard::prepare: a factor of ", factor_text(change.factor), " from ", name(change.from), " to ",
-                     name(change.to), ". Fix: scale floats; cast integers to floats in a move of their own first."));
+        raise(ErrorCode::dtype, "reshard::prepare: a factor of ", factor_text(change.factor), " from ",
+              name(change.from), " to ", name(change.to),
+              ". Fix: scale floats; cast integers to floats in a move of their own first.");
     }
     for (int axis = 0; axis < plan.to.mesh().axes(); ++axis) {
         PlacementForm const& placement = plan.to.signature()[axis];
         if (!placement.is_partial()) continue;
         Reduce const op = placement.op();
         if (!supports(op, change.to)) {
-            raise(ErrorCode::dtype, concat("reshard::prepare: ", name(op), " is not defined for ", name(change.to),
-                                           ", which the destination holds addends of. "
-                                           "Fix: cast to a type that has the op, or resolve the Partial first."));
+            raise(ErrorCode::dtype, "reshard::prepare: ", name(op), " is not defined for ", name(change.to),
+                  ", which the destination holds addends of. "
+                  "Fix: cast to a type that has the op, or resolve the Partial first.");
         }
         if (change.factor != 1.0 && !is_linear(op) && !(is_ordered(op) && change.factor > 0.0)) {
-            raise(ErrorCode::dtype, concat("reshard::prepare: a factor of ", factor_text(change.factor),
-                                           " for the addends of a ", name(op), " is not that factor for their ",
-                                           name(op), ". Fix: resolve the Partial, then scale."));
+            raise(ErrorCode::dtype, "reshard::prepare: a factor of ", factor_text(change.factor),
+                  " for the addends of a ", name(op), " is not that factor for their ", name(op),
+                  ". Fix: resolve the Partial, then scale.");
         }
     }
 }

@@ -19,7 +19,7 @@ namespace reshard::inline v0::detail {
 
 template <class... Parts>
 [[noreturn]] void refuse_mch_file(std::string_view file, Parts... parts) {
-    raise(ErrorCode::format, concat("reshard::mch: ", file, ": ", parts...));
+    raise(ErrorCode::format, "reshard::mch: ", file, ": ", parts...);
 }
 
 /// Throws FormatError for what is not one JSON text. `where` begins the names of keys in messages.

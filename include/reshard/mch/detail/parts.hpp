@@ -30,7 +30,7 @@ using PartCarver = Carver<part_alignment>;
 
 inline void check_parts(char const* who, int parts) {
     if (parts >= 1 && parts <= 65536) return;
-    raise(ErrorCode::shape, concat(who, ": ", parts, " parts. Fix: give 1 to 65536, such as one per thread."));
+    raise(ErrorCode::shape, who, ": ", parts, " parts. Fix: give 1 to 65536, such as one per thread.");
 }
 
 }  // namespace reshard::inline v0::detail

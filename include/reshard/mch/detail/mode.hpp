@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/mch/detail/mode.hpp
-/// \brief  Whether managed-collision tables are headers alone or a compiled library: the same in all files of a
-/// program. \depends core/config.hpp.
+/// \brief  Whether managed-collision tables are headers alone or a compiled library: one mode for a program's files.
+/// \depends core/config.hpp.
 #pragma once
 
 #include <reshard/core/config.hpp>

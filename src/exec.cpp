@@ -5,6 +5,7 @@
 #include <reshard/comm/self.ipp>
 #include <reshard/comm/streams.ipp>
 #include <reshard/exec/batch.ipp>
+#include <reshard/exec/boxes.ipp>
 #include <reshard/exec/collectives.ipp>
 #include <reshard/exec/prepare.ipp>
 #include <reshard/exec/progress_thread.ipp>

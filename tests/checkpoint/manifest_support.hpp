@@ -42,22 +42,7 @@ inline Manifest example_manifest() {
     return m;
 }
 
-/// Cuts `whole` into boxes by cuts that go right through, each of any part along any dimension.
-inline std::vector<Box> guillotine(reshard::test::Random& random, Box const& whole, int cuts) {
-    std::vector<Box> boxes{whole};
-    for (; cuts > 0; --cuts) {
-        auto const which = static_cast<std::size_t>(random.between(0, static_cast<Index>(boxes.size()) - 1));
-        Box const box = boxes[which];
-        if (box.rank() == 0) break;
-        int const dim = static_cast<int>(random.between(0, box.rank() - 1));
-        if (box.extent(dim) < 2) continue;
-        Index const at = random.between(box.begin(dim) + 1, box.end(dim) - 1);
-        boxes[which].set(dim, {box.begin(dim), at});
-        boxes.push_back(box);
-        boxes.back().set(dim, {at, box.end(dim)});
-    }
-    return boxes;
-}
+using reshard::test::guillotine;
 
 /// Any manifest that a save could have written: tensors cut at random, boxes in any file.
 inline Manifest random_manifest(reshard::test::Random& random) {

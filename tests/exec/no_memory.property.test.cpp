@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Whichever allocation one rank is refused in a collective call: all ranks throw the same OutOfMemory, and none waits.
 #include <reshard/exec/batch.hpp>
+#include <reshard/exec/boxes.hpp>
 #include <reshard/exec/calibrate.hpp>
 #include <reshard/exec/collectives.hpp>
 #include <reshard/exec/global_tensor.hpp>
@@ -84,6 +85,18 @@ TEST_SUITE("exec/no_memory") {
                 batch.add(parts, view(m.a, Shape{12, 4}), view(m.c, Shape{4, 4}), "parts");
             }
             redistribute(batch, comm);
+        });
+    }
+
+    TEST_CASE("lists of boxes") {
+        auto const rows = parse("(3):(S0)", Shape{12, 6});
+        auto const columns = parse("(3):(S1)", Shape{12, 6});
+        BoxTable const from(rows);
+        BoxTable const to(columns);
+        check([&](auto& comm, Memory& m) {
+            ConstDynamicView const source = view(m.a, Shape{4, 6});
+            DynamicView const destination = view(m.b, Shape{12, 2});
+            redistribute(from, to, DType::f32, comm, std::span(&source, 1), std::span(&destination, 1));
         });
     }
 

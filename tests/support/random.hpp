@@ -12,6 +12,7 @@
 /// the same programs without.
 #pragma once
 
+#include <reshard/algebra/box.hpp>
 #include <reshard/algebra/notation.hpp>
 
 #include <algorithm>  // shuffle, sort
@@ -229,5 +230,22 @@ private:
     std::mt19937_64 rng_;
     Limits limits_;
 };
+
+/// Cuts `whole` into boxes by cuts that go right through, each of any part along any dimension.
+inline std::vector<Box> guillotine(Random& random, Box const& whole, int cuts) {
+    std::vector<Box> boxes{whole};
+    for (; cuts > 0; --cuts) {
+        auto const which = static_cast<std::size_t>(random.between(0, static_cast<Index>(boxes.size()) - 1));
+        Box const box = boxes[which];
+        if (box.rank() == 0) break;
+        int const dim = static_cast<int>(random.between(0, box.rank() - 1));
+        if (box.extent(dim) < 2) continue;
+        Index const at = random.between(box.begin(dim) + 1, box.end(dim) - 1);
+        boxes[which].set(dim, {box.begin(dim), at});
+        boxes.push_back(box);
+        boxes.back().set(dim, {at, box.end(dim)});
+    }
+    return boxes;
+}
 
 }  // namespace reshard::test

@@ -72,6 +72,14 @@ private:
     return inner.empty() || intersect(outer, inner) == inner;
 }
 
+/// `inner` in indices that count from where `outer` begins. \pre same rank.
+[[nodiscard]] constexpr Box relative_to(Box const& outer, Box const& inner) noexcept {
+    Box result = inner;
+    for (int d = 0; d < inner.rank(); ++d)
+        result.set(d, {inner.begin(d) - outer.begin(d), inner.end(d) - outer.begin(d)});
+    return result;
+}
+
 /// `[0:3,4:8]`: begin:end per dimension.
 [[nodiscard]] inline std::string to_string(Box const& box) {
     std::string text = "[";

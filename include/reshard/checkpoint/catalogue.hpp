@@ -5,6 +5,7 @@
 /// works on.
 #pragma once
 
+#include <reshard/algebra/box_order.hpp>
 #include <reshard/checkpoint/checkpoint.hpp>
 #include <reshard/checkpoint/safetensors_layout.hpp>
 
@@ -37,9 +38,8 @@ public:
     /// Places in extents(), in their order. \pre tensor < tensors().size()
     [[nodiscard]] std::span<std::size_t const> extents_of(std::size_t tensor) const& noexcept;
     std::span<std::size_t const> extents_of(std::size_t tensor) const&& = delete;
-    /// The same of those that may meet this box of the tensor, by where they begin along one dimension: the one along
-    /// which the longest is shortest, as a part of the tensor's extent; of equal ones the first. Logarithmic in the
-    /// number of extents where they are about equally long.
+    /// The same of those that may meet this box of the tensor. Logarithmic in the number of extents where they are
+    /// about equally long.
     [[nodiscard]] std::span<std::size_t const> extents_near(std::size_t tensor, Box const& box) const& noexcept;
     std::span<std::size_t const> extents_near(std::size_t tensor, Box const& box) const&& = delete;
     /// The tensor of that name, or null. Logarithmic in the number of tensors. Exactly that name: load() knows more.
@@ -51,19 +51,17 @@ public:
     friend bool operator==(Catalogue const& a, Catalogue const& b) { return a.manifest_ == b.manifest_; }
 
 private:
-    struct Near {
-        int dim = 0;
-        Index longest = 0;  ///< of its extents, along `dim`
-    };
     void check() const;
-    [[nodiscard]] Near near_of(std::size_t tensor) const noexcept;
+    [[nodiscard]] auto box_of() const noexcept {
+        return [this](std::size_t extent) -> Box const& { return manifest_.extents[extent].box; };
+    }
 
     Manifest manifest_;
     CheckpointKind kind_ = CheckpointKind::file;
     std::vector<std::size_t> first_;      ///< per tensor: where its extents begin in of_tensor_
     std::vector<std::size_t> of_tensor_;  ///< places of extents, tensor by tensor
-    std::vector<std::size_t> by_begin_;   ///< the same, those of a tensor by where they begin along near_[tensor].dim
-    std::vector<Near> near_;              ///< per tensor
+    std::vector<std::size_t> by_begin_;   ///< the same, those of a tensor in the order near_[tensor]
+    std::vector<detail::BoxOrder> near_;  ///< per tensor
 };
 
 }  // namespace reshard::inline v0

@@ -7,7 +7,7 @@
 #include <reshard/checkpoint/detail/whole_files.hpp>
 #include <reshard/core/sorting.hpp>
 
-#include <algorithm>  // lower_bound, partition_point
+#include <algorithm>  // lower_bound
 #include <tuple>      // tie
 
 namespace reshard::inline v0 {
@@ -26,27 +26,12 @@ RESHARD_INLINE Catalogue::Catalogue(Manifest manifest, CheckpointKind kind)
     std::vector<std::size_t> room;
     for (std::size_t t = 0; t < tensors().size(); ++t) {
         if (tensors()[t].shape.rank() == 0) continue;
-        near_[t] = near_of(t);
+        near_[t] = detail::box_order(tensors()[t].shape, extents_of(t), box_of());
         auto const begin = [&, this](std::size_t i) { return extents()[i].box.begin(near_[t].dim); };
         detail::sort_list(
             std::span(by_begin_).subspan(first_[t], first_[t + 1] - first_[t]),
             [&](std::size_t a, std::size_t b) { return begin(a) < begin(b); }, room);
     }
-}
-
-RESHARD_INLINE Catalogue::Near Catalogue::near_of(std::size_t tensor) const noexcept {
-    DynamicShape const& shape = tensors()[tensor].shape;
-    Near best;
-    double least = 0;
-    for (int d = 0; d < shape.rank(); ++d) {
-        Index longest = 0;
-        for (std::size_t const i : extents_of(tensor)) longest = larger(longest, extents()[i].box.extent(d));
-        double const part = static_cast<double>(longest) / static_cast<double>(larger<Index>(shape.extent(d), 1));
-        if (d > 0 && part >= least) continue;
-        least = part;
-        best = {d, longest};
-    }
-    return best;
 }
 
 RESHARD_INLINE Catalogue::Catalogue(Checkpoint const& checkpoint)
@@ -65,15 +50,8 @@ RESHARD_INLINE std::span<std::size_t const> Catalogue::extents_of(std::size_t te
 
 RESHARD_INLINE std::span<std::size_t const> Catalogue::extents_near(std::size_t tensor,
                                                                     Box const& box) const& noexcept {
-    if (box.rank() == 0) return extents_of(tensor);
     auto const all = std::span(by_begin_).subspan(first_[tensor], first_[tensor + 1] - first_[tensor]);
-    Near const near = near_[tensor];
-    Interval const wanted = box[near.dim];
-    auto const first = [&, this](std::size_t i) { return extents()[i].box.begin(near.dim); };
-    Index const behind = wanted.begin - near.longest;  // those that begin here, or before, end before the box
-    auto const begin = std::partition_point(all.begin(), all.end(), [&](std::size_t i) { return first(i) <= behind; });
-    auto const end = std::partition_point(begin, all.end(), [&](std::size_t i) { return first(i) < wanted.end; });
-    return {begin, end};
+    return detail::boxes_near(all, near_[tensor], box, box_of());
 }
 
 RESHARD_INLINE StoredTensor const* Catalogue::find(std::string_view tensor) const& noexcept {

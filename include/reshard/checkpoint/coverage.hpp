@@ -6,7 +6,6 @@
 
 #include <reshard/checkpoint/manifest.hpp>
 
-#include <span>         // span
 #include <string_view>  // string_view
 
 namespace reshard::inline v0 {
@@ -17,17 +16,6 @@ namespace reshard::inline v0 {
 void check_coverage(Manifest const& manifest, std::string_view file);
 
 namespace detail {
-
-/// A place where boxes do not add up to the whole once.
-struct CoverFault {
-    Box box;            ///< that is missing, or that is held more than once
-    Index held = 0;     ///< by so many boxes; 0: missing, 1: there is no fault
-    std::size_t a = 0;  ///< when held: two of those that hold it, as places in the list
-    std::size_t b = 0;
-};
-
-/// Whether boxes add up to a whole. \pre the whole is not empty, all boxes lie inside it.
-[[nodiscard]] CoverFault find_cover_fault(Box const& whole, std::span<Box const> boxes);
 
 /// What is wrong with the coverage of a checkpoint, in words; empty when nothing is.
 [[nodiscard]] std::string coverage_fault(Manifest const& manifest);

@@ -94,6 +94,11 @@ public:
         }
     }
 
+    /// One exchange of values that stay as they are.
+    Job(JobTransfers&& transfers, MemoryPolicy const& memory) : memory_(&memory) {
+        steps_.push_back({StepKind::exchange, {}, {}, 1, 1, 0, std::move(transfers)});
+    }
+
     [[nodiscard]] int phases() const noexcept {
         int count = 0;
         for (JobStep const& step : steps_) count += step.kind == StepKind::exchange ? 1 : 0;

@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <reshard/checkpoint/coverage.hpp>
+#include <reshard/algebra/box_cover.hpp>
 
 #include <doctest/doctest.h>
 
-#include "manifest_support.hpp"
+#include "support/random.hpp"
 
 #include <algorithm>
 #include <vector>
 
-using namespace checkpoint_test;
+using namespace reshard;
 using reshard::detail::CoverFault;
 using reshard::detail::find_cover_fault;
 
 namespace {
+using test::guillotine;
 
 /// Calls f for every element of a box.
 template <class F>

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/exec/boxes.hpp
+/// \brief  redistribute() between lists of boxes, for shards that no placement describes.
+/// \depends exec/prepare, plan/box_table. Opt-in: not part of the umbrella.
+///
+///     BoxTable const before({100, 64}, {{0, Box{{0, 30}, {0, 64}}}, {1, Box{{30, 100}, {0, 64}}}});  // on every rank
+///     BoxTable const after(distribution(mesh, shape, "S1"));
+///     redistribute(before, after, DType::f32, comm, mine, box_views(shards, comm.rank(), shard));
+///
+/// A rank passes a view for each of its boxes, in the order of boxes_of(rank): the boxes lie anywhere in its memory,
+/// and each is one tensor of the box's shape.
+#pragma once
+
+#include <reshard/exec/prepare.hpp>
+#include <reshard/plan/box_table.hpp>
+
+#include <span>    // span
+#include <vector>  // vector
+
+namespace reshard::inline v0 {
+
+/// Collective over `comm`, as prepare() of a plan: checks, agrees among all ranks, allocates; the same error
+/// everywhere. `source` and `destination` are this rank's views of its boxes in `from` and `to`, of elements of type
+/// `dtype`. All ranks give the same tables and element type; those that have no box give no view.
+///
+/// Throws ShapeError, PlacementError (an element that a rank needs and none holds; boxes of `from` that overlap and are
+/// not equal), MeshError (ranks that the communicator does not have), BufferError (number of views, shape, null,
+/// overlap), DTypeError, MismatchError where ranks give other tables, OutOfMemory.
+[[nodiscard]] PreparedPlan prepare(BoxTable const& from, BoxTable const& to, DType dtype, CommunicatorRef comm,
+                                   std::span<ConstDynamicView const> source, std::span<DynamicView const> destination);
+
+/// prepare + run. Collective over `comm`.
+void redistribute(BoxTable const& from, BoxTable const& to, DType dtype, CommunicatorRef comm,
+                  std::span<ConstDynamicView const> source, std::span<DynamicView const> destination);
+
+/// A rank's part of a distributed tensor as views of its boxes in BoxTable(distribution): where one of two tables is a
+/// distribution. Throws BufferError for a view that is not of local_shape(rank).
+[[nodiscard]] std::vector<ConstDynamicView> box_views(DynamicDistribution const& distribution, Index rank,
+                                                      ConstDynamicView const& local);
+[[nodiscard]] std::vector<DynamicView> box_views(DynamicDistribution const& distribution, Index rank,
+                                                 DynamicView const& local);
+
+}  // namespace reshard::inline v0
+
+#if !defined(RESHARD_COMPILED)
+#include <reshard/exec/boxes.ipp>
+#endif

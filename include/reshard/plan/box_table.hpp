@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/plan/box_table.hpp
+/// \brief  BoxTable: who holds what of a tensor as a list of boxes, for shards that no placement describes; and what
+///         moves from one such table to another.
+/// \depends algebra/{box_order,distribution}, plan/message; <span>, <vector>. Opt-in: not part of the umbrella.
+///
+/// A distribution says in closed form what each rank of a mesh holds. Where shards are of any sizes, on any ranks, some
+/// with copies and some without (the shards of a table in TorchRec, of a ShardedTensor in PyTorch, of an optimizer that
+/// cuts its state as it likes), they are listed. Every rank gives the same list, and each finds its own part of an
+/// exchange in it.
+#pragma once
+
+#include <reshard/algebra/box_order.hpp>
+#include <reshard/algebra/distribution.hpp>
+#include <reshard/core/sorting.hpp>
+#include <reshard/plan/message.hpp>
+
+#include <span>    // span
+#include <vector>  // vector
+
+namespace reshard::inline v0 {
+
+/// A box of a tensor, and the rank that has it.
+struct HeldBox {
+    Index rank = 0;
+    Box box;
+    friend bool operator==(HeldBox const&, HeldBox const&) = default;
+};
+
+/// Boxes of one tensor and who holds each. Equal boxes are copies; else the boxes that are read share no element.
+class BoxTable {
+public:
+    /// Throws PlacementError for a box that is none of a tensor of this shape, MeshError for ranks below 0 or beyond 31
+    /// bits. Empty boxes are legal.
+    BoxTable(DynamicShape const& shape, std::vector<HeldBox> boxes);
+    /// What the ranks of a distribution hold, each in row-major order: one box, or several where blocks are dealt out
+    /// in turn. Throws PlacementError where it is Partial: addends are no parts.
+    explicit BoxTable(DynamicDistribution const& distribution);
+
+    [[nodiscard]] DynamicShape const& shape() const noexcept { return shape_; }
+    /// By rank; those of one rank in the order in which they were given.
+    [[nodiscard]] std::span<HeldBox const> boxes() const& noexcept { return boxes_; }
+    std::span<HeldBox const> boxes() const&& = delete;
+    /// Those of a rank.
+    [[nodiscard]] std::span<HeldBox const> boxes_of(Index rank) const& noexcept;
+    std::span<HeldBox const> boxes_of(Index rank) const&& = delete;
+    /// The highest rank that has any; -1 when there is none.
+    [[nodiscard]] Index last_rank() const noexcept { return boxes_.empty() ? -1 : boxes_.back().rank; }
+
+    /// Calls visit(box, copies) for each box that has something of `wanted`, once: `copies` are the places in boxes()
+    /// of all that are equal to it, by rank.
+    template <class Visit>
+    void for_each_near(Box const& wanted, Visit&& visit) const {
+        auto const near = detail::boxes_near(std::span(sorted_), order_, wanted, box_of());
+        for (std::size_t i = 0; i < near.size();) {
+            Box const& box = boxes_[near[i]].box;
+            std::size_t const first = i++;
+            while (i < near.size() && boxes_[near[i]].box == box) ++i;
+            if (!intersect(box, wanted).empty()) visit(box, near.subspan(first, i - first));
+        }
+    }
+    friend bool operator==(BoxTable const& a, BoxTable const& b) noexcept {
+        return a.shape_ == b.shape_ && a.boxes_ == b.boxes_;
+    }
+
+private:
+    void sort();
+    [[nodiscard]] auto box_of() const noexcept {
+        return [this](std::size_t place) -> Box const& { return boxes_[place].box; };
+    }
+
+    DynamicShape shape_;
+    std::vector<HeldBox> boxes_;
+    std::vector<std::size_t> sorted_;  ///< places of those that are not empty, in order_; equal ones side by side
+    detail::BoxOrder order_;
+};
+
+/// What travels from a box of one table to a box of another.
+struct BoxMessage {
+    Index peer = 0;
+    Box box;               ///< what both have
+    std::size_t from = 0;  ///< place in the boxes() of the table that is read, of the sender's
+    std::size_t to = 0;    ///< and of the one that is written, of the receiver's
+    friend bool operator==(BoxMessage const&, BoxMessage const&) = default;
+};
+
+/// One rank's part of an exchange between two tables: by peer, then by the box that is written, then by the one that is
+/// read, so that the k-th send of s to d is the k-th receive of d from s.
+struct BoxExchange {
+    std::vector<BoxMessage> sends;
+    std::vector<BoxMessage> receives;
+    std::vector<BoxMessage> kept;  ///< the rank needs and holds it; peer is the rank
+};
+
+/// What rank `rank` sends, receives and keeps, so that it has its boxes of `to`. What it holds is taken from its own
+/// copy; of what others hold the copies take turns. O((n + m) log n) for the n boxes of a table and the m messages of
+/// the rank, where the boxes are about equally long.
+///
+/// Throws ShapeError for tables of different shapes; PlacementError where an element that the rank needs is held by no
+/// rank, or by boxes that are not equal.
+[[nodiscard]] BoxExchange exchange(BoxTable const& from, BoxTable const& to, Index rank);
+
+/// What rank `rank` moves, in elements.
+[[nodiscard]] Cost cost(BoxTable const& from, BoxTable const& to, Index rank);
+
+namespace detail {
+
+/// visit(box) for the boxes that a product of index sets is made of, row-major.
+inline void for_each_segment_box(IndexSets const& sets, FunctionRef<void(Box const&)> visit, Box box = {}) {
+    int const dim = box.rank();
+    if (dim == sets.size()) return visit(box);
+    box.push_back({});
+    for (Index k = 0; k < sets[dim].segments(); ++k) {
+        box.set(dim, sets[dim].segment(k));
+        for_each_segment_box(sets, visit, box);
+    }
+}
+
+/// In the order of BoxExchange.
+inline void sort_messages(std::vector<BoxMessage>& messages) {
+    sort_list(messages, [](BoxMessage const& a, BoxMessage const& b) {
+        if (a.peer != b.peer) return a.peer < b.peer;
+        return a.to != b.to ? a.to < b.to : a.from < b.from;
+    });
+}
+
+}  // namespace detail
+
+}  // namespace reshard::inline v0
+
+#if !defined(RESHARD_COMPILED)
+#include <reshard/plan/box_table.ipp>
+#endif

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+// How plan/box_table.hpp is done.
+#pragma once
+
+#include <reshard/algebra/box_cover.hpp>
+#include <reshard/algebra/notation.hpp>
+#include <reshard/core/sorting.hpp>
+#include <reshard/plan/box_table.hpp>
+
+#include <algorithm>  // lower_bound, upper_bound
+
+namespace reshard::inline v0 {
+
+namespace detail {
+
+/// Whether a box comes before another: any order in which equal ones are side by side.
+[[nodiscard]] inline bool is_before(Box const& a, Box const& b, int first) noexcept {
+    if (first < a.rank() && a.begin(first) != b.begin(first)) return a.begin(first) < b.begin(first);
+    for (int d = 0; d < a.rank(); ++d) {
+        if (a.begin(d) != b.begin(d)) return a.begin(d) < b.begin(d);
+        if (a.end(d) != b.end(d)) return a.end(d) < b.end(d);
+    }
+    return false;
+}
+
+}  // namespace detail
+
+RESHARD_INLINE BoxTable::BoxTable(DynamicShape const& shape, std::vector<HeldBox> boxes)
+    : shape_(shape), boxes_(std::move(boxes)) {
+    for (HeldBox const& held : boxes_) {
+        if (!detail::lies_inside(held.box, shape_)) {
+            raise(ErrorCode::placement, "reshard::BoxTable: ", to_string(held.box), " of rank ", held.rank,
+                  " is no box of a tensor of shape ", to_string(shape_),
+                  ". Fix: give one interval per dimension, begin:end, within the shape.");
+        }
+        if (held.rank < 0 || held.rank > INT32_MAX) {
+            raise(ErrorCode::mesh, "reshard::BoxTable: ", to_string(held.box), " is held by rank ", held.rank,
+                  ". Fix: ranks count from 0.");
+        }
+    }
+    sort();
+}
+
+RESHARD_INLINE BoxTable::BoxTable(DynamicDistribution const& distribution) : shape_(distribution.shape()) {
+    DynamicMesh const& mesh = distribution.mesh();
+    for (int axis = 0; axis < mesh.axes(); ++axis) {
+        if (!distribution.placement(axis).is_partial()) continue;
+        raise(ErrorCode::placement, "reshard::BoxTable: under ", to_string(distribution),
+              " ranks hold addends, which are no parts. Fix: fold them first: redistribute to R or S.");
+    }
+    for (Index i = 0; i < mesh.size(); ++i) {
+        Index const rank = mesh.rank_at(i);
+        detail::for_each_segment_box(detail::index_sets(distribution, mesh.coordinates(rank)),
+                                     [&, this](Box const& box) {
+                                         boxes_.push_back({rank, box});
+                                     });
+    }
+    sort();
+}
+
+RESHARD_INLINE void BoxTable::sort() {
+    detail::sort_list(boxes_, [](HeldBox const& a, HeldBox const& b) { return a.rank < b.rank; });
+    for (std::size_t place = 0; place < boxes_.size(); ++place)
+        if (!boxes_[place].box.empty()) sorted_.push_back(place);
+    order_ = detail::box_order(shape_, sorted_, box_of());
+    detail::sort_list(sorted_, [this](std::size_t a, std::size_t b) {
+        return detail::is_before(boxes_[a].box, boxes_[b].box, order_.dim);
+    });
+}
+
+RESHARD_INLINE std::span<HeldBox const> BoxTable::boxes_of(Index rank) const& noexcept {
+    auto const begin = std::lower_bound(boxes_.begin(), boxes_.end(), rank,
+                                        [](HeldBox const& held, Index wanted) { return held.rank < wanted; });
+    auto const end = std::upper_bound(begin, boxes_.end(), rank,
+                                      [](Index wanted, HeldBox const& held) { return wanted < held.rank; });
+    return {begin, end};
+}
+
+namespace detail {
+
+/// Which of the copies of a box a rank reads: its own, else those of others in turn.
+[[nodiscard]] inline std::size_t copy_for(BoxTable const& table, std::span<std::size_t const> copies,
+                                          Index rank) noexcept {
+    for (std::size_t const place : copies)
+        if (table.boxes()[place].rank == rank) return place;
+    return copies[static_cast<std::size_t>(rank) % copies.size()];
+}
+
+inline void check_needed(BoxTable const& from, Box const& needed, Index rank, std::vector<Box> const& held) {
+    CoverFault const fault = find_cover_fault(needed, held);
+    if (fault.held == 1) return;
+    std::string const who = concat("reshard::BoxTable: rank ", rank, " needs ", to_string(needed), " of a tensor of ",
+                                   to_string(from.shape()), ", and ", to_string(fault.box));
+    if (fault.held == 0) raise(ErrorCode::placement, who, " of it no rank holds. Fix: list who does.");
+    raise(ErrorCode::placement, who,
+          " is held by boxes that overlap. Fix: list equal boxes as copies, and others apart.");
+}
+
+}  // namespace detail
+
+RESHARD_INLINE BoxExchange exchange(BoxTable const& from, BoxTable const& to, Index rank) {
+    if (!(from.shape() == to.shape())) {
+        raise(ErrorCode::shape, "reshard::BoxTable: boxes of a tensor of ", to_string(from.shape()),
+              " cannot become boxes of one of ", to_string(to.shape()), ". Fix: give tables of one tensor.");
+    }
+    using Copies = std::span<std::size_t const>;
+    auto const place_in = [](BoxTable const& table, HeldBox const& held) {
+        return static_cast<std::size_t>(&held - table.boxes().data());
+    };
+    BoxExchange mine;
+    std::vector<Box> parts;
+    for (HeldBox const& needed : to.boxes_of(rank)) {
+        if (needed.box.empty()) continue;
+        parts.clear();
+        from.for_each_near(needed.box, [&](Box const& box, Copies copies) {
+            parts.push_back(intersect(box, needed.box));
+            std::size_t const copy = detail::copy_for(from, copies, rank);
+            Index const peer = from.boxes()[copy].rank;
+            (peer == rank ? mine.kept : mine.receives).push_back({peer, parts.back(), copy, place_in(to, needed)});
+        });
+        detail::check_needed(from, needed.box, rank, parts);
+    }
+    for (HeldBox const& held : from.boxes_of(rank)) {
+        if (held.box.empty()) continue;
+        Copies alike;
+        from.for_each_near(held.box, [&](Box const& box, Copies copies) {
+            if (box == held.box) alike = copies;
+        });
+        to.for_each_near(held.box, [&](Box const& box, Copies copies) {
+            for (std::size_t const taker : copies) {
+                Index const peer = to.boxes()[taker].rank;
+                std::size_t const place = place_in(from, held);
+                if (peer == rank || detail::copy_for(from, alike, peer) != place) continue;
+                mine.sends.push_back({peer, intersect(box, held.box), place, taker});
+            }
+        });
+    }
+    for (auto* const messages : {&mine.sends, &mine.receives, &mine.kept}) detail::sort_messages(*messages);
+    return mine;
+}
+
+RESHARD_INLINE Cost cost(BoxTable const& from, BoxTable const& to, Index rank) {
+    BoxExchange const mine = exchange(from, to, rank);
+    Cost result;
+    result.phases = 1;
+    result.messages_sent = static_cast<Index>(mine.sends.size());
+    result.messages_received = static_cast<Index>(mine.receives.size());
+    for (BoxMessage const& message : mine.sends) result.sent += message.box.size();
+    for (BoxMessage const& message : mine.receives) result.received += message.box.size();
+    return result;
+}
+
+}  // namespace reshard::inline v0

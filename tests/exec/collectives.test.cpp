@@ -10,10 +10,12 @@
 
 #include "support/oracle.hpp"
 #include "support/random.hpp"
+#include "support/thrown.hpp"
 
 #include <algorithm>
 #include <chrono>
 #include <span>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -42,6 +44,28 @@ std::vector<float> summed(DynamicMesh const& mesh, int axis, Index rank, Index s
         for (Index i = 0; i < size; ++i) sums[static_cast<std::size_t>(i)] += value(other, i);
     return sums;
 }
+
+/// What a call works on, and the same for what is prepared in its place.
+struct Both {
+    explicit Both(DynamicShape const& extents)
+        : shape(extents), called(static_cast<std::size_t>(extents.size()), -1.0F), ran(called) {}
+    /// Sums of these depend on the order.
+    void fill(Index rank, int round) {
+        for (std::size_t i = 0; i < called.size(); ++i) {
+            auto const part = static_cast<float>(3 + (rank * 31 + static_cast<Index>(i) * 7 + round * 13) % 101);
+            called[i] = ran[i] = (rank % 2 == 0 ? 1e5F : 1.0F) / part;
+        }
+    }
+    [[nodiscard]] DynamicView call() { return TensorView<float>(called.data(), shape); }
+    [[nodiscard]] DynamicView run() { return TensorView<float>(ran.data(), shape); }
+    [[nodiscard]] bool same() const {
+        return std::ranges::equal(std::as_bytes(std::span(called)), std::as_bytes(std::span(ran)));
+    }
+
+    DynamicShape shape;
+    std::vector<float> called;
+    std::vector<float> ran;
+};
 
 /// Calls `body(comm, mesh, axis, coordinate)` on every rank of some meshes, for each axis.
 template <class Body>
@@ -334,6 +358,166 @@ TEST_SUITE("exec/collectives") {
             broadcast(mine, comm, mesh, "dp", 1);
             CHECK(memory == std::vector<float>(memory.size(), static_cast<float>(3 + comm.rank() % 3)));
         });
+    }
+
+    TEST_CASE("prepared: each run leaves what the call leaves, to the bit, of the values that are there then") {
+        on_meshes([](ThreadCommunicator& comm, DynamicMesh const& mesh, int axis, Index coordinate) {
+            int const root = static_cast<int>(mesh.extent(axis)) - 1;
+            for (int dim : {0, 1}) {
+                Shape const shape{5, 3};
+                Indices extents = shape.extents();
+                extents[dim] = part(SplitRule{}, extents[dim], mesh.extent(axis), coordinate).size();
+                Both whole{DynamicShape(shape)};
+                Both averages(whole);
+                Both shard{DynamicShape(extents)};
+                Both gathered(whole);
+                Both copied(whole);
+                PreparedPlan jobs[] = {
+                    prepare_all_reduce(whole.run(), averages.run(), comm, mesh, axis, Reduce::avg),
+                    prepare_reduce_scatter(whole.run(), shard.run(), comm, mesh, axis, dim, Reduce::max),
+                    prepare_all_gather(shard.run(), gathered.run(), comm, mesh, axis, dim),
+                    prepare_broadcast(copied.run(), comm, mesh, axis, root),
+                    prepare_all_reduce(whole.run(), comm, mesh, axis),
+                };
+                for (int round : {0, 1, 2}) {
+                    whole.fill(comm.rank(), round);
+                    copied.fill(comm.rank(), round);
+                    all_reduce(whole.call(), averages.call(), comm, mesh, axis, Reduce::avg);
+                    reduce_scatter(whole.call(), shard.call(), comm, mesh, axis, dim, Reduce::max);
+                    all_gather(shard.call(), gathered.call(), comm, mesh, axis, dim);
+                    broadcast(copied.call(), comm, mesh, axis, root);
+                    all_reduce(whole.call(), comm, mesh, axis);
+                    for (PreparedPlan& job : jobs) job.run();
+                    CHECK(whole.same());
+                    CHECK(averages.same());
+                    CHECK(shard.same());
+                    CHECK(gathered.same());
+                    CHECK(copied.same());
+                }
+            }
+        });
+    }
+
+    TEST_CASE("prepared along several axes, larger than a one-shot fold is") {
+        auto const mesh = Mesh{2, 3, 2}.named("pp", "dp", "tp");
+        run_on_threads(12, [&](ThreadCommunicator& comm) {
+            Both whole{DynamicShape(Shape{6, 500})};  // 12 KB
+            Both shard{DynamicShape(Shape{1, 500})};
+            PreparedPlan parts = prepare_reduce_scatter(whole.run(), shard.run(), comm, mesh, {"tp", "dp"});
+            PreparedPlan sums = prepare_all_reduce(whole.run(), comm, mesh, {"dp", "pp"});
+            PreparedPlan copies = prepare_broadcast(shard.run(), comm, mesh, {2, 1}, 4);
+            for (int round : {0, 1}) {
+                whole.fill(comm.rank(), round);
+                reduce_scatter(whole.call(), shard.call(), comm, mesh, {"tp", "dp"});
+                all_reduce(whole.call(), comm, mesh, {"dp", "pp"});
+                parts.run();
+                sums.run();
+                CHECK(shard.same());
+                CHECK(whole.same());
+                broadcast(shard.call(), comm, mesh, {2, 1}, 4);
+                copies.run();
+                CHECK(shard.same());
+            }
+        });
+    }
+
+    TEST_CASE("prepared for lines of ranks with shapes of their own, and ranks outside: wherever the plan is moved") {
+        auto const mesh = Mesh{2, 3}.named("dp", "tp");
+        auto const cut = distribution(mesh, Shape{7, 3}, "R,S0");  // rows 3, 3, 1
+        for (int const ranks : {6, 7}) {
+            CAPTURE(ranks);
+            run_on_threads(ranks, [&](ThreadCommunicator& comm) {
+                bool const inside = comm.rank() < 6;  // the seventh gives nothing
+                DynamicShape const shape = cut.local_shape(inside ? comm.rank() : 0);
+                Indices half = shape.extents();
+                half[0] = part(SplitRule{}, shape.extent(0), 2, inside ? comm.rank() / 3 : 0).size();
+                Both whole(shape);
+                Both shard{DynamicShape(half)};
+                Both gathered(shape);
+                Both copied(shape);
+                auto const given = [&](DynamicView const& view) { return inside ? view : DynamicView(); };
+                {
+                    std::vector<PreparedPlan> jobs;  // it grows: what is in it moves
+                    jobs.push_back(prepare_all_reduce(given(whole.run()), comm, mesh, "dp"));
+                    jobs.push_back(prepare_reduce_scatter(given(whole.run()), given(shard.run()), comm, mesh, "dp"));
+                    jobs.push_back(prepare_all_gather(given(shard.run()), given(gathered.run()), comm, mesh, "dp"));
+                    jobs.push_back(prepare_broadcast(given(copied.run()), comm, mesh, "dp", 1));
+                    PreparedPlan copies = std::move(jobs.back());
+                    jobs.pop_back();
+                    for (int round : {0, 1, 2}) {
+                        whole.fill(comm.rank(), round);
+                        copied.fill(comm.rank(), round);
+                        all_reduce(given(whole.call()), comm, mesh, "dp");
+                        reduce_scatter(given(whole.call()), given(shard.call()), comm, mesh, "dp");
+                        all_gather(given(shard.call()), given(gathered.call()), comm, mesh, "dp");
+                        broadcast(given(copied.call()), comm, mesh, "dp", 1);
+                        RunRequest summing = jobs[0].start();
+                        RunRequest copying = copies.start();  // two are under way
+                        summing.wait();
+                        copying.wait();
+                        jobs[1].run();
+                        jobs[2].run();
+                        CHECK(whole.same());
+                        CHECK(shard.same());
+                        CHECK(gathered.same());
+                        CHECK(copied.same());
+                    }
+                    PreparedPlan const sums = std::move(jobs[0]);
+                    CHECK_THROWS_WITH_AS(jobs[0].run(), doctest::Contains("it was moved from"), TransportError);
+                }
+                all_reduce(given(whole.call()), comm, mesh, "dp");  // what is left is whole
+            });
+        }
+    }
+
+    TEST_CASE("prepared: what a call refuses is refused before it runs, in the same words, on all ranks") {
+        auto const mesh = Mesh{2, 2}.named("dp", "tp");
+        auto const refused = [](ErrorCode code, auto const& call, auto const& prepared) {
+            auto const thrown = [](auto const& body) {
+                return test::thrown_by(4, [&](ThreadCommunicator& comm) {
+                    std::vector<float> memory(6);
+                    body(comm, TensorView<float>(memory.data(), Shape{4}),
+                         TensorView<float>(memory.data() + 4, Shape{2}));
+                });
+            };
+            auto const of_call = thrown(call);
+            test::check_same(of_call, code, {});
+            CHECK(thrown(prepared) == of_call);
+        };
+        refused(
+            ErrorCode::mesh,
+            [&](auto& comm, DynamicView const& all, DynamicView const&) { broadcast(all, comm, mesh, "dp", 2); },
+            [&](auto& comm, DynamicView const& all, DynamicView const&) {
+                static_cast<void>(prepare_broadcast(all, comm, mesh, "dp", 2));
+            });
+        refused(
+            ErrorCode::mesh,
+            [&](auto& comm, DynamicView const& all, DynamicView const&) { all_reduce(all, comm, mesh, "pp"); },
+            [&](auto& comm, DynamicView const& all, DynamicView const&) {
+                static_cast<void>(prepare_all_reduce(all, comm, mesh, "pp"));
+            });
+        refused(
+            ErrorCode::placement,
+            [&](auto& comm, DynamicView const& all, DynamicView const& part) {
+                reduce_scatter(all, part, comm, mesh, "dp", 1);
+            },
+            [&](auto& comm, DynamicView const& all, DynamicView const& part) {
+                static_cast<void>(prepare_reduce_scatter(all, part, comm, mesh, "dp", 1));
+            });
+        refused(
+            ErrorCode::buffer,
+            [&](auto& comm, DynamicView const& all, DynamicView const&) { reduce_scatter(all, all, comm, mesh, "dp"); },
+            [&](auto& comm, DynamicView const& all, DynamicView const&) {
+                static_cast<void>(prepare_reduce_scatter(all, all, comm, mesh, "dp"));
+            });
+        refused(
+            ErrorCode::mismatch,
+            [&](auto& comm, DynamicView const& all, DynamicView const& part) {
+                all_gather(part, all, comm, mesh, comm.rank() == 2 ? 1 : 0);
+            },
+            [&](auto& comm, DynamicView const& all, DynamicView const& part) {
+                static_cast<void>(prepare_all_gather(part, all, comm, mesh, comm.rank() == 2 ? 1 : 0));
+            });
     }
 
     TEST_CASE("windows of one tensor may be source and destination, also beside other axes") {

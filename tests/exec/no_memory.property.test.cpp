@@ -119,6 +119,29 @@ TEST_SUITE("exec/no_memory") {
         });
     }
 
+    TEST_CASE("collectives by name, prepared: also where the plan owns what the communicator was split into") {
+        check([](auto& comm, Memory& m) {
+            PreparedPlan sums = prepare_all_reduce(view(m.a, Shape{12, 4}), comm, Mesh{3}, 0);
+            PreparedPlan parts =
+                prepare_reduce_scatter(view(m.a, Shape{12, 4}), view(m.b, Shape{4, 4}), comm, Mesh{3}, 0);
+            PreparedPlan whole = prepare_all_gather(view(m.b, Shape{4, 4}), view(m.c, Shape{12, 4}), comm, Mesh{3}, 0);
+            PreparedPlan copies = prepare_broadcast(view(m.c, Shape{12, 4}), comm, Mesh{3}, 0);
+            sums.run();
+            parts.run();
+            whole.run();
+            copies.run();
+        });
+        check([](auto& comm, Memory& m) {
+            bool const inside = comm.rank() < 2;
+            DynamicView const all = inside ? view(m.a, Shape{12, 4}) : DynamicView();
+            PreparedPlan sums = prepare_all_reduce(all, comm, Mesh{2}, 0);
+            PreparedPlan parts =
+                prepare_reduce_scatter(all, inside ? view(m.b, Shape{6, 4}) : DynamicView(), comm, Mesh{2}, 0);
+            sums.run();
+            parts.run();
+        });
+    }
+
     TEST_CASE("sync") {
         auto const copied = parse("(3):(R)", Shape{12, 4});
         check([&](auto& comm, Memory& m) {

@@ -25,6 +25,7 @@
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -558,6 +559,31 @@ TEST_SUITE("exec/prepare") {
             CHECK_THROWS_WITH_AS(job.run(), doctest::Contains("it was moved from. Fix: "), TransportError);
             CHECK_THROWS_AS(static_cast<void>(job.start()), TransportError);
             moved.run();
+        });
+    }
+
+    TEST_CASE("a plan owns the communicator that was made for it, wherever it is moved") {
+        Plan<> const gather = of("(2):(S0)", "(2):(R)", Shape{4});
+        run_on_threads(4, [&](ThreadCommunicator& comm) {
+            std::vector<int> source(2);
+            std::vector<int> destination(4);
+            auto const prepared = [&] {
+                AnyCommunicator pair(comm.split(Mesh{2, 2}, 1));
+                PreparedPlan job = prepare(gather, pair, TensorView<int>(source.data(), Shape{2}),
+                                           TensorView<int>(destination.data(), Shape{4}));
+                job.own(std::move(pair));
+                return job;
+            };
+            PreparedPlan job = prepared();
+            PreparedPlan other = prepared();
+            job = std::move(other);
+            for (int round : {1, 2}) {
+                std::fill(source.begin(), source.end(), round * comm.rank());
+                job.run();
+                int const first = comm.rank() / 2 * 2;
+                CHECK(destination ==
+                      std::vector<int>{round * first, round * first, round * (first + 1), round * (first + 1)});
+            }
         });
     }
 

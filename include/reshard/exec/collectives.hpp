@@ -16,7 +16,10 @@
 /// unevenly), a call splits the communicator for itself. So it does where ranks outside the mesh give others, or
 /// nothing: theirs are not touched.
 ///
-/// A call agrees and prepares each time. What is repeated is better prepared once, as such a transition.
+/// A call agrees and prepares each time. What is repeated is prepared once, with the arguments of the call:
+///
+///     PreparedPlan sums = prepare_all_reduce(gradient, comm, mesh, "dp");
+///     for (;;) { ...; sums.run(); }                                // or start() and wait()
 #pragma once
 
 #include <reshard/exec/redistribute.hpp>
@@ -40,6 +43,24 @@ void all_gather(ConstDynamicView const& source, DynamicView const& destination, 
 /// Every rank along the axes gets what number `root` of them holds, in place.
 void broadcast(DynamicView const& tensor, CommunicatorRef comm, DynamicMesh const& mesh, MeshAxes const& axes,
                int root = 0);
+
+/// Each of these, prepared: checked, agreed on and allocated once; a run moves what the tensors hold then, to the bits
+/// that the call leaves. Collective on all ranks of `comm`, as the call is, and with its errors; those outside the mesh
+/// run it as well, and nothing is touched. Where a call splits the communicator, what is prepared owns the part, until
+/// it goes: on all ranks in the same place, as communicators of their own.
+[[nodiscard]] PreparedPlan prepare_all_reduce(DynamicView const& tensor, CommunicatorRef comm, DynamicMesh const& mesh,
+                                              MeshAxes const& axes, Reduce op = Reduce::sum);
+[[nodiscard]] PreparedPlan prepare_all_reduce(ConstDynamicView const& source, DynamicView const& destination,
+                                              CommunicatorRef comm, DynamicMesh const& mesh, MeshAxes const& axes,
+                                              Reduce op = Reduce::sum);
+[[nodiscard]] PreparedPlan prepare_reduce_scatter(ConstDynamicView const& source, DynamicView const& destination,
+                                                  CommunicatorRef comm, DynamicMesh const& mesh, MeshAxes const& axes,
+                                                  int dim = 0, Reduce op = Reduce::sum);
+[[nodiscard]] PreparedPlan prepare_all_gather(ConstDynamicView const& source, DynamicView const& destination,
+                                              CommunicatorRef comm, DynamicMesh const& mesh, MeshAxes const& axes,
+                                              int dim = 0);
+[[nodiscard]] PreparedPlan prepare_broadcast(DynamicView const& tensor, CommunicatorRef comm, DynamicMesh const& mesh,
+                                             MeshAxes const& axes, int root = 0);
 
 }  // namespace reshard::inline v0
 

@@ -4,6 +4,7 @@
 
 #include <reshard/exec/batch.hpp>
 #include <reshard/exec/collectives.hpp>
+#include <reshard/exec/detail/batch_job.hpp>
 #include <reshard/exec/prepare.hpp>
 #include <reshard/plan/replicas.hpp>
 
@@ -92,15 +93,16 @@ private:
     return comm.agree(std::move(mine)).ok();
 }
 
-/// Collective. Runs what make(comm, mesh, axes) has prepared, for tensors that are alike on all ranks. Where they are
-/// not (cut unevenly along other axes, or none where a rank is outside the mesh), it is prepared once more among those
-/// along the axes, which are a mesh of their own then: each line of ranks has its own shapes, and what is wrong with
-/// them is said in words that know of no other axes.
-inline void run_along(CommunicatorRef comm, DynamicMesh const& mesh, MeshAxes const& axes,
-                      FunctionRef<PreparedPlan(CommunicatorRef, DynamicMesh const&, MeshAxes const&)> make) {
+/// Collective. What make(comm, mesh, axes) prepares, for tensors that are alike on all ranks. Where they are not (cut
+/// unevenly along other axes, or none where a rank is outside the mesh), it is prepared once more among those along the
+/// axes, which are a mesh of their own then, with a communicator that the plan owns: each line of ranks has its own
+/// shapes, and what is wrong with them is said in words that know of no other axes.
+[[nodiscard]] inline PreparedPlan prepare_along(
+    CommunicatorRef comm, DynamicMesh const& mesh, MeshAxes const& axes,
+    FunctionRef<PreparedPlan(CommunicatorRef, DynamicMesh const&, MeshAxes const&)> make) {
     PreparedPlan alike(comm, nullptr);
     Verdict all = verdict_of([&] { alike = make(comm, mesh, axes); });
-    if (all.ok()) return alike.run();
+    if (all.ok()) return alike;
     auto const raise_all = [&] { raise(all.code, std::move(all.reason)); };
     bool const of_tensors =
         all.code == ErrorCode::mismatch || all.code == ErrorCode::shape || all.code == ErrorCode::buffer;
@@ -129,13 +131,14 @@ inline void run_along(CommunicatorRef comm, DynamicMesh const& mesh, MeshAxes co
     std::optional<AnyCommunicator> line;
     // Collective, and complete on all where a rank has no memory for its part.
     agree_on_errors(comm, [&] { line.emplace(comm.split(place.colour, place.key)); });
-    PreparedPlan prepared(comm, nullptr);
+    PreparedPlan apart(*line, nullptr);  // behind `line`: it goes first
     Verdict const again = comm.agree(verdict_of([&] {
-        if (mesh.contains(comm.rank())) prepared = make(*line, alone, each);
+        bool const here = mesh.contains(comm.rank());
+        apart = here ? make(*line, alone, each) : PreparedPlan(*line, new BatchJob(*line, {}, {}, {}));
     }));
     if (again.ok()) {
-        if (mesh.contains(comm.rank())) prepared.run();
-        return;
+        apart.own(std::move(*line));
+        return apart;
     }
     if (again.code == ErrorCode::mesh) raise_all();  // ranks give other axes
     // Who is wrong has a number among the ranks of its line.
@@ -146,15 +149,15 @@ inline void run_along(CommunicatorRef comm, DynamicMesh const& mesh, MeshAxes co
 
 /// Collective, also for what this rank alone gets wrong. `from(Beside)` and `to(Beside)` place tensors of `shape`.
 template <class From, class To>
-void redistribute_beside(DynamicShape const& shape, ConstDynamicView const& source, DynamicView const& destination,
-                         CommunicatorRef comm, DynamicMesh const& mesh, MeshAxes const& axes, From const& from,
-                         To const& to, bool one_shot = false) {
+[[nodiscard]] PreparedPlan prepare_beside(DynamicShape const& shape, ConstDynamicView const& source,
+                                          DynamicView const& destination, CommunicatorRef comm, DynamicMesh const& mesh,
+                                          MeshAxes const& axes, From const& from, To const& to, bool one_shot = false) {
     struct Move {
         Plan<> plan;
         ConstDynamicView source;
         DynamicView destination;
     };
-    run_along(comm, mesh, axes, [&](CommunicatorRef among, DynamicMesh const& whole, MeshAxes const& given) {
+    return prepare_along(comm, mesh, axes, [&](CommunicatorRef among, DynamicMesh const& whole, MeshAxes const& given) {
         std::optional<Move> move;
         attempt_before_agreement(among, [&] {
             Beside const all(whole, given, shape);
@@ -173,54 +176,79 @@ void redistribute_beside(DynamicShape const& shape, ConstDynamicView const& sour
 
 }  // namespace detail
 
-RESHARD_INLINE void all_reduce(ConstDynamicView const& source, DynamicView const& destination, CommunicatorRef comm,
-                               DynamicMesh const& mesh, MeshAxes const& axes, Reduce op) {
+RESHARD_INLINE PreparedPlan prepare_all_reduce(ConstDynamicView const& source, DynamicView const& destination,
+                                               CommunicatorRef comm, DynamicMesh const& mesh, MeshAxes const& axes,
+                                               Reduce op) {
     // An exchange costs more to start than to carry out: measured on 2 to 8 processes of a node, to 8 or 16 KiB.
     constexpr Index limit = Index{8} << 10;
     bool const few = source.size() <= limit && source.size() * bits(source.dtype()) <= 8 * limit;
-    detail::redistribute_beside(source.shape(), source, destination, comm, mesh, axes,
-                                detail::placed(Placement::partial(op)), detail::placed(Placement::replicate()), few);
+    return detail::prepare_beside(source.shape(), source, destination, comm, mesh, axes,
+                                  detail::placed(Placement::partial(op)), detail::placed(Placement::replicate()), few);
 }
+RESHARD_INLINE PreparedPlan prepare_all_reduce(DynamicView const& tensor, CommunicatorRef comm, DynamicMesh const& mesh,
+                                               MeshAxes const& axes, Reduce op) {
+    return prepare_all_reduce(tensor, tensor, comm, mesh, axes, op);
+}
+RESHARD_INLINE PreparedPlan prepare_reduce_scatter(ConstDynamicView const& source, DynamicView const& destination,
+                                                   CommunicatorRef comm, DynamicMesh const& mesh, MeshAxes const& axes,
+                                                   int dim, Reduce op) {
+    return detail::prepare_beside(source.shape(), source, destination, comm, mesh, axes,
+                                  detail::placed(Placement::partial(op)), detail::cut(dim));
+}
+RESHARD_INLINE PreparedPlan prepare_all_gather(ConstDynamicView const& source, DynamicView const& destination,
+                                               CommunicatorRef comm, DynamicMesh const& mesh, MeshAxes const& axes,
+                                               int dim) {
+    return detail::prepare_beside(destination.shape(), source, destination, comm, mesh, axes, detail::cut(dim),
+                                  detail::placed(Placement::replicate()));
+}
+RESHARD_INLINE PreparedPlan prepare_broadcast(DynamicView const& tensor, CommunicatorRef comm, DynamicMesh const& mesh,
+                                              MeshAxes const& axes, int root) {
+    return detail::prepare_along(
+        comm, mesh, axes, [&](CommunicatorRef among, DynamicMesh const& whole, MeshAxes const& given) {
+            std::optional<Plan<>> move;
+            DynamicView view = tensor;
+            detail::attempt_before_agreement(among, [&] {
+                detail::Beside const all(whole, given, tensor.shape());
+                DynamicMesh const along = whole.along(given, whole.rank_at(0));
+                if (root < 0 || root >= along.size()) {
+                    raise(ErrorCode::mesh, "reshard::broadcast: root ", root, " of ", along.size(),
+                          " ranks along the axes. Fix: they count from 0.");
+                }
+                DynamicDistribution const copied = all.placed(Placement::replicate());
+                view = all.view(tensor);
+                if (along.size() != 1) {
+                    move = detail::replica_plan(copied, along.rank_at(root));
+                    return;
+                }
+                // Nothing moves. What is wrong is wrong with more ranks too.
+                detail::check_mesh(whole, among.size(), "reshard::prepare: ");
+                detail::check_byte_sized(view.dtype());
+                Index const rank = among.rank();
+                if (copied.contains(rank)) detail::check_view("tensor", view, copied.local_shape(rank), rank, copied);
+            });
+            return move ? prepare(*move, among, ConstDynamicView(view), view) : prepare(Batch(), among);
+        });
+}
+
 RESHARD_INLINE void all_reduce(DynamicView const& tensor, CommunicatorRef comm, DynamicMesh const& mesh,
                                MeshAxes const& axes, Reduce op) {
-    all_reduce(tensor, tensor, comm, mesh, axes, op);
+    prepare_all_reduce(tensor, comm, mesh, axes, op).run();
+}
+RESHARD_INLINE void all_reduce(ConstDynamicView const& source, DynamicView const& destination, CommunicatorRef comm,
+                               DynamicMesh const& mesh, MeshAxes const& axes, Reduce op) {
+    prepare_all_reduce(source, destination, comm, mesh, axes, op).run();
 }
 RESHARD_INLINE void reduce_scatter(ConstDynamicView const& source, DynamicView const& destination, CommunicatorRef comm,
                                    DynamicMesh const& mesh, MeshAxes const& axes, int dim, Reduce op) {
-    detail::redistribute_beside(source.shape(), source, destination, comm, mesh, axes,
-                                detail::placed(Placement::partial(op)), detail::cut(dim));
+    prepare_reduce_scatter(source, destination, comm, mesh, axes, dim, op).run();
 }
 RESHARD_INLINE void all_gather(ConstDynamicView const& source, DynamicView const& destination, CommunicatorRef comm,
                                DynamicMesh const& mesh, MeshAxes const& axes, int dim) {
-    detail::redistribute_beside(destination.shape(), source, destination, comm, mesh, axes, detail::cut(dim),
-                                detail::placed(Placement::replicate()));
+    prepare_all_gather(source, destination, comm, mesh, axes, dim).run();
 }
 RESHARD_INLINE void broadcast(DynamicView const& tensor, CommunicatorRef comm, DynamicMesh const& mesh,
                               MeshAxes const& axes, int root) {
-    detail::run_along(comm, mesh, axes, [&](CommunicatorRef among, DynamicMesh const& whole, MeshAxes const& given) {
-        std::optional<Plan<>> move;
-        DynamicView view = tensor;
-        detail::attempt_before_agreement(among, [&] {
-            detail::Beside const all(whole, given, tensor.shape());
-            DynamicMesh const along = whole.along(given, whole.rank_at(0));
-            if (root < 0 || root >= along.size()) {
-                raise(ErrorCode::mesh, "reshard::broadcast: root ", root, " of ", along.size(),
-                      " ranks along the axes. Fix: they count from 0.");
-            }
-            DynamicDistribution const copied = all.placed(Placement::replicate());
-            view = all.view(tensor);
-            if (along.size() != 1) {
-                move = detail::replica_plan(copied, along.rank_at(root));
-                return;
-            }
-            // Nothing moves. What is wrong is wrong with more ranks too.
-            detail::check_mesh(whole, among.size(), "reshard::prepare: ");
-            detail::check_byte_sized(view.dtype());
-            Index const rank = among.rank();
-            if (copied.contains(rank)) detail::check_view("tensor", view, copied.local_shape(rank), rank, copied);
-        });
-        return move ? prepare(*move, among, ConstDynamicView(view), view) : prepare(Batch(), among);
-    });
+    prepare_broadcast(tensor, comm, mesh, axes, root).run();
 }
 
 }  // namespace reshard::inline v0

@@ -49,8 +49,8 @@ private:
 };
 
 /// A plan, or a batch of them, ready to run: run() and start() allocate nothing and check nothing that needs other
-/// ranks. The tensors' memory and the communicator must outlive it. It runs once at a time, and not where it was moved
-/// from: TransportError otherwise.
+/// ranks. The tensors' memory and the communicator, unless it owns that, must outlive it. It runs once at a time, and
+/// not where it was moved from: TransportError otherwise.
 class PreparedPlan {
 public:
     /// Takes what `new` made.
@@ -67,6 +67,10 @@ public:
     /// Starts the first exchange; the rest happens in wait().
     RunRequest start() &;
     RunRequest start() && = delete;  ///< a run needs what was prepared: give that a name
+
+    /// Takes the communicator that this was prepared over, where that was made for it alone. It goes behind this, and
+    /// as others of its transport go. \pre it was not moved from, and owns none.
+    void own(AnyCommunicator&& comm) noexcept;
 
 private:
     CommunicatorRef comm_;

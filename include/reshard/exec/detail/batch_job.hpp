@@ -10,6 +10,8 @@
 #include <reshard/core/detail/watched.hpp>
 #include <reshard/exec/detail/job.hpp>
 
+#include <optional>  // optional
+
 namespace reshard::inline v0::detail {
 
 /// What a prepared plan runs. One plan is a batch of one.
@@ -34,6 +36,9 @@ public:
     ~BatchJob() {
         if (failed_) keep_for_good(std::move(workspace_));
     }
+
+    /// The communicator that this is bound to was made for it, and goes behind it.
+    void own(AnyCommunicator&& comm) noexcept { comm_.emplace(std::move(comm)); }
 
     [[nodiscard]] int phases() const noexcept { return static_cast<int>(steps_.size()); }
     [[nodiscard]] AnyExchange& exchange(int phase) noexcept { return steps_[static_cast<std::size_t>(phase)].exchange; }
@@ -131,6 +136,7 @@ private:
         return result;
     }
 
+    std::optional<AnyCommunicator> comm_;  // first: exchanges, and jobs, refer to what it owns
     std::vector<Job> jobs_;
     std::vector<std::size_t> order_;  ///< of the jobs that travel, round by round
     std::vector<std::size_t> local_;

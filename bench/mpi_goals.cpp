@@ -17,6 +17,7 @@
 #endif
 
 #include <reshard/exec/batch.hpp>
+#include <reshard/exec/collectives.hpp>
 
 #include <unistd.h>  // usleep
 
@@ -396,7 +397,7 @@ void allreduce_vs_mpi(Bench& bench) {
     beside_collective(bench, "allreduce_vs_mpi", "allreduce_vs_mpi_worst", allreduce);
 }
 void reduce_scatter_vs_mpi(Bench& bench) {
-    beside_collective(bench, "reduce_scatter_vs_mpi", "reduce_scatter_vs_mpi_worst", reduce_scatter);
+    beside_collective(bench, "reduce_scatter_vs_mpi", "reduce_scatter_vs_mpi_worst", bench::reduce_scatter);
 }
 void allgather_vs_mpi(Bench& bench) {
     beside_collective(bench, "allgather_vs_mpi", "allgather_vs_mpi_worst", allgather);
@@ -409,9 +410,6 @@ void gradient_step(Bench& bench) {
     constexpr int width = 384;
     constexpr int elements = 12 * width * width;  // attention and a feed-forward net four times as wide
     Mesh const mesh{ranks_wanted};
-    auto const of = [&](char const* placements) { return distribution(mesh, Shape{elements}, placements); };
-    Plan<> const reduce = plan(of("P+"), of("S0"));
-    Plan<> const gather = plan(of("S0"), of("R"));
     Index const part = elements / ranks_wanted;
     Tensor<float> gradients(DynamicShape(Shape{layers, elements}));
     Tensor<float> shards(DynamicShape(Shape{layers, part}));
@@ -422,11 +420,11 @@ void gradient_step(Bench& bench) {
     }
     std::vector<PreparedPlan> jobs;
     for (int layer = 0; layer < layers; ++layer) {
+        TensorView<float> const gradient(gradients.data() + Index{layer} * elements, Shape{elements});
         TensorView<float> const shard(shards.data() + layer * part, Shape{part});
-        jobs.push_back(prepare(reduce, bench.comm,
-                               TensorView<float>(gradients.data() + Index{layer} * elements, Shape{elements}), shard));
-        jobs.push_back(prepare(gather, bench.comm, shard,
-                               TensorView<float>(weights.data() + Index{layer} * elements, Shape{elements})));
+        TensorView<float> const weight(weights.data() + Index{layer} * elements, Shape{elements});
+        jobs.push_back(prepare_reduce_scatter(gradient, shard, bench.comm, mesh, 0));
+        jobs.push_back(prepare_all_gather(shard, weight, bench.comm, mesh, 0));
     }
     auto const ours = [&] {
         for (int layer = layers - 1; layer >= 0; --layer) jobs[static_cast<std::size_t>(2 * layer)].run();

@@ -68,8 +68,8 @@ public:
     RunRequest start() &;
     RunRequest start() && = delete;  ///< a run needs what was prepared: give that a name
 
-    /// Takes the communicator that this was prepared over, where that was made for it alone. It goes behind this, and
-    /// as others of its transport go. \pre it was not moved from, and owns none.
+    /// Takes over the communicator that this was prepared over, where that was made for it alone: it is destroyed last.
+    /// \pre this was not moved from, and owns none.
     void own(AnyCommunicator&& comm) noexcept;
 
 private:

@@ -4,6 +4,7 @@
 
 #include <doctest/doctest.h>
 
+#include <reshard/exec/collectives.hpp>
 #include <reshard/exec/progress_thread.hpp>
 #include <reshard/exec/redistribute.hpp>
 
@@ -136,6 +137,44 @@ TEST_SUITE("comm/mpi") {
                 while (!second.test()) std::this_thread::sleep_for(1ms);
                 first.wait();
                 CHECK(sums == std::vector<int>(sums.size(), ranks * (ranks + 1) / 2));
+            }
+        }
+    }
+
+    TEST_CASE(
+        "collectives by name, prepared, own what MPI has split: where lines of ranks differ, and ranks are outside") {
+        for (int ranks_per_node : {0, 1, 2}) {
+            CAPTURE(ranks_per_node);
+            MpiOptions options;
+            options.ranks_per_node = ranks_per_node;
+            MpiCommunicator comm(MPI_COMM_WORLD, options);
+            int const me = comm.rank();
+            DynamicMesh const mesh = comm.size() == 1 ? DynamicMesh(Mesh{1, 1}) : DynamicMesh(Mesh{2, comm.size() / 2});
+            bool const inside = mesh.contains(me);  // of an odd number, the last is not
+            Index const column = inside ? mesh.coordinates(me)[1] : 0;
+            DynamicShape const shape = Shape{3 + column};
+            std::vector<int> sum(static_cast<std::size_t>(3 + column));
+            std::vector<int> copy(sum.size());
+            auto const given = [&](std::vector<int>& memory) {
+                return inside ? DynamicView(TensorView<int>(memory.data(), shape)) : DynamicView();
+            };
+            PreparedPlan sums = prepare_all_reduce(given(sum), comm, mesh, 0);
+            PreparedPlan copies = prepare_broadcast(given(copy), comm, mesh, 0, static_cast<int>(mesh.extent(0)) - 1);
+            for (int round : {1, 2, 3}) {
+                std::fill(sum.begin(), sum.end(), round * me);
+                std::fill(copy.begin(), copy.end(), round * me);
+                RunRequest summing = sums.start();
+                RunRequest copying = copies.start();
+                summing.wait();
+                copying.wait();
+                int all = inside ? 0 : round * me;
+                int last = all;
+                for (Index row = 0; inside && row < mesh.extent(0); ++row) {
+                    last = round * static_cast<int>(mesh.rank_at(row * mesh.extent(1) + column));
+                    all += last;
+                }
+                CHECK(sum == std::vector<int>(sum.size(), all));
+                CHECK(copy == std::vector<int>(copy.size(), last));
             }
         }
     }

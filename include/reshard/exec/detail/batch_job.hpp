@@ -37,7 +37,7 @@ public:
         if (failed_) keep_for_good(std::move(workspace_));
     }
 
-    /// The communicator that this is bound to was made for it, and goes behind it.
+    /// Takes over the communicator that this is bound to.
     void own(AnyCommunicator&& comm) noexcept { comm_.emplace(std::move(comm)); }
 
     [[nodiscard]] int phases() const noexcept { return static_cast<int>(steps_.size()); }

@@ -8,6 +8,7 @@
 #include <reshard/memory/convert.hpp>
 
 #include "comm/conformance.hpp"
+#include "comm/mpi/ways.hpp"
 #include "comm/policies.hpp"
 
 #include <doctest/doctest.h>
@@ -53,32 +54,6 @@ using namespace reshard;
 using namespace std::chrono_literals;
 
 static_assert(MpiCommunicator::name == "mpi");
-
-/// Every way between ranks that works on this machine: 0 ranks per node: as the machine is; 1: as if each rank had a
-/// machine of its own; 2: some of each.
-std::vector<MpiOptions> all_ways() {
-    std::vector<MpiOptions> ways;
-    for (int ranks_per_node : {0, 1, 2}) {
-        for (MpiPath path : {MpiPath::automatic, MpiPath::messages}) {
-            MpiOptions options;
-            options.path = path;
-            options.ranks_per_node = ranks_per_node;
-            options.deadline = 60s;
-            ways.push_back(options);
-        }
-    }
-    return ways;
-}
-
-template <class Body>
-void for_each_way(Body const& body) {
-    for (auto const& options : all_ways()) {
-        CAPTURE(options.ranks_per_node);
-        CAPTURE(static_cast<int>(options.path));
-        MpiCommunicator comm(MPI_COMM_WORLD, options);
-        body(comm);
-    }
-}
 
 /// A random exchange: between each pair a few boxes of up to three dimensions, with gaps at both ends, of up to
 /// `most` bytes; the dimensions lie in memory in another order at the receiver. All from one seed that ranks share.
@@ -247,7 +222,7 @@ private:
 
 TEST_SUITE("comm/mpi") {
     TEST_CASE("MpiCommunicator: keeps the contract on every path") {
-        for_each_way([](MpiCommunicator& comm) {
+        test::for_each_way(test::all_ways(), [](MpiCommunicator& comm) {
             test::conforms(comm);
             test::refuses_a_second_start(comm);
         });
@@ -268,7 +243,7 @@ TEST_SUITE("comm/mpi") {
     TEST_CASE("MpiCommunicator: random boxes of every size arrive whole, from ordinary and from shared memory") {
         auto const seed = 4711U;
         CAPTURE(seed);
-        for_each_way([&](MpiCommunicator& comm) {
+        test::for_each_way(test::all_ways(), [&](MpiCommunicator& comm) {
             for (unsigned trial = 0; trial != 12; ++trial) {
                 CAPTURE(trial);
                 RandomExchange exchange(comm, seed + trial, trial % 4 == 0 ? 1'500'000 : 20'000, trial % 2 == 0);
@@ -281,7 +256,7 @@ TEST_SUITE("comm/mpi") {
     }
 
     TEST_CASE("MpiCommunicator: payloads that differ are a mismatch on both ranks, on every path") {
-        for (auto options : all_ways()) {
+        for (auto options : test::all_ways()) {
             options.deadline = 20s;
             for (test::Payloads const& one : test::different_payloads) {
                 CAPTURE(options.ranks_per_node);
@@ -296,7 +271,7 @@ TEST_SUITE("comm/mpi") {
     }
 
     TEST_CASE("MpiCommunicator: exchanges that are alike are not mixed up, on every path") {
-        for (auto options : all_ways()) {
+        for (auto options : test::all_ways()) {
             options.deadline = 20s;
             for (bool again : {false, true}) {
                 CAPTURE(options.ranks_per_node);
@@ -362,7 +337,7 @@ TEST_SUITE("comm/mpi") {
         "MpiCommunicator: short exchanges that are replayed in any order arrive whole, however far ranks run ahead") {
         auto const seed = 20251U;
         CAPTURE(seed);
-        for_each_way([&](MpiCommunicator& comm) {
+        test::for_each_way(test::all_ways(), [&](MpiCommunicator& comm) {
             std::mt19937 same(seed);
             std::mt19937 own(seed + 1 + static_cast<unsigned>(comm.rank()));
             std::vector<std::unique_ptr<Replayed>> bound;
@@ -385,7 +360,7 @@ TEST_SUITE("comm/mpi") {
     }
 
     TEST_CASE("MpiCommunicator: a rank that replays another exchange is found out by the next call") {
-        for (auto options : all_ways()) {
+        for (auto options : test::all_ways()) {
             for (bool repeats : {false, true}) {
                 CAPTURE(options.ranks_per_node);
                 CAPTURE(static_cast<int>(options.path));
@@ -425,7 +400,7 @@ TEST_SUITE("comm/mpi") {
     }
 
     TEST_CASE("MpiCommunicator: what a rank has sent arrives though it is gone") {
-        for_each_way([](MpiCommunicator& comm) {
+        test::for_each_way(test::all_ways(), [](MpiCommunicator& comm) {
             for (int round = 0; round != 5; ++round) {
                 MpiCommunicator child = comm.split(0, 0);
                 test::BoundRing ring(child);
@@ -442,7 +417,7 @@ TEST_SUITE("comm/mpi") {
     }
 
     TEST_CASE("MpiCommunicator: an exchange that is repeated allocates nothing") {
-        for_each_way([&](MpiCommunicator& comm) {
+        test::for_each_way(test::all_ways(), [&](MpiCommunicator& comm) {
             RandomExchange exchange(comm, 5U, 2'000'000, false);
             for (int round = 0; round != 3; ++round) exchange.run(comm);
             allocations = 0;
@@ -699,7 +674,7 @@ TEST_SUITE("comm/mpi") {
     }
 
     TEST_CASE("MpiCommunicator: abort in a split child poisons the whole family, wherever the others wait") {
-        for_each_way([](MpiCommunicator& comm) {
+        test::for_each_way(test::all_ways(), [](MpiCommunicator& comm) {
             MpiCommunicator child = comm.split(0, 0);
             MpiCommunicator grandchild = child.split(comm.rank() % 2, 0);
             int const culprit = comm.size() - 1;

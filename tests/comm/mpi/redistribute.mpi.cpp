@@ -8,6 +8,7 @@
 #include <reshard/exec/progress_thread.hpp>
 #include <reshard/exec/redistribute.hpp>
 
+#include "comm/mpi/ways.hpp"
 #include "support/fake_cuda.hpp"
 #include "support/oracle.hpp"
 #include "support/random.hpp"
@@ -99,26 +100,17 @@ void random_transition(MpiCommunicator& comm, std::uint64_t seed, std::vector<Re
 
 TEST_SUITE("comm/mpi") {
     TEST_CASE("law.meaning over MPI: on one mesh and between meshes, on every path") {
-        for (int ranks_per_node : {0, 1, 2}) {
-            MpiOptions options;
-            options.ranks_per_node = ranks_per_node;
-            options.deadline = 60s;
-            MpiCommunicator comm(MPI_COMM_WORLD, options);
-            CAPTURE(ranks_per_node);
+        test::for_each_way(test::all_ways({MpiPath::automatic}), [](MpiCommunicator& comm) {
             for (std::uint64_t seed : test::seeds(25)) {
                 random_transition<std::int64_t>(comm, seed, {Reduce::sum, Reduce::min, Reduce::bxor}, false);
                 random_transition<BFloat16>(comm, seed, {Reduce::sum, Reduce::max}, false);
                 random_transition<std::uint8_t>(comm, seed, {Reduce::sum}, true);
             }
-        }
+        });
     }
 
     TEST_CASE("a progress thread carries out runs to their end, on every path") {
-        for (int ranks_per_node : {0, 1, 2}) {
-            CAPTURE(ranks_per_node);
-            MpiOptions options;
-            options.ranks_per_node = ranks_per_node;
-            MpiCommunicator comm(MPI_COMM_WORLD, options);
+        test::for_each_way(test::all_ways({MpiPath::automatic}), [](MpiCommunicator& comm) {
             int const ranks = comm.size();
             DynamicShape const shape = Shape{Index{300} * ranks};
             auto const of = [&](char const* placement) { return distribution(Mesh{ranks}, shape, placement); };
@@ -138,7 +130,7 @@ TEST_SUITE("comm/mpi") {
                 first.wait();
                 CHECK(sums == std::vector<int>(sums.size(), ranks * (ranks + 1) / 2));
             }
-        }
+        });
     }
 
     TEST_CASE(
@@ -181,11 +173,7 @@ TEST_SUITE("comm/mpi") {
 
     TEST_CASE("law.bits: floats are folded in the order of the ranks, on every path") {
         std::vector<float> const cycle{1e8F, 1.0F, -1e8F, 1.0F, 3e-3F};
-        for (int ranks_per_node : {0, 1, 2}) {
-            CAPTURE(ranks_per_node);
-            MpiOptions options;
-            options.ranks_per_node = ranks_per_node;
-            MpiCommunicator comm(MPI_COMM_WORLD, options);
+        test::for_each_way(test::all_ways({MpiPath::automatic}), [&](MpiCommunicator& comm) {
             int const ranks = comm.size();
             auto const value = [&](int rank, Index i) { return cycle[static_cast<std::size_t>((rank + i) % 5)]; };
             DynamicShape const shape = Shape{Index{50} * ranks};
@@ -208,7 +196,7 @@ TEST_SUITE("comm/mpi") {
                     got.size() == want.size() ? 0 : got.size() * static_cast<std::size_t>(comm.rank());
                 CHECK(std::memcmp(got.data(), want.data() + first, got.size() * sizeof(float)) == 0);
             }
-        }
+        });
     }
 
     TEST_CASE("memory of a device on the last rank is a BufferError on all, and nothing moves") {

@@ -101,12 +101,12 @@ public:
     [[nodiscard]] MpiPath path() const noexcept;
 
     /// What is bound, when it is started, lays the transfers out for the ranks of this node, starts messages to the
-    /// others and from those that have said what they send, and returns; it never blocks. The rest of what comes is
-    /// received in wait() and test(), so one of them must be called. Memory is the host's (prepare() asks
-    /// check_memory()). After a failure the end of an exchange does not wait: buffers of the communicator that MPI may
-    /// still use are kept for good; memory of the caller that MPI has still is named by the error of wait(), which a
-    /// destructor cannot do: see docs/failures.md. Throws TransportError for transfers out of order or elements of more
-    /// than 512 KiB.
+    /// others (of more than 2 MiB a transfer, once they have said how they take them) and from those that have said
+    /// what they send, and returns; it never blocks. The rest is moved in wait() and test(), so one of them must be
+    /// called. Memory is the host's (prepare() asks check_memory()). After a failure the end of an exchange does not
+    /// wait: buffers of the communicator that MPI may still use are kept for good; memory of the caller that MPI has
+    /// still is named by the error of wait(), which a destructor cannot do: see docs/failures.md. Throws TransportError
+    /// for transfers out of order or elements of more than 512 KiB.
     exchange_type bind(std::span<Send const> sends, std::span<Receive const> receives);
 
     [[nodiscard]] Verdict agree(Verdict const& mine);

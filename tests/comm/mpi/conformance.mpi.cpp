@@ -13,6 +13,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>  // fill
 #include <chrono>
 #include <cstdio>  // sscanf
 #include <cstdlib>
@@ -246,7 +247,8 @@ TEST_SUITE("comm/mpi") {
         test::for_each_way(test::all_ways(), [&](MpiCommunicator& comm) {
             for (unsigned trial = 0; trial != 12; ++trial) {
                 CAPTURE(trial);
-                RandomExchange exchange(comm, seed + trial, trial % 4 == 0 ? 1'500'000 : 20'000, trial % 2 == 0);
+                Index const most = trial == 8 ? 5'000'000 : trial % 4 == 0 ? 1'500'000 : 20'000;
+                RandomExchange exchange(comm, seed + trial, most, trial % 2 == 0);
                 exchange.run(comm);
                 CHECK(exchange.wrong() == 0);
                 exchange.run(comm);
@@ -429,26 +431,94 @@ TEST_SUITE("comm/mpi") {
         });
     }
 
-    TEST_CASE("MpiCommunicator: messages that share the way count once, pieces of a long transfer each") {
+    TEST_CASE(
+        "MpiCommunicator: between nodes short transfers share a message, and long ones that nobody packs take few") {
         MpiOptions options;
         options.ranks_per_node = 1;
         MpiCommunicator comm(MPI_COMM_WORLD, options);
         int const next = (comm.rank() + 1) % comm.size();
         int const previous = (comm.rank() + comm.size() - 1) % comm.size();
-        std::vector<std::byte> from(3 << 20);
-        std::vector<std::byte> to(3 << 20);
+        constexpr Index mebi = 1 << 20;
+        std::vector<std::byte> from(20 * mebi);
+        std::vector<std::byte> to(from.size());
+        for (std::size_t i = 0; i != from.size(); ++i)
+            from[i] = test::mark(comm.rank(), next, 0, static_cast<Index>(i));
         std::vector<Send> sends;
         std::vector<Receive> receives;
-        for (int k = 0; k != 1000; ++k) {
-            sends.push_back({next, from.data() + k * 8, test::box_of(8, {})});
-            receives.push_back({previous, to.data() + k * 8, test::box_of(8, {})});
+        auto const add = [&](Index from_at, StridedBox const& box_from, Index to_at, StridedBox const& box_to) {
+            sends.push_back({next, from.data() + from_at, box_from});
+            receives.push_back({previous, to.data() + to_at, box_to});
+        };
+        auto const messages = [&] {  // of all that was added
+            Traffic const before = comm.traffic();
+            comm.exchange(sends, receives).wait();
+            sends.clear();
+            receives.clear();
+            Traffic const moved = comm.traffic() - before;
+            return moved.messages_sent == moved.messages_received ? moved.messages_sent : Index{-1};
+        };
+        Index const far = comm.size() == 1 ? 0 : 1;  // to itself a rank sends none
+        auto const dense = [](Index bytes) { return test::box_of(1, {{bytes, 1}}); };
+        auto const arrived = [&](Index from_at, Index to_at, Index bytes) {
+            Index wrong = 0;
+            for (Index i = 0; i != bytes; ++i) {
+                std::byte const want = test::mark(previous, comm.rank(), 0, from_at + i);
+                wrong += to[static_cast<std::size_t>(to_at + i)] == want ? 0 : 1;
+            }
+            return wrong == 0;
+        };
+
+        for (Index k = 0; k != 1000; ++k) add(k * 8, test::box_of(8, {}), k * 8, test::box_of(8, {}));
+        CHECK(messages() == far);
+        CHECK(arrived(0, 0, 8000));
+
+        struct {
+            Index rows, length, pitch_from, pitch_to, messages;
+        } const transfers[] = {
+            {1, 2 * mebi, 0, 0, 4},  // is on its way before anybody has said anything
+            {1, 3 * mebi, 0, 0, 1},       {1, 20 * mebi, 0, 0, 3},
+            {3072, 1024, 1024, 1536, 1},                              // rows that MPI is told of
+            {10240, 1024, 1536, 1024, 2}, {12288, 256, 256, 512, 6},  // the receiver packs
+            {12288, 256, 512, 256, 6},                                // the sender does
+        };
+        for (auto const& one : transfers) {
+            CAPTURE(one.rows);
+            CAPTURE(one.length);
+            CAPTURE(one.pitch_from);
+            std::fill(to.begin(), to.end(), std::byte{});
+            add(0, test::box_of(1, {{one.rows, one.pitch_from}, {one.length, 1}}), 0,
+                test::box_of(1, {{one.rows, one.pitch_to}, {one.length, 1}}));
+            CHECK(messages() == far * one.messages);
+            bool right = true;
+            for (Index row = 0; row != one.rows; ++row)
+                right = arrived(row * one.pitch_from, row * one.pitch_to, one.length) && right;
+            CHECK(right);
         }
-        comm.exchange(sends, receives).wait();
-        CHECK(comm.traffic().messages_sent == (comm.size() == 1 ? 0 : 1));
-        Send const send{next, from.data(), test::box_of(1, {{3 << 20, 1}})};
-        Receive const receive{previous, to.data(), test::box_of(1, {{3 << 20, 1}})};
-        comm.exchange({&send, 1}, {&receive, 1}).wait();
-        CHECK(comm.traffic().messages_sent == (comm.size() == 1 ? 0 : 1 + 6));
+
+        // A long one is alone; those before it share a message, and so do those behind it.
+        std::fill(to.begin(), to.end(), std::byte{});
+        Index at = 0;
+        for (Index bytes : {Index{8}, 3 * mebi, Index{8}, Index{16}, 9 * mebi, 3 * mebi}) {
+            add(at, dense(bytes), at, dense(bytes));
+            at += bytes;
+        }
+        CHECK(messages() == far * (1 + 1 + 1 + 2 + 1));
+        CHECK(arrived(0, 0, at));
+
+        // Values that the receiver converts: it packs.
+        constexpr Index values = 3 * mebi / 4;
+        std::vector<float> const floats(values, static_cast<float>(comm.rank()) + 0.5F);
+        std::vector<double> doubles(values);
+        sends.push_back({next,
+                         reinterpret_cast<std::byte const*>(floats.data()),
+                         test::box_of(4, {{values, 4}}),
+                         {DType::f32, DType::f32, 1.0, convert}});
+        receives.push_back({previous,
+                            reinterpret_cast<std::byte*>(doubles.data()),
+                            test::box_of(8, {{values, 8}}),
+                            {DType::f64, DType::f32, 1.0, convert}});
+        CHECK(messages() == far * 24);
+        CHECK(doubles == std::vector<double>(values, previous + 0.5));
     }
 
     TEST_CASE("MpiBuffer: owns memory that is zero, aligned and usable by views; ranks may have different sizes") {

@@ -5,7 +5,8 @@
 ///
 /// The rule looks at extents and at bytes on the wire, never at strides: those are each side's own matter, and so is
 /// whether it packs. Consecutive transfers share a message while they fit into `piece_bytes`; a longer transfer
-/// travels alone, in pieces of at most that size. So no message comes near the 2^31 bytes that MPI can count.
+/// travels alone, in pieces of at most that size, or longer ones where both sides have said that they do not pack. So
+/// no message comes near the 2^31 bytes that MPI can count.
 #pragma once
 
 #include <reshard/comm/detail/peers.hpp>

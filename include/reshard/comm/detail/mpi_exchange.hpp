@@ -70,6 +70,7 @@ private:
         std::size_t lane = 0;
         Index bytes = 0;  ///< of the first transfer, of readers
         bool done = false;
+        bool sends = false;  ///< of far ones: the lane is one of outgoing_
     };
 
     template <class Body>
@@ -184,9 +185,12 @@ private:
         for_each_peer(transfers_.sends, me, [&](int peer, std::span<Send const> sends) {
             if (peer == me) return;
             auto const first = static_cast<std::size_t>(sends.data() - transfers_.sends.data());
-            outgoing_.add(peer, first, first + sends.size(), true);
-            if (int const local = team_->local(peer); local >= 0)
-                readers_.push_back({peer, local, first, first + sends.size(), 0, sends[0].payload_bytes(), false});
+            std::size_t const last = first + sends.size();
+            int const local = team_->local(peer);
+            bool const asks = local < 0 && mpi_may_go_long(sends);
+            std::size_t const lane = outgoing_.add(peer, first, last, !asks);
+            if (local >= 0) readers_.push_back({peer, local, first, last, 0, sends[0].payload_bytes(), false});
+            if (asks) far_.push_back({peer, local, first, last, lane, 0, false, true});
         });
         late_.reserve(readers_.size());
         for_each_peer<Way::down>(transfers_.receives, me, [&](int peer, std::span<Receive const> receives) {
@@ -240,15 +244,20 @@ private:
         return TeamStep::complete;
     }
 
-    /// Ranks of other nodes that have said what they send, which is what this one expects. Whether there are new ones.
+    /// Ranks of other nodes that have said what they send, which is what this one expects, and how they take what is
+    /// long. Whether there are new ones.
     bool expect_the_heard() {
-        std::size_t const heard = team_->greetings().heard();
-        if (heard == heard_) return false;
-        heard_ = heard;
+        MpiGreetings const& greetings = team_->greetings();
+        if (greetings.heard() == heard_) return false;
+        heard_ = greetings.heard();
         for (Neighbour& far : far_) {
-            if (far.done || !team_->greetings().heard(far.rank)) continue;
+            if (far.done || !greetings.heard(far.rank)) continue;
             far.done = true;
-            incoming_.make_ready(far.lane);
+            if (far.sends) {
+                outgoing_.make_ready(far.lane, greetings.sends_long(far.rank));
+            } else {
+                incoming_.make_ready(far.lane, greetings.receives_long(far.rank));
+            }
         }
         return true;
     }
@@ -383,7 +392,7 @@ private:
     std::vector<Neighbour> readers_;
     std::vector<Neighbour> sources_;
     std::vector<Neighbour> late_;  ///< readers of the exchange before, that may not have fetched what is theirs
-    std::vector<Neighbour> far_;   ///< ranks of other nodes that this one receives from; done: it knows what
+    std::vector<Neighbour> far_;   ///< of other nodes, that send, or receive what is long; done: they have said how
     std::size_t heard_ = 0;
     std::uint64_t epoch_ = 0;
     std::uint64_t late_epoch_ = 0;

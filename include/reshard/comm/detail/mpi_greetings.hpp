@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/comm/detail/mpi_greetings.hpp
-/// \brief  What ranks that share no memory tell each other about an exchange: how much each sends and expects.
-/// \depends comm/detail/{mpi_call,peers,transfer_listing}.hpp, <optional>, <vector>.
+/// \brief  What ranks that share no memory tell each other about an exchange: how much each sends and expects, and
+///         whether what is long may go in long pieces.
+/// \depends comm/detail/{box_pieces,mpi_call,peers,transfer_listing}.hpp, <optional>, <span>, <vector>.
 ///
 /// Between two ranks with transfers, one small message goes each way, whatever the number of transfers; an exchange
 /// ends when it has come from every such peer. So a rank that sends what nobody expects is found by that rank, which is
@@ -9,19 +10,51 @@
 /// Traffic does not count them.
 #pragma once
 
+#include <reshard/comm/detail/box_pieces.hpp>
 #include <reshard/comm/detail/mpi_call.hpp>
 #include <reshard/comm/detail/peers.hpp>
 #include <reshard/comm/detail/transfer_listing.hpp>
 
 #include <algorithm>  // lower_bound
 #include <optional>
+#include <span>
 #include <vector>
 
 namespace reshard::inline v0::detail {
 
+/// Rows from which MPI, and the system, are told of rows instead of being given one packed run.
+inline constexpr Index mpi_row_bytes = 512;
+
+/// Whether MPI cannot be given the memory itself.
+template <class Byte>
+[[nodiscard]] bool mpi_must_pack(Transfer<Byte> const& transfer) noexcept {
+    auto const [run, left] = run_of(transfer.box);
+    return !transfer.conversion.is_plain() || (left > 0 && run < mpi_row_bytes);
+}
+
+/// What is longer need not begin before its receiver has said how it is cut: this much of a peer is under way at once.
+inline constexpr Index mpi_long_bytes = 4 * piece_bytes;
+/// Messages of what is long and nobody packs. They cost nothing beside their bytes, and yet their ends come often
+/// enough to tell a slow wire from one on which nothing moves, and soon enough for whoever must give them up.
+inline constexpr Index mpi_long_piece_bytes = Index{8} << 20;
+
+/// Whether this side of a pair has transfers that are long, and packs none of these.
+template <class Byte>
+[[nodiscard]] bool mpi_may_go_long(std::span<Transfer<Byte> const> transfers) noexcept {
+    bool some = false;
+    for (auto const& transfer : transfers) {
+        if (transfer.payload_bytes() <= mpi_long_bytes) continue;
+        if (mpi_must_pack(transfer)) return false;
+        some = true;
+    }
+    return some;
+}
+
 struct MpiGreeting {
     std::uint64_t epoch = 0;
     PairListing listing;
+    std::uint32_t long_sends = 0;     ///< whether they may go long, as far as this side is concerned
+    std::uint32_t long_receives = 0;  ///< the same
 };
 
 class MpiGreetings {
@@ -43,7 +76,9 @@ public:
         peers_.clear();
         auto const listing = [&](auto mine) { return TransferListing::of(mine, transfers.number); };
         for_each_pair(transfers.sends, transfers.receives, [&](int rank, auto mine, auto theirs) {
-            if (is_far(rank)) peers_.push_back({rank, false, {epoch_, {listing(mine), listing(theirs)}}});
+            if (!is_far(rank)) return;
+            PairListing const pair{listing(mine), listing(theirs)};
+            peers_.push_back({rank, false, {epoch_, pair, mpi_may_go_long(mine), mpi_may_go_long(theirs)}});
         });
         requests_.assign(peers_.size(), MPI_REQUEST_NULL);
         for (std::size_t i = 0; i < peers_.size(); ++i) {
@@ -86,6 +121,9 @@ public:
     /// Peers that have greeted this rank, whether `rank` has, which is one of them, and whether all have.
     [[nodiscard]] std::size_t heard() const noexcept { return heard_; }
     [[nodiscard]] bool heard(int rank) const noexcept { return find(rank)->heard; }
+    /// Whether what is long goes to that rank, or comes from it, in long pieces. \pre it has greeted this rank.
+    [[nodiscard]] bool sends_long(int rank) const noexcept { return find(rank)->sends_long; }
+    [[nodiscard]] bool receives_long(int rank) const noexcept { return find(rank)->receives_long; }
     [[nodiscard]] bool all_heard() const noexcept { return heard_ == peers_.size(); }
     /// Whether that is so and nobody needs this rank's greetings any more.
     [[nodiscard]] bool complete() {
@@ -110,6 +148,8 @@ private:
         int rank;
         bool heard;
         MpiGreeting greeting;
+        bool sends_long = false;  ///< both sides have said so
+        bool receives_long = false;
     };
 
     [[nodiscard]] std::vector<Peer>::const_iterator find(int rank) const noexcept {
@@ -120,9 +160,12 @@ private:
         PairListing mine;
         auto const at = static_cast<std::size_t>(find(rank) - peers_.begin());
         if (theirs.epoch == epoch_ && at < peers_.size() && peers_[at].rank == rank && !peers_[at].heard) {
-            peers_[at].heard = true;
+            Peer& peer = peers_[at];
+            peer.heard = true;
             ++heard_;
-            mine = peers_[at].greeting.listing;
+            mine = peer.greeting.listing;
+            peer.sends_long = peer.greeting.long_sends != 0 && theirs.long_receives != 0;
+            peer.receives_long = peer.greeting.long_receives != 0 && theirs.long_sends != 0;
         }
         return mismatch_of(me_, mine, rank, theirs.listing);
     }

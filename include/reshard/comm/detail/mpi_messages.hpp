@@ -5,10 +5,12 @@
 ///
 /// Every message is a run of bytes in the order of the elements. Where they lie side by side in memory, MPI gets the
 /// address; where they lie in rows worth the name, a derived type; otherwise they are packed, 512 KiB at a time.
+/// Between nodes, of more than 2 MiB that neither side packs, a message is 8 MiB: the sender waits with them for the
+/// receiver's greeting. On a node the sender does not know how the receiver's memory lies.
 ///
 /// Nobody waits in a circle. Rank r serves its peers r+1, r+2, ... and expects r-1, r-2, ...; free slots go to the
-/// earliest peer that has work, and peers behind one whose messages are not known yet leave half of them free. So of
-/// all pairs that are not done, one with the smallest distance has a slot at both ends.
+/// earliest peer that has work, and peers behind one whose messages are not known yet, or how they are cut, leave half
+/// of them free. So of all pairs that are not done, one with the smallest distance has a slot at both ends.
 ///
 /// What comes from a rank is received once that rank has said what it sends (mpi_greetings.hpp), or has laid it open on
 /// the node: memory of this rank is never promised to a message that may not come, or may be another one.
@@ -22,9 +24,6 @@ namespace reshard::inline v0::detail {
 /// How a transfer gets from rank to rank: as a message, or read by the receiver: in a segment of allocate(), in the
 /// sender's own memory, or in the sender's list, where the sender has copied it. Chosen by the sender.
 enum class MpiMode : std::uint8_t { message, segment, attach, list };
-
-/// Rows from which MPI, and the system, are told of rows instead of being given one packed run.
-inline constexpr Index mpi_row_bytes = 512;
 
 /// Committed types by what they describe. Compared exactly; when there are too many, it begins anew.
 class MpiTypes {
@@ -93,29 +92,33 @@ public:
         Lane lane;
         lane.peer = peer;
         lane.at = first;
-        lane.end = last;
+        lane.last = last;
         lanes_.push_back(lane);
         if (ready) make_ready(lanes_.size() - 1);
         return lanes_.size() - 1;
     }
-    /// From now on the modes of its transfers are known. Finds those that are messages, and buffers for as many as may
-    /// be under way: how many there are at a time is a matter of luck, but allocating is not.
-    void make_ready(std::size_t number) {
+    /// From now on the modes of its transfers are known, and whether those that are long go in long pieces. Finds
+    /// those that are messages, and buffers for as many as may be under way: how many there are at a time is a matter
+    /// of luck, but allocating is not.
+    void make_ready(std::size_t number, bool goes_long = false) {
         Lane& lane = lanes_[number];
         lane.ready = true;
+        lane.goes_long = goes_long;
         std::size_t const first = messages_of_.size();
+        Index count = 0;
         bool packs = false;
         bool cut = false;
-        for (; lane.at < lane.end; ++lane.at) {
+        for (; lane.at < lane.last; ++lane.at) {
             if (modes_[lane.at] != MpiMode::message) continue;
             Transfer<Byte> const& transfer = transfers_[lane.at];
             messages_of_.push_back(transfer);
+            if (lane.is_alone(transfer)) continue;
+            ++count;
             cut = cut || transfer.payload_bytes() > piece_bytes;
-            packs = packs || must_pack(transfer);
+            packs = packs || mpi_must_pack(transfer);
         }
-        lane.at = first;
-        lane.end = messages_of_.size();
-        auto const count = static_cast<Index>(lane.end - lane.at);
+        lane.at = lane.end = first;
+        lane.last = messages_of_.size();
         if (!packs && count < 2) return;
         wanted_ += cut ? window : smaller<Index>(window, count);
         for (; made_ < smaller<Index>(wanted_, slot_count); ++made_) {
@@ -140,7 +143,7 @@ public:
         int most = slot_count;
         for (std::size_t i = first_; i < lanes_.size() && flying_ < most; ++i) {
             if (!lanes_[i].ready) most = slot_count / 2;
-            while (lanes_[i].ready && lanes_[i].at < lanes_[i].end && lanes_[i].flying < window && flying_ < most) {
+            while (lanes_[i].ready && lanes_[i].at < lanes_[i].last && lanes_[i].flying < window && flying_ < most) {
                 post(team, types, i);
                 moved = true;
             }
@@ -178,13 +181,22 @@ public:
     }
 
 private:
-    static constexpr int window = 4;       ///< messages of one peer under way
-    static constexpr int slot_count = 64;  ///< of all peers
+    static constexpr int window = static_cast<int>(mpi_long_bytes / piece_bytes);  ///< messages of one peer under way
+    static constexpr int slot_count = 64;                                          ///< of all peers
+    static constexpr PairShare together{INT_MAX, piece_bytes, 0};
+    static constexpr PairShare alone{1, mpi_long_piece_bytes, 0};
 
+    /// Its transfers [at, end) are cut alike.
     struct Lane : TransferLane {
+        std::size_t last = 0;  ///< where those of the peer end
         int flying = 0;
         bool ready = false;
-        [[nodiscard]] bool done() const noexcept { return ready && at >= end && flying == 0; }
+        bool goes_long = false;
+        [[nodiscard]] bool done() const noexcept { return ready && at >= last && flying == 0; }
+        /// Whether it goes in long pieces, which share no message.
+        [[nodiscard]] bool is_alone(Transfer<Byte> const& transfer) const noexcept {
+            return goes_long && transfer.payload_bytes() > mpi_long_bytes;
+        }
     };
     struct Slot {
         std::unique_ptr<std::byte[]> buffer;
@@ -196,23 +208,18 @@ private:
         bool packed = false;
     };
 
-    /// Whether MPI cannot be given the memory itself.
-    [[nodiscard]] static bool must_pack(Transfer<Byte> const& transfer) noexcept {
-        auto const [run, left] = run_of(transfer.box);
-        return !transfer.conversion.is_plain() || (left > 0 && run < mpi_row_bytes);
-    }
     /// Calls body(transfer or piece) for what the next message of the lane holds, and advances it.
     template <class Body>
-    void take(TransferLane& lane, Body&& body) const {
-        take_round(std::span<Transfer<Byte> const>(messages_of_), lane, {INT_MAX, piece_bytes, 0},
+    void take(TransferLane& lane, PairShare const& share, Body&& body) const {
+        take_round(std::span<Transfer<Byte> const>(messages_of_), lane, share,
                    [&](auto const&, Transfer<Byte> const& part) { body(part); });
     }
-    /// Calls body(transfer or piece, place in the message).
+    /// Calls body(transfer or piece, place in the message) for one that is packed.
     template <class Body>
     void for_each_part(Slot const& slot, Body&& body) const {
         TransferLane lane = slot.begin;
         Index place = 0;
-        take(lane, [&](Transfer<Byte> const& part) {
+        take(lane, together, [&](Transfer<Byte> const& part) {
             body(part, place);
             place += part.payload_bytes();
         });
@@ -223,15 +230,18 @@ private:
         while (requests_[static_cast<std::size_t>(free)] != MPI_REQUEST_NULL) ++free;
         Slot& slot = slots_[static_cast<std::size_t>(free)];
         Lane& lane = lanes_[number];
+        bool const is_alone = lane.is_alone(messages_of_[lane.at]);
+        if (lane.at == lane.end)
+            while (lane.end < lane.last && lane.is_alone(messages_of_[lane.end]) == is_alone) ++lane.end;
         slot.lane = number;
         slot.begin = lane;
         slot.parts = 0;
         slot.payload = 0;
-        take(lane, [&](Transfer<Byte> const& part) {
+        take(lane, is_alone ? alone : together, [&](Transfer<Byte> const& part) {
             if (slot.parts++ == 0) slot.first = part;
             slot.payload += part.payload_bytes();
         });
-        slot.packed = slot.parts > 1 || must_pack(slot.first);
+        slot.packed = slot.parts > 1 || mpi_must_pack(slot.first);
         Byte* address = slot.first.base;
         MPI_Datatype type = MPI_BYTE;
         int count = static_cast<int>(slot.payload);

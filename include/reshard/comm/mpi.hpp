@@ -86,9 +86,9 @@ public:
     using CommunicatorBase<MpiCommunicator>::split;
 
     /// Collective over `comm`, of which it takes a private duplicate: no message of the program can meet one of its
-    /// own. Throws MismatchError on every rank when path or ranks_per_node are not the same everywhere; TransportError:
-    /// MPI not initialised or already finalised, MPI_COMM_NULL, an inter-communicator, a thread MPI was not initialised
-    /// for, attach where it does not work.
+    /// own. Throws MismatchError on every rank when path, ranks_per_node or deadline are not the same everywhere;
+    /// TransportError: MPI not initialised or already finalised, MPI_COMM_NULL, an inter-communicator, a thread MPI was
+    /// not initialised for, attach where it does not work.
     explicit MpiCommunicator(MPI_Comm comm, MpiOptions const& options = {});
 
     [[nodiscard]] int rank() const noexcept;

@@ -668,6 +668,10 @@ TEST_SUITE("comm/mpi") {
             if (rank == differing) options.ranks_per_node = 1;
             CHECK_THROWS_WITH_AS(MpiCommunicator(MPI_COMM_WORLD, options), doctest::Contains("ranks_per_node"),
                                  MismatchError);
+            options = {};
+            options.deadline = rank == differing ? 70s : 60s;
+            CHECK_THROWS_WITH_AS(MpiCommunicator(MPI_COMM_WORLD, options), doctest::Contains("a deadline of "),
+                                 MismatchError);
         }
         MpiOptions late;
         late.deadline = 0ms;

@@ -199,15 +199,17 @@ private:
     }
     /// Before anything that takes ranks through other calls of MPI, which would wait for one another for ever.
     void demand_same(MpiOptions const& options) {
-        int const mine[2] = {static_cast<int>(options.path), options.ranks_per_node};
-        int most[4] = {mine[0], -mine[0], mine[1], -mine[1]};
-        mpi_check(MPI_Allreduce(MPI_IN_PLACE, most, 4, MPI_INT, MPI_MAX, comm_), "MPI_Allreduce");
-        if (most[0] == -most[1] && most[2] == -most[3]) return;
+        // Who has the shortest deadline would end the others' waits, and none would know when it has been given up.
+        std::int64_t const mine[3] = {static_cast<std::int64_t>(options.path), options.ranks_per_node,
+                                      comparable(options.deadline).count()};
+        std::int64_t most[6] = {mine[0], -mine[0], mine[1], -mine[1], mine[2], -mine[2]};
+        mpi_check(MPI_Allreduce(MPI_IN_PLACE, most, 6, MPI_INT64_T, MPI_MAX, comm_), "MPI_Allreduce");
+        if (most[0] == -most[1] && most[2] == -most[3] && most[4] == -most[5]) return;
         MPI_Comm_free(&comm_);
         constexpr std::string_view paths[] = {"automatic", "messages", "attach"};
         raise(ErrorCode::mismatch, "reshard::MpiCommunicator: rank ", rank_, " of ", size_,
-              " was given MpiOptions with path ", paths[mine[0]], " and ranks_per_node ", mine[1],
-              ", another rank others. Fix: give every rank the same options.");
+              " was given MpiOptions with path ", paths[mine[0]], ", ranks_per_node ", mine[1], " and a deadline of ",
+              mine[2], " ms, another rank others. Fix: give every rank the same options.");
     }
     void demand_attach() {
         int all = attach_ || (!node_ && size_ == 1) ? 1 : 0;

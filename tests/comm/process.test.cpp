@@ -96,6 +96,27 @@ TEST_SUITE("comm/process") {
         ::unlink(name);
     }
 
+    TEST_CASE("SharedMemory: whoever opens what another process shares reads it, and cannot write to it") {
+        auto const shared = SharedMemory::create(4096);
+        REQUIRE(shared);
+        shared.data()[0] = std::byte{7};
+        pid_t const pid = ::fork();
+        if (pid == 0) {
+            rlimit const no_core{0, 0};
+            ::setrlimit(RLIMIT_CORE, &no_core);
+            std::signal(SIGSEGV, SIG_DFL);
+            auto const opened = SharedMemory::open(own_pid(), shared.file(), 4096);
+            if (!opened || opened.data()[0] != std::byte{7}) ::_exit(1);
+            *static_cast<std::byte volatile*>(opened.data()) = std::byte{8};
+            ::_exit(2);
+        }
+        int status = 0;
+        REQUIRE(::waitpid(pid, &status, 0) == pid);
+        CHECK(WIFSIGNALED(status));
+        CHECK(WTERMSIG(status) == SIGSEGV);
+        CHECK(shared.data()[0] == std::byte{7});
+    }
+
     TEST_CASE("SharedMemory: none beyond the limit of files, and nobody dies of it") {
         pid_t const pid = ::fork();
         if (pid == 0) {

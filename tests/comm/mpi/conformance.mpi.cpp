@@ -17,6 +17,7 @@
 #include <chrono>
 #include <cstdio>  // sscanf
 #include <cstdlib>
+#include <ctime>  // clock_gettime
 #include <fstream>
 #include <memory>  // unique_ptr
 #include <new>
@@ -519,6 +520,29 @@ TEST_SUITE("comm/mpi") {
                             {DType::f64, DType::f32, 1.0, convert}});
         CHECK(messages() == far * 24);
         CHECK(doubles == std::vector<double>(values, previous + 0.5));
+    }
+
+    TEST_CASE("MpiCommunicator: a rank that waits for long leaves its processor to others") {
+        auto const used = [] {  // by this thread, in seconds
+            timespec time{};
+            clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+            return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+        };
+        for (int ranks_per_node : {0, 1}) {
+            CAPTURE(ranks_per_node);
+            MpiOptions options;
+            options.ranks_per_node = ranks_per_node;
+            MpiCommunicator comm(MPI_COMM_WORLD, options);
+            if (comm.size() == 1) return;
+            test::BoundRing ring(comm);
+            barrier(comm);
+            if (comm.rank() == 0) std::this_thread::sleep_for(500ms);
+            double const before = used();
+            ring.start(comm, 1);
+            ring.exchange.wait();
+            barrier(comm);
+            CHECK(used() - before < 0.25);
+        }
     }
 
     TEST_CASE("MpiBuffer: owns memory that is zero, aligned and usable by views; ranks may have different sizes") {

@@ -5,6 +5,7 @@
 - A room includes only its own headers and those of the rooms listed below.
 - A room's detail/ is included only from that room; core/detail/ is open to all.
 - Includes form no cycle.
+- The standard headers that core/error.hpp and core/index.hpp bring are not named again by what includes these.
 - The umbrella reshard.hpp holds nothing but includes, reaches only the rooms it stands for, and none of the headers it
   reaches includes one of the expensive standard headers.
 
@@ -31,6 +32,7 @@ ROOMS = {  # room: the rooms it may use
 UMBRELLA = "reshard/reshard.hpp"
 UMBRELLA_REACHES = re.compile(r"reshard/((core|algebra|memory|plan|exec)/|comm/(agree|any_communicator|communicator|self)\.hpp$|comm/detail/)")
 UMBRELLA_AVOIDS = {"chrono", "filesystem", "functional", "iostream", "memory", "ranges", "regex", "thread"}
+BRING = ("reshard/core/error.hpp", "reshard/core/index.hpp")  # standard headers, to nearly every file
 
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*([<"])([^>"]+)[>"]', re.MULTILINE)
 COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
@@ -42,7 +44,7 @@ def room(header):
 
 
 def read(folder):
-    """header -> list of what it includes, both as written after the include folder."""
+    """header -> list of what it includes, both as written after the include folder, each file for itself."""
     graph = {}
     for path in sorted([*folder.glob("reshard/**/*.hpp"), *folder.glob("reshard/**/*.ipp"), *folder.glob("reshard/**/*.cuh")]):
         name = path.relative_to(folder).as_posix()
@@ -53,14 +55,38 @@ def read(folder):
                 target = beside.relative_to(folder.resolve()).as_posix()
             found.append(target)
         graph[name] = found
-    # What stands beside a header, in its .ipp, comes with it: both count as one. So a header that an .ipp needs must not
-    # include the .ipp's own header, or whoever includes it first gets the .ipp before what that needs.
+    return graph
+
+
+def merge(graph):
+    """What stands beside a header, in its .ipp, comes with it: both count as one. So a header that an .ipp needs must not
+    include the .ipp's own header, or whoever includes it first gets the .ipp before what that needs."""
     for name in [name for name in graph if name.endswith(".ipp")]:
         header = name[:-4] + ".hpp"
         if header in graph:
             both = [target for target in graph[header] + graph.pop(name) if target not in (header, name)]
             graph[header] = list(dict.fromkeys(both))
     return graph
+
+
+def reached(graph, header):
+    """All headers that come with this one, but for its own .ipp, which stands behind everything."""
+    seen, queue = set(), [target for target in graph[header] if target != header[:-4] + ".ipp"]
+    while queue:
+        target = queue.pop()
+        if target in graph and target not in seen:
+            seen.add(target)
+            queue += graph[target]
+    return seen
+
+
+def check_brought(graph):
+    for header, includes in graph.items():
+        comes_with = reached(graph, header)
+        for bringer in BRING:
+            for target in includes:
+                if bringer in comes_with and target in graph[bringer] and "/" not in target:
+                    yield f"{header}: <{target}> comes with {bringer} already"
 
 
 def check_rooms(graph):
@@ -127,7 +153,9 @@ def check(folder):
     graph = read(folder)
     if not graph:
         return graph, [f"{folder}: no headers found"]
-    wrong = [*check_rooms(graph), *check_cycles(graph)]
+    wrong = [*check_brought(graph)]
+    graph = merge(graph)
+    wrong += [*check_rooms(graph), *check_cycles(graph)]
     umbrella = folder / UMBRELLA
     if umbrella.is_file():
         wrong += check_umbrella(graph, umbrella.read_text(encoding="utf-8"))
@@ -164,6 +192,9 @@ def self_test():
         ({"attic/x.hpp": ""}, "not one of the rooms"),
         ({"core/a.hpp": "#include <memory>"}, "the umbrella reaches <memory>"),
         ({"comm/self.hpp": "#include <reshard/comm/threads.hpp>"}, "may not reach reshard/comm/threads.hpp"),
+        ({"core/error.hpp": "#include <string>", "core/a.hpp": "#include <reshard/core/error.hpp>", "plan/p.hpp":
+          "#include <reshard/core/a.hpp>\n#include <string>"}, "<string> comes with reshard/core/error.hpp already"),
+        ({"core/error.hpp": "#include <string>", "core/a.hpp": "#include <string>"}, None),
         ({"reshard.hpp": "#include <reshard/core/a.hpp>\nint x;"}, "something other than includes"),
     ]
     bad = []

@@ -7,8 +7,7 @@
 #include <reshard/core/error.hpp>
 #include <reshard/core/index_list.hpp>
 
-#include <concepts>     // integral
-#include <string_view>  // string_view
+#include <concepts>  // integral
 
 namespace reshard::inline v0 {
 

@@ -4,7 +4,6 @@
 
 #include <reshard/algebra/mesh.hpp>
 
-#include <cstdlib>  // qsort
 #include <cstring>  // memcpy
 #include <vector>   // vector
 

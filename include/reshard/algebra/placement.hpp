@@ -8,8 +8,7 @@
 #include <reshard/algebra/split.hpp>
 #include <reshard/core/reduce.hpp>
 
-#include <concepts>     // same_as
-#include <type_traits>  // is_empty
+#include <concepts>  // same_as
 
 namespace reshard::inline v0 {
 

@@ -10,8 +10,7 @@
 #include <reshard/algebra/distribution.hpp>
 #include <reshard/core/tensor_view.hpp>
 
-#include <utility>  // pair
-#include <vector>   // vector
+#include <vector>  // vector
 
 namespace reshard::inline v0 {
 

@@ -7,9 +7,7 @@
 #include <reshard/core/error.hpp>
 #include <reshard/core/index_list.hpp>
 
-#include <concepts>     // convertible_to
-#include <string_view>  // string_view
-#include <type_traits>  // is_empty
+#include <concepts>  // convertible_to
 
 namespace reshard::inline v0 {
 

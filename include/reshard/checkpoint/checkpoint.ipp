@@ -7,7 +7,6 @@
 #include <reshard/checkpoint/detail/whole_files.hpp>
 
 #include <algorithm>  // lower_bound
-#include <utility>    // as_const
 
 namespace reshard::inline v0 {
 

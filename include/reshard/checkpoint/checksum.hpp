@@ -11,9 +11,7 @@
 #include <reshard/checkpoint/detail/mode.hpp>
 #include <reshard/core/index.hpp>
 
-#include <cstddef>  // byte
-#include <cstdint>  // uint32_t
-#include <span>     // span
+#include <span>  // span
 
 namespace reshard::inline v0 {
 

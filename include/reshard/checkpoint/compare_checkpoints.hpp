@@ -13,9 +13,7 @@
 #include <reshard/core/dtype.hpp>
 #include <reshard/core/shape.hpp>
 
-#include <cstdint>     // uint64_t
 #include <functional>  // function
-#include <string>      // string
 #include <vector>      // vector
 
 namespace reshard::inline v0 {

@@ -19,10 +19,7 @@
 #include <reshard/checkpoint/save_async.hpp>
 #include <reshard/comm/any_communicator.hpp>
 
-#include <string>       // string
-#include <string_view>  // string_view
-#include <utility>      // pair
-#include <vector>       // vector
+#include <vector>  // vector
 
 namespace reshard::inline v0 {
 

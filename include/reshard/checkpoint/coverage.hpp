@@ -6,8 +6,6 @@
 
 #include <reshard/checkpoint/manifest.hpp>
 
-#include <string_view>  // string_view
-
 namespace reshard::inline v0 {
 
 /// Throws FormatError unless every element of every replica is held exactly once, naming the tensor, the replica and a

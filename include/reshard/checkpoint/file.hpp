@@ -18,7 +18,6 @@
 #include <memory>    // unique_ptr
 #include <optional>  // optional
 #include <span>      // span
-#include <string>    // string
 #include <vector>    // vector
 
 namespace reshard::inline v0::detail {

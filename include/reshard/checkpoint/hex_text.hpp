@@ -6,10 +6,7 @@
 
 #include <reshard/core/index.hpp>
 
-#include <cstdint>      // uint64_t
-#include <string>       // string
-#include <string_view>  // string_view
-#include <vector>       // vector
+#include <vector>  // vector
 
 namespace reshard::inline v0::detail {
 

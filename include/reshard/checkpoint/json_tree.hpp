@@ -11,11 +11,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include <algorithm>    // adjacent_find
-#include <cstdint>      // uint64_t
-#include <string>       // string
-#include <string_view>  // string_view
-#include <vector>       // vector
+#include <algorithm>  // adjacent_find
+#include <vector>     // vector
 
 namespace reshard::inline v0::detail {
 

@@ -18,8 +18,7 @@
 #include <reshard/comm/any_communicator.hpp>
 #include <reshard/exec/local_tensor.hpp>
 
-#include <span>    // span
-#include <string>  // string
+#include <span>  // span
 
 namespace reshard::inline v0 {
 

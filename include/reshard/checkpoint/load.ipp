@@ -11,7 +11,6 @@
 #include <algorithm>  // any_of
 #include <chrono>     // steady_clock
 #include <optional>   // optional
-#include <utility>    // exchange
 
 namespace reshard::inline v0 {
 

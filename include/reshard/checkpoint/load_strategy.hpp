@@ -9,11 +9,7 @@
 #include <reshard/checkpoint/read_options.hpp>
 #include <reshard/comm/communicator.hpp>
 
-#include <string>       // string
-#include <string_view>  // string_view
-#include <type_traits>  // is_same
-#include <utility>      // pair
-#include <vector>       // vector
+#include <vector>  // vector
 
 namespace reshard::inline v0 {
 

@@ -11,9 +11,7 @@
 #include <reshard/checkpoint/tensor_info.hpp>
 #include <reshard/core/detail/explain_text.hpp>
 
-#include <cstdint>  // uint32_t, uint64_t
-#include <string>   // string
-#include <vector>   // vector
+#include <vector>  // vector
 
 namespace reshard::inline v0 {
 

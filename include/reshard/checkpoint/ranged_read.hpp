@@ -18,7 +18,6 @@
 
 #include <algorithm>  // push_heap, lower_bound
 #include <atomic>     // atomic
-#include <cstddef>    // byte
 #include <memory>     // unique_ptr
 #include <mutex>      // mutex
 #include <span>       // span

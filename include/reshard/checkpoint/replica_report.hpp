@@ -8,7 +8,6 @@
 #include <reshard/core/dtype.hpp>
 #include <reshard/core/shape.hpp>
 
-#include <string>  // string
 #include <vector>  // vector
 
 namespace reshard::inline v0 {

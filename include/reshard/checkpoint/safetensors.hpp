@@ -9,7 +9,6 @@
 
 #include <bit>     // endian
 #include <memory>  // shared_ptr
-#include <string>  // string
 
 namespace reshard::inline v0 {
 

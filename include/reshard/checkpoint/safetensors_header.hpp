@@ -10,10 +10,8 @@
 
 #include <reshard/checkpoint/tensor_info.hpp>
 
-#include <cstddef>      // byte
-#include <span>         // span
-#include <string_view>  // string_view
-#include <vector>       // vector
+#include <span>    // span
+#include <vector>  // vector
 
 namespace reshard::inline v0 {
 

@@ -6,8 +6,7 @@
 #include <reshard/checkpoint/safetensors_header.hpp>
 #include <reshard/core/sorting.hpp>
 
-#include <tuple>    // tie
-#include <utility>  // move
+#include <tuple>  // tie
 
 namespace reshard::inline v0 {
 

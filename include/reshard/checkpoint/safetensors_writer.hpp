@@ -9,10 +9,8 @@
 
 #include <reshard/checkpoint/safetensors_layout.hpp>
 
-#include <cstddef>     // byte
 #include <functional>  // function
 #include <span>        // span
-#include <string>      // string
 #include <vector>      // vector
 
 namespace reshard::inline v0 {

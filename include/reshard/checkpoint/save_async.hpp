@@ -14,7 +14,6 @@
 
 #include <memory>  // unique_ptr
 #include <span>    // span
-#include <string>  // string
 
 namespace reshard::inline v0 {
 

@@ -8,9 +8,7 @@
 #include <reshard/checkpoint/load_strategy.hpp>
 #include <reshard/checkpoint/tensor_info.hpp>
 
-#include <cstdint>     // uint8_t
 #include <functional>  // function
-#include <string>      // string
 #include <vector>      // vector
 
 namespace reshard::inline v0 {

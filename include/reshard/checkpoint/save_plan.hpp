@@ -16,7 +16,6 @@
 #include <reshard/checkpoint/save_options.hpp>
 
 #include <span>    // span
-#include <string>  // string
 #include <vector>  // vector
 
 namespace reshard::inline v0 {

@@ -10,11 +10,8 @@
 #include <reshard/core/shape.hpp>
 #include <reshard/core/sorting.hpp>
 
-#include <algorithm>    // adjacent_find, lower_bound
-#include <string>       // string
-#include <string_view>  // string_view
-#include <utility>      // pair
-#include <vector>       // vector
+#include <algorithm>  // adjacent_find, lower_bound
+#include <vector>     // vector
 
 namespace reshard::inline v0 {
 

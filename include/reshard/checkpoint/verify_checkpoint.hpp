@@ -13,7 +13,6 @@
 #include <reshard/comm/any_communicator.hpp>
 
 #include <functional>  // function
-#include <string>      // string
 
 namespace reshard::inline v0 {
 

@@ -16,8 +16,7 @@
 #include <reshard/comm/any_communicator.hpp>
 #include <reshard/exec/local_tensor.hpp>
 
-#include <cstdint>  // uint8_t
-#include <span>     // span
+#include <span>  // span
 
 namespace reshard::inline v0 {
 

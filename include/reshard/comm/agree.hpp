@@ -1,16 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/comm/agree.hpp
 /// \brief  What goes wrong on one rank, told to the others: the same error on all.
-/// \depends comm/communicator.hpp, <exception>, <new>.
+/// \depends comm/communicator.hpp, <new>.
 #pragma once
 
 #include <reshard/comm/communicator.hpp>
 #include <reshard/core/function_ref.hpp>
 
-#include <exception>    // exception
-#include <new>          // bad_alloc
-#include <string_view>  // string_view
-#include <utility>      // exchange
+#include <new>  // bad_alloc
 
 namespace reshard::inline v0 {
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/comm/any_communicator.hpp
 /// \brief  A communicator as a value: CommunicatorRef refers to one of any type, AnyCommunicator owns one.
-/// \depends comm/communicator.hpp, memory/memory_policy.hpp; <cstddef>, <new>.
+/// \depends comm/communicator.hpp, memory/memory_policy.hpp, <new>.
 ///
 ///     AnyCommunicator comm{MpiCommunicator{MPI_COMM_WORLD}};         // a transport that is picked at run time
 ///     redistribute(plan, comm, source, destination);                // whatever takes a communicator takes it
@@ -13,8 +13,7 @@
 #include <reshard/comm/communicator.hpp>
 #include <reshard/memory/memory_policy.hpp>
 
-#include <cstddef>  // max_align_t
-#include <new>      // placement new
+#include <new>  // placement new
 
 namespace reshard::inline v0 {
 

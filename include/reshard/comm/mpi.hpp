@@ -17,9 +17,8 @@
 #include <reshard/core/function_ref.hpp>
 #include <reshard/core/tensor_view.hpp>
 
-#include <memory>   // shared_ptr, unique_ptr
-#include <span>     // span
-#include <utility>  // move
+#include <memory>  // shared_ptr, unique_ptr
+#include <span>    // span
 
 namespace reshard::inline v0 {
 

@@ -7,10 +7,8 @@
 #include <reshard/comm/mpi.hpp>
 #include <reshard/memory/device_memory.hpp>
 
-#include <chrono>   // milliseconds
-#include <cstdio>   // fflush, fputs
-#include <cstdlib>  // abort
-#include <thread>   // sleep_for
+#include <chrono>  // milliseconds
+#include <thread>  // sleep_for
 
 namespace reshard::inline v0 {
 

@@ -9,8 +9,6 @@
 
 #include <reshard/comm/communicator.hpp>
 
-#include <utility>  // forward, move
-
 namespace reshard::inline v0 {
 
 /// What a policy is about. One of each kind at most; they wrap the transport in this order, the first innermost:

@@ -15,9 +15,8 @@
 #include <reshard/core/detail/watched.hpp>
 #include <reshard/memory/copy.hpp>
 
-#include <memory>   // unique_ptr
-#include <new>      // align_val_t, nothrow
-#include <utility>  // exchange, move
+#include <memory>  // unique_ptr
+#include <new>     // align_val_t, nothrow
 #include <vector>
 
 namespace reshard::inline v0 {

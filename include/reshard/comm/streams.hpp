@@ -14,7 +14,6 @@
 #include <chrono>  // milliseconds, minutes
 #include <memory>  // shared_ptr, unique_ptr
 #include <span>
-#include <string>
 #include <vector>
 
 namespace reshard::inline v0 {

@@ -7,8 +7,6 @@
 #include <reshard/core/detail/watched.hpp>
 #include <reshard/memory/device_memory.hpp>
 
-#include <utility>  // move
-
 namespace reshard::inline v0 {
 
 RESHARD_INLINE ThreadCommunicator::ThreadCommunicator(std::shared_ptr<detail::ThreadTeam> team, int rank)

@@ -12,7 +12,6 @@
 #include <cstring>  // memcpy
 #include <memory>   // unique_ptr
 #include <span>     // span
-#include <string_view>
 #include <vector>
 
 namespace reshard::inline v0 {

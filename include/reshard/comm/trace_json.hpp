@@ -16,7 +16,6 @@
 #include <cstring>    // strerror
 #include <fstream>    // ofstream
 #include <limits>     // numeric_limits
-#include <string>     // string
 #include <vector>
 
 namespace reshard::inline v0 {

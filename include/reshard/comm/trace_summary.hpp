@@ -9,9 +9,7 @@
 #include <reshard/core/detail/explain_text.hpp>
 
 #include <algorithm>  // find_if
-#include <cstdio>     // snprintf
 #include <map>
-#include <string>  // string
 #include <vector>
 
 namespace reshard::inline v0 {

@@ -9,8 +9,6 @@
 #include <reshard/comm/trace.hpp>
 #include <reshard/core/detail/watched.hpp>
 
-#include <utility>  // exchange, move
-
 namespace reshard::inline v0 {
 
 /// An exchange that notes when it starts and when it is done.

@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/core/dtype.hpp
 /// \brief  Element types: the 22 of safetensors, their sizes and names, and the two 16-bit floats C++20 lacks.
-/// \depends <cstdint>, <string_view>. constexpr. (std::bit_cast is host-only under nvcc; the builtin is not.)
+/// \depends <string_view>. constexpr. (std::bit_cast is host-only under nvcc; the builtin is not.)
 /// Source: github.com/huggingface/safetensors, `Dtype` in safetensors/src/tensor.rs (names and alignment order).
 #pragma once
 
 #include <reshard/core/index.hpp>
-
-#include <string_view>  // string_view
-#include <type_traits>  // remove_cv
 
 namespace reshard::inline v0 {
 

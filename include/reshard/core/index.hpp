@@ -1,16 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/core/index.hpp
 /// \brief  The integer of the library, a list of a few of them kept inline, and exact integer helpers.
-/// \depends error, <cstdint>, <cstddef>, <string_view>, <type_traits>. No allocation: everything here is constexpr and
-/// callable from kernels.
+/// \depends error, <cstddef>. No allocation: everything here is constexpr and callable from kernels.
 #pragma once
 
 #include <reshard/core/error.hpp>
 
-#include <cstddef>      // size_t
-#include <cstdint>      // int64_t
-#include <string_view>  // string_view
-#include <type_traits>  // is_convertible
+#include <cstddef>  // size_t
 
 namespace reshard::inline v0 {
 

@@ -11,8 +11,6 @@
 
 #include <reshard/core/index.hpp>
 
-#include <initializer_list>  // initializer_list
-
 namespace reshard::inline v0 {
 
 namespace detail {

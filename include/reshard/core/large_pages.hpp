@@ -9,9 +9,6 @@
 
 #include <reshard/core/index.hpp>
 
-#include <cstddef>  // byte
-#include <cstdint>  // uintptr_t
-
 #if defined(__linux__)
 #include <sys/mman.h>  // madvise
 #endif

@@ -6,8 +6,6 @@
 
 #include <reshard/core/dtype.hpp>
 
-#include <string_view>  // string_view
-
 namespace reshard::inline v0 {
 
 enum class Reduce : std::uint8_t { sum, avg, min, max, product, band, bor, bxor };

@@ -7,8 +7,7 @@
 #include <reshard/core/large_pages.hpp>
 #include <reshard/core/tensor_view.hpp>
 
-#include <new>      // operator new, align_val_t
-#include <utility>  // exchange, move, swap
+#include <new>  // operator new, align_val_t
 
 namespace reshard::inline v0 {
 

@@ -7,8 +7,6 @@
 #include <reshard/core/dtype.hpp>
 #include <reshard/core/shape.hpp>
 
-#include <type_traits>  // is_const, is_same, conditional
-
 namespace reshard::inline v0 {
 
 /// Strides in elements of a dense row-major tensor. Zero-size extents count as one, so strides stay usable.

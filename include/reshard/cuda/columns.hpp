@@ -11,8 +11,7 @@
 #include <reshard/core/error.hpp>
 #include <reshard/cuda/detail/block.hpp>
 
-#include <iterator>     // iterator_traits
-#include <type_traits>  // is_trivially_copyable
+#include <iterator>  // iterator_traits
 
 namespace reshard::inline v0 {
 

@@ -10,8 +10,6 @@
 
 #include <reshard/cuda/work.hpp>
 
-#include <utility>  // move, swap
-
 namespace reshard::inline v0::detail {
 
 inline constexpr int merge_items = 8;

@@ -8,8 +8,7 @@
 #include <reshard/cuda/report.hpp>
 #include <reshard/cuda/work.hpp>
 
-#include <utility>  // move
-#include <vector>   // vector
+#include <vector>  // vector
 
 namespace reshard::inline v0::detail {
 

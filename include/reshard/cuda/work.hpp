@@ -23,7 +23,6 @@
 
 #include <cstring>  // memcpy
 #include <span>     // span
-#include <utility>  // exchange
 #include <vector>   // vector
 
 namespace reshard::inline v0::detail {

@@ -10,7 +10,6 @@
 
 #include <reshard/exec/prepare.hpp>
 
-#include <string>  // string
 #include <vector>  // vector
 
 namespace reshard::inline v0 {

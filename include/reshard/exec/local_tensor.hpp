@@ -2,7 +2,7 @@
 /// \file   reshard/exec/local_tensor.hpp
 /// \brief  LocalTensor: one rank's part of a named, distributed tensor. What is loaded, initialised, synchronised and
 ///         verified is a list of them. What is saved may be a list of ConstLocalTensor.
-/// \depends algebra/transition.hpp, exec/detail/check.hpp, memory/device_memory.hpp, <span>, <string>, <vector>.
+/// \depends algebra/transition.hpp, exec/detail/check.hpp, memory/device_memory.hpp, <span>, <vector>.
 /// Opt-in: not part of the umbrella.
 #pragma once
 
@@ -11,7 +11,6 @@
 #include <reshard/memory/device_memory.hpp>
 
 #include <span>    // span
-#include <string>  // string
 #include <vector>  // vector
 
 namespace reshard::inline v0 {

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/exec/prepare_options.hpp
 /// \brief  How a plan is prepared: scratch memory, a factor, a cast.
-/// \depends core/index; <cstddef>, <span>.
+/// \depends core/index, <span>.
 #pragma once
 
 #include <reshard/core/index.hpp>
 
-#include <cstddef>  // byte
-#include <span>     // span
+#include <span>  // span
 
 namespace reshard::inline v0 {
 

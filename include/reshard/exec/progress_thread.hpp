@@ -18,11 +18,8 @@
 #include <reshard/exec/prepare.hpp>
 
 #include <condition_variable>  // condition_variable
-#include <cstdint>             // uint64_t
-#include <exception>           // exception_ptr
 #include <mutex>               // mutex
 #include <thread>              // thread
-#include <utility>             // exchange
 #include <vector>              // vector
 
 namespace reshard::inline v0 {

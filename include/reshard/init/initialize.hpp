@@ -30,9 +30,8 @@
 #include <reshard/memory/fold.hpp>
 #include <reshard/plan/plan.hpp>
 
-#include <cmath>   // fabs
-#include <cstdio>  // snprintf
-#include <span>    // span
+#include <cmath>  // fabs
+#include <span>   // span
 
 namespace reshard::inline v0 {
 

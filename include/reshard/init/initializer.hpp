@@ -9,8 +9,7 @@
 
 #include <reshard/exec/local_tensor.hpp>
 
-#include <concepts>     // convertible_to, same_as
-#include <string_view>  // string_view
+#include <concepts>  // convertible_to, same_as
 
 namespace reshard::inline v0 {
 

@@ -7,8 +7,7 @@
 
 #include <reshard/core/tensor_view.hpp>
 
-#include <memory>   // unique_ptr
-#include <utility>  // forward
+#include <memory>  // unique_ptr
 
 namespace reshard::inline v0 {
 namespace dlpack {

@@ -6,9 +6,7 @@
 
 #include <reshard/core/view_box.hpp>
 
-#include <cstddef>  // size_t
-#include <span>     // span
-#include <utility>  // index_sequence, in_range, cmp_equal, swap
+#include <span>  // span
 
 namespace reshard::inline v0 {
 

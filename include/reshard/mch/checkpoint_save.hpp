@@ -17,7 +17,6 @@
 #include <reshard/mch/state.hpp>
 
 #include <span>    // span
-#include <string>  // string
 #include <vector>  // vector
 
 namespace reshard::inline v0 {

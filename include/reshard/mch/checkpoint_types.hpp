@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/mch/checkpoint_types.hpp
 /// \brief  Rows that are saved with tables, and what a load is told of columns and rows that differ.
-/// \depends core/tensor_view, <string>, <vector>.
+/// \depends core/tensor_view, <vector>.
 #pragma once
 
 #include <reshard/core/tensor_view.hpp>
 
-#include <string>  // string
 #include <vector>  // vector
 
 namespace reshard::inline v0 {

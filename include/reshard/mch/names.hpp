@@ -1,16 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/mch/names.hpp
 /// \brief  Which saved table each table is filled from, when the two do not go by the same name.
-/// \depends core, <string>, <vector>. Opt-in: not part of the umbrella.
+/// \depends core, <vector>. Opt-in: not part of the umbrella.
 #pragma once
 
 #include <reshard/core/error.hpp>
 #include <reshard/mch/detail/mode.hpp>
 
-#include <span>     // span
-#include <string>   // string
-#include <utility>  // pair
-#include <vector>   // vector
+#include <span>    // span
+#include <vector>  // vector
 
 namespace reshard::inline v0 {
 

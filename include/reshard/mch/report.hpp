@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/mch/report.hpp
 /// \brief  MchReport: everything that is wrong with the state of a table, counted by kind, with places.
-/// \depends core, <array>, <string>, <vector>.
+/// \depends core, <array>, <vector>.
 #pragma once
 
 #include <reshard/core/error.hpp>
@@ -9,7 +9,6 @@
 #include <reshard/mch/detail/mode.hpp>
 
 #include <array>   // array
-#include <string>  // string
 #include <tuple>   // tie
 #include <vector>  // vector
 

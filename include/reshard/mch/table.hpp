@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/mch/table.hpp
 /// \brief  MchTable: what all ranks know of one managed-collision table, as a value: slots, routing, policy, columns.
-/// \depends algebra/notation, core/error, <string>, <vector>. Opt-in: not part of the umbrella.
+/// \depends algebra/notation, core/error, <vector>. Opt-in: not part of the umbrella.
 ///
 /// Managed collision maps raw ids to slots (rows) of an embedding table and evicts ids that are not worth a slot.
 /// The layouts are those of TorchRec (github.com/pytorch/torchrec): torchrec/modules/mc_modules.py and
@@ -12,7 +12,6 @@
 #include <reshard/core/error.hpp>
 #include <reshard/mch/detail/mode.hpp>
 
-#include <string>  // string
 #include <vector>  // vector
 
 namespace reshard::inline v0 {

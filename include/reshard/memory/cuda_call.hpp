@@ -11,9 +11,6 @@
 
 #include <new>   // nothrow_t
 #include <span>  // span
-#include <string>
-#include <type_traits>  // type_identity_t
-#include <utility>      // move
 
 namespace reshard::inline v0 {
 

@@ -10,7 +10,6 @@
 #include <dlfcn.h>  // RTLD_LAZY, RTLD_NOLOAD
 
 #include <cstddef>  // offsetof
-#include <cstdint>  // uintptr_t
 
 // Of <link.h>, which with <atomic> would cost every user of the umbrella a sixth of an include.
 struct dl_phdr_info;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/memory/memory_policy.hpp
 /// \brief  Memory as a policy: who allocates, copies, folds and fills where the tensors of a plan lie.
-/// \depends core; <span>, <string_view>, <utility>.
+/// \depends core; <span>.
 ///
 /// A communicator says where the tensors of its plans lie by a member memory(), a pointer to a MemoryPolicy that lives
 /// as long as it does (policies around it pass the question on); one that has none means the host.
@@ -13,9 +13,7 @@
 #include <reshard/core/reduce.hpp>
 #include <reshard/core/transfer.hpp>
 
-#include <span>         // span
-#include <string_view>  // string_view
-#include <utility>      // move, swap
+#include <span>  // span
 
 namespace reshard::inline v0 {
 

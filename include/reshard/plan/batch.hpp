@@ -7,9 +7,8 @@
 #include <reshard/plan/fold_chunks.hpp>
 #include <reshard/plan/plan.hpp>
 
-#include <cstddef>  // size_t
-#include <span>     // span
-#include <vector>   // vector
+#include <span>    // span
+#include <vector>  // vector
 
 namespace reshard::inline v0 {
 

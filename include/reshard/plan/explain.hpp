@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/plan/explain.hpp
 /// \brief  A plan in words: what moves, why, between whom, and how far that is from the bound.
-/// \depends plan/plan, <string>.
+/// \depends plan/plan.
 #pragma once
 
 #include <reshard/plan/plan.hpp>
-
-#include <string>  // string
 
 namespace reshard::inline v0 {
 

@@ -11,8 +11,6 @@
 
 #include <reshard/plan/steps.hpp>
 
-#include <cstdint>  // INT64_MAX
-
 namespace reshard::inline v0 {
 
 namespace detail {

@@ -1,16 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/plan/topology.hpp
 /// \brief  What ranks are connected by, as data: tiers from the innermost (a node) to the outermost (the cluster).
-/// \depends core; <cstdio>, <string>, <vector>. Not part of the umbrella. No presets: numbers belong to a machine.
+/// \depends core, <vector>. Not part of the umbrella. No presets: numbers belong to a machine.
 #pragma once
 
 #include <reshard/core/error.hpp>
 #include <reshard/core/index.hpp>
 
-#include <cstdio>   // snprintf
-#include <string>   // string
-#include <utility>  // move
-#include <vector>   // vector
+#include <vector>  // vector
 
 namespace reshard::inline v0 {
 

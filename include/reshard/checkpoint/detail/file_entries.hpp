@@ -21,9 +21,8 @@
 #include <reshard/checkpoint/safetensors_layout.hpp>
 #include <reshard/core/sorting.hpp>
 
-#include <span>     // span
-#include <tuple>    // tie, tuple
-#include <utility>  // exchange
+#include <span>   // span
+#include <tuple>  // tie, tuple
 
 namespace reshard::inline v0::detail {
 

@@ -6,10 +6,7 @@
 
 #include <reshard/checkpoint/hex_text.hpp>
 
-#include <cstdint>      // uint64_t
-#include <cstring>      // memcpy
-#include <string>       // string
-#include <string_view>  // string_view
+#include <cstring>  // memcpy
 
 namespace reshard::inline v0::detail {
 

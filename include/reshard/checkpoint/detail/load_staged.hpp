@@ -15,8 +15,7 @@
 #include <reshard/exec/agree_tensors.hpp>
 #include <reshard/memory/copy.hpp>
 
-#include <array>    // array
-#include <utility>  // exchange
+#include <array>  // array
 
 namespace reshard::inline v0::detail {
 

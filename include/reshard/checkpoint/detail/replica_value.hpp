@@ -11,7 +11,6 @@
 
 #include <array>    // array
 #include <cmath>    // ldexp
-#include <cstdio>   // snprintf
 #include <cstring>  // memcpy
 #include <limits>   // numeric_limits
 #include <span>     // span

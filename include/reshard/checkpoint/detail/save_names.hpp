@@ -10,11 +10,9 @@
 #include <reshard/checkpoint/manifest.hpp>
 #include <reshard/checkpoint/tensor_info.hpp>
 
-#include <algorithm>    // sort, binary_search
-#include <span>         // span
-#include <string>       // string
-#include <string_view>  // string_view
-#include <vector>       // vector
+#include <algorithm>  // sort, binary_search
+#include <span>       // span
+#include <vector>     // vector
 
 namespace reshard::inline v0::detail {
 

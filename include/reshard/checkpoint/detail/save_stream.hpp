@@ -16,7 +16,6 @@
 #include <cstring>    // memcpy
 #include <memory>     // unique_ptr
 #include <mutex>      // mutex
-#include <utility>    // move
 #include <vector>     // vector
 
 namespace reshard::inline v0::detail {

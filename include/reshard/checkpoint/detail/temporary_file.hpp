@@ -7,8 +7,6 @@
 
 #include <reshard/checkpoint/file.hpp>
 
-#include <cstdio>  // rename
-
 namespace reshard::inline v0::detail {
 
 /// A file, or an empty folder, that goes with this object unless it is kept.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/comm/detail/available_memory.hpp
 /// \brief  How much memory the system could still give to this process: what the machine has, and its control groups.
-/// \depends core/index.hpp, <cstdio>, <cstdlib>, <cstring>, /proc and /sys of Linux; elsewhere the system does not say.
+/// \depends core/index.hpp, <cstring>, /proc and /sys of Linux; elsewhere the system does not say.
 ///
 /// Who takes more is killed, not told: containers and jobs of batch systems are control groups. Sources: the Linux
 /// kernel's Documentation/admin-guide/cgroup-v2.rst and cgroup-v1/memory.rst.
@@ -9,9 +9,6 @@
 
 #include <reshard/core/index.hpp>
 
-#include <cstdint>  // INT64_MAX
-#include <cstdio>   // fopen, snprintf
-#include <cstdlib>  // strtoll
 #include <cstring>  // strchr, strcspn, strncmp, strrchr, strstr
 
 namespace reshard::inline v0::detail {

@@ -17,7 +17,6 @@
 
 #include <memory>  // shared_ptr
 #include <span>
-#include <utility>  // exchange
 #include <vector>
 
 namespace reshard::inline v0::detail {

@@ -9,11 +9,9 @@
 
 #include <sched.h>
 
-#include <atomic>     // atomic
-#include <chrono>     // steady_clock
-#include <cstring>    // memcpy
-#include <exception>  // uncaught_exceptions
-#include <utility>    // exchange
+#include <atomic>   // atomic
+#include <chrono>   // steady_clock
+#include <cstring>  // memcpy
 
 namespace reshard::inline v0::detail {
 

@@ -9,7 +9,6 @@
 #include <reshard/comm/detail/team.hpp>
 
 #include <algorithm>  // copy, count
-#include <cstdio>     // fprintf
 #include <thread>     // hardware_concurrency, sleep_for
 
 namespace reshard::inline v0::detail {

@@ -19,7 +19,6 @@
 
 #include <atomic>
 #include <chrono>
-#include <cstdio>  // snprintf
 #include <memory>  // shared_ptr
 
 namespace reshard::inline v0::detail {

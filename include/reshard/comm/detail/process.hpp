@@ -22,9 +22,6 @@
 
 #include <cerrno>
 #include <csignal>  // kill
-#include <cstdint>
-#include <cstdio>   // snprintf
-#include <utility>  // exchange, swap
 
 namespace reshard::inline v0::detail {
 

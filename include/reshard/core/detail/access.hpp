@@ -6,8 +6,7 @@
 
 #include <reshard/core/index.hpp>
 
-#include <cstring>      // memcpy
-#include <type_traits>  // conditional
+#include <cstring>  // memcpy
 
 #if defined(__CUDA_ARCH__)
 #define RESHARD_UNROLL _Pragma("unroll")

@@ -6,9 +6,6 @@
 
 #include <reshard/core/index.hpp>
 
-#include <cstddef>  // byte
-#include <cstdint>  // uintptr_t
-
 namespace reshard::inline v0::detail {
 
 /// Hands out arrays from a workspace, each aligned to so many bytes. \pre it is large enough, `Alignment` more than

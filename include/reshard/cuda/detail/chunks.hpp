@@ -6,9 +6,8 @@
 
 #include <reshard/core/index.hpp>
 
-#include <mutex>    // mutex
-#include <utility>  // exchange
-#include <vector>   // vector
+#include <mutex>   // mutex
+#include <vector>  // vector
 
 namespace reshard::inline v0::detail {
 

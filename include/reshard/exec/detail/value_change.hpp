@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/exec/detail/value_change.hpp
 /// \brief  What becomes of values between the source and the destination of a plan: a cast, a factor, or nothing.
-/// \depends exec/prepare_options.hpp, plan, memory/convert.hpp; <cstdio>.
+/// \depends exec/prepare_options.hpp, plan, memory/convert.hpp.
 ///
 /// Values are what they were in the source until the one hop that brings them into the destination: addends are folded
 /// in the source's type, and every value is converted once, by that hop or, where the fold was the last thing, after
@@ -12,8 +12,6 @@
 #include <reshard/exec/prepare_options.hpp>
 #include <reshard/memory/convert.hpp>
 #include <reshard/plan/plan.hpp>
-
-#include <cstdio>  // snprintf
 
 namespace reshard::inline v0::detail {
 

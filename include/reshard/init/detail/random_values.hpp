@@ -11,9 +11,8 @@
 #include <reshard/init/initializer.hpp>
 #include <reshard/init/philox.hpp>
 
-#include <cstring>      // memcpy
-#include <limits>       // numeric_limits
-#include <type_traits>  // conditional, is_same
+#include <cstring>  // memcpy
+#include <limits>   // numeric_limits
 
 namespace reshard::inline v0::detail {
 

@@ -8,8 +8,7 @@
 #include <reshard/mch/detail/score.hpp>
 #include <reshard/mch/packed.hpp>
 
-#include <cstddef>  // byte
-#include <vector>   // vector
+#include <vector>  // vector
 
 namespace reshard::inline v0::detail {
 

@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/mch/detail/buffers.hpp
 /// \brief  Buffers of one rank against what the table says of them.
-/// \depends mch/table, core/view_box, <cstdint>.
+/// \depends mch/table, core/view_box.
 #pragma once
 
 #include <reshard/core/view_box.hpp>
 #include <reshard/mch/table.hpp>
-
-#include <cstdint>  // uintptr_t
 
 namespace reshard::inline v0::detail {
 

@@ -12,8 +12,6 @@
 #include <reshard/mch/state.hpp>
 #include <reshard/memory/scratch.hpp>
 
-#include <utility>  // exchange
-
 namespace reshard::inline v0::detail {
 
 inline constexpr MchDestination mch_nowhere = 0xffff;  ///< an empty place, or left out

@@ -11,7 +11,6 @@
 
 #include <reshard/core/detail/access.hpp>
 
-#include <cstdint>  // uint16_t
 #include <cstring>  // memmove
 #include <span>     // span
 #include <vector>   // vector

@@ -6,7 +6,6 @@
 
 #include <reshard/core/detail/access.hpp>
 
-#include <cstdint>  // uint16_t, uintptr_t
 #include <cstring>  // memcpy
 
 #if defined(__SSE2__)

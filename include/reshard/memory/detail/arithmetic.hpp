@@ -6,10 +6,9 @@
 
 #include <reshard/core/reduce.hpp>
 
-#include <bit>          // bit_cast
-#include <cstring>      // memcpy
-#include <limits>       // numeric_limits
-#include <type_traits>  // conditional, is_floating_point, is_same, make_unsigned
+#include <bit>      // bit_cast
+#include <cstring>  // memcpy
+#include <limits>   // numeric_limits
 
 // Refuses options of the compiler under which sums and conversions would silently have other values. Rounding adds a
 // constant and takes it away again, minima compare NaN with itself, and a sum of nothing is -0.0: under -ffast-math, or

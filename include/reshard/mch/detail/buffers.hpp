@@ -7,6 +7,8 @@
 #include <reshard/core/view_box.hpp>
 #include <reshard/mch/table.hpp>
 
+#include <tuple>  // tuple
+
 namespace reshard::inline v0::detail {
 
 /// Bytes of one entry of a column, or of one row.
@@ -56,7 +58,13 @@ public:
                    to_string(view.shape()), ". Fix: make it contiguous.");
         }
         if (view.data() == nullptr) refuse(ErrorCode::buffer, what, " is null. Fix: pass memory for every entry.");
-        keep_apart(view.data(), view.size() * bytes(view.dtype()), what);
+        auto const begin = reinterpret_cast<std::uintptr_t>(view.data());
+        std::uintptr_t const end = begin + static_cast<std::uintptr_t>(view.size() * bytes(view.dtype()));
+        for (auto const& [from, to, other] : seen_) {
+            if (to <= begin || end <= from) continue;
+            refuse(ErrorCode::buffer, what, " overlaps ", other, ". Fix: give each buffer its own memory.");
+        }
+        seen_.emplace_back(begin, end, what);
         return view.data();
     }
     void absent(DynamicView const& view, std::string_view what) const {
@@ -70,24 +78,9 @@ public:
     }
 
 private:
-    struct Stretch {
-        std::uintptr_t begin;
-        std::uintptr_t end;
-        std::string name;
-    };
-    void keep_apart(std::byte const* data, Index size, std::string_view what) {
-        auto const begin = reinterpret_cast<std::uintptr_t>(data);
-        Stretch const mine{begin, begin + static_cast<std::uintptr_t>(size), std::string(what)};
-        for (Stretch const& other : seen_) {
-            if (other.end <= mine.begin || mine.end <= other.begin) continue;
-            refuse(ErrorCode::buffer, what, " overlaps ", other.name, ". Fix: give each buffer its own memory.");
-        }
-        seen_.push_back(mine);
-    }
-
     MchTable const& table_;
     Index rank_;
-    std::vector<Stretch> seen_{};
+    std::vector<std::tuple<std::uintptr_t, std::uintptr_t, std::string>> seen_{};  ///< begins, ends, is called
 };
 
 }  // namespace reshard::inline v0::detail

@@ -38,13 +38,11 @@ RESHARD_INLINE void detail::refuse_duplicate_names(std::vector<TensorSpec> const
 RESHARD_INLINE std::string detail::weight_map_text(std::span<std::pair<std::string, std::string> const> map,
                                                    Index total_bytes, Index most_bytes) {
     std::string text = concat("{\n  \"metadata\": {\n    \"total_size\": ", total_bytes, "\n  },\n  \"weight_map\": {");
-    char const* separator = "\n    ";
     for (auto const& [tensor, file] : map) {
-        text += separator;
+        text += text.back() == '{' ? "\n    " : ",\n    ";
         append_json_string(text, tensor);
         text += ": ";
         append_json_string(text, file);
-        separator = ",\n    ";
     }
     text += "\n  }\n}\n";
     if (static_cast<Index>(text.size()) > most_bytes) {

@@ -85,13 +85,11 @@ inline constexpr std::string_view manifest_end = "\"\n}\n";
                               "\",\n  \"version\": ", detail::manifest_version, ",\n  \"save\": ");
     append_manifest_text(json, manifest.save);
     json += concat(",\n  \"world_size\": ", manifest.world_size, ",\n  \"metadata\": {");
-    char const* separator = "\n    ";
     for (auto const& [key, value] : manifest.metadata) {
-        json += separator;
+        json += json.back() == '{' ? "\n    " : ",\n    ";
         append_manifest_text(json, key);
         json += ": ";
         append_manifest_text(json, value);
-        separator = ",\n    ";
     }
     json += manifest.metadata.empty() ? "}" : "\n  }";
     bool const blocks = std::any_of(manifest.extents.begin(), manifest.extents.end(),
@@ -99,34 +97,28 @@ inline constexpr std::string_view manifest_end = "\"\n}\n";
     if (blocks || manifest.block_bytes != default_block_bytes)
         json += concat(",\n  \"block_bytes\": ", manifest.block_bytes);
     json += ",\n  \"files\": [";
-    separator = "\n    ";
     for (CheckpointFile const& file : manifest.files) {
-        json += concat(separator, "{\"name\": ");
+        json += concat(json.back() == '[' ? "\n    " : ",\n    ", "{\"name\": ");
         append_manifest_text(json, file.leaf);
         json += concat(", \"bytes\": ", file.file_bytes, ", \"header_digest\": \"",
                        detail::hex_text(file.header_digest, 16), "\"");
         if (file.writer >= 0) json += concat(", \"writer\": ", file.writer);
         json += '}';
-        separator = ",\n    ";
     }
     json += manifest.files.empty() ? "],\n  \"tensors\": [" : "\n  ],\n  \"tensors\": [";
-    separator = "\n    ";
     for (std::size_t t = 0; t < manifest.tensors.size(); ++t) {
         StoredTensor const& tensor = manifest.tensors[t];
-        json += concat(separator, "{\"name\": ");
+        json += concat(json.back() == '[' ? "\n    " : ",\n    ", "{\"name\": ");
         append_manifest_text(json, tensor.name);
         json += concat(", \"dtype\": \"", name(tensor.dtype), "\", \"shape\": ", to_string(tensor.shape),
                        ", \"replicas\": ", tensor.replicas, ", \"distribution\": ");
         append_manifest_text(json, tensor.distribution);
         json += ", \"extents\": [";
-        char const* line = "\n      ";
         for (std::size_t const e : of_tensor[t]) {
-            json += line;
+            json += json.back() == '[' ? "\n      " : ",\n      ";
             detail::append_extent(json, tensor, manifest.extents[e]);
-            line = ",\n      ";
         }
         json += "]}";
-        separator = ",\n    ";
     }
     json += manifest.tensors.empty() ? "]" : "\n  ]";
     json += detail::manifest_seal(json);

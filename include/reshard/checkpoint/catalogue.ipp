@@ -56,8 +56,7 @@ RESHARD_INLINE std::span<std::size_t const> Catalogue::extents_near(std::size_t 
 
 RESHARD_INLINE StoredTensor const* Catalogue::find(std::string_view tensor) const& noexcept {
     auto const all = tensors();
-    auto const less = [](StoredTensor const& a, std::string_view text) { return a.name < text; };
-    auto const at = std::lower_bound(all.begin(), all.end(), tensor, less);
+    auto const at = std::ranges::lower_bound(all, tensor, {}, &StoredTensor::name);
     return at == all.end() || at->name != tensor ? nullptr : &*at;
 }
 

@@ -219,8 +219,7 @@ private:
 }  // namespace detail
 
 RESHARD_INLINE int SavePlan::file_of(int rank) const noexcept {
-    auto const at = std::lower_bound(manifest.files.begin(), manifest.files.end(), rank,
-                                     [](CheckpointFile const& file, int r) { return file.writer < r; });
+    auto const at = std::ranges::lower_bound(manifest.files, rank, {}, &CheckpointFile::writer);
     if (at == manifest.files.end() || at->writer != rank) return -1;
     return static_cast<int>(at - manifest.files.begin());
 }

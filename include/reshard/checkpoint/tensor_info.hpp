@@ -116,8 +116,7 @@ namespace detail {
 /// Throws FormatError (DuplicateKey) for two items with the same key. \pre sorted by it.
 template <class List, class Key>
 void refuse_twice(List const& sorted, Key const& key) {
-    auto const twin = std::adjacent_find(sorted.begin(), sorted.end(),
-                                         [&](auto const& a, auto const& b) { return key(a) == key(b); });
+    auto const twin = std::ranges::adjacent_find(sorted, {}, key);
     if (twin != sorted.end()) {
         raise_rule(SafetensorsRule::duplicate_key,
                    concat(quote_name(key(*twin)), " is given twice. Fix: write each name once."));
@@ -136,8 +135,8 @@ template <class Tensor>
 template <class Tensors>
 [[nodiscard]] auto find_by_name(Tensors const& tensors, std::vector<std::size_t> const& by_name,
                                 std::string_view name) noexcept -> decltype(tensors.data()) {
-    auto const at = std::lower_bound(by_name.begin(), by_name.end(), name,
-                                     [&](std::size_t i, std::string_view text) { return tensors[i].name < text; });
+    auto const at = std::ranges::lower_bound(
+        by_name, name, {}, [&](auto i) -> auto& { return tensors[i].name; });
     return at == by_name.end() || tensors[*at].name != name ? nullptr : &tensors[*at];
 }
 

@@ -4,7 +4,7 @@
 
 #include <reshard/exec/progress_thread.hpp>
 
-#include <algorithm>  // find_if
+#include <algorithm>  // find
 
 namespace reshard::inline v0 {
 
@@ -62,8 +62,7 @@ RESHARD_INLINE bool ProgressThread::is_over(std::uint64_t number) {
 RESHARD_INLINE std::exception_ptr ProgressThread::end_of(std::uint64_t number) {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return over_ >= number; });
-    auto const found = std::find_if(failures_.begin(), failures_.end(),
-                                    [&](Failure const& failure) { return failure.number == number; });
+    auto const found = std::ranges::find(failures_, number, &Failure::number);
     if (found == failures_.end()) return nullptr;
     std::exception_ptr error = std::move(found->error);
     failures_.erase(found);

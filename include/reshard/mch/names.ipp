@@ -52,8 +52,7 @@ RESHARD_INLINE std::vector<std::string> match_tables(std::span<std::string const
             refuse("table '", to, "' is to be filled from '", names.rename[k].first, "' and from '", from,
                    "'. Fix: name one.");
         }
-        if (std::none_of(current.begin(), current.end(),
-                         [&, &wanted = to](std::string const& name) { return same(name, wanted); })) {
+        if (std::ranges::none_of(current, [&, &wanted = to](std::string const& name) { return same(name, wanted); })) {
             refuse("'", to, "' is to be filled from '", from, "', but the tables are ", detail::list_of(current),
                    ". Fix: correct the name.");
         }

@@ -27,8 +27,7 @@ RESHARD_INLINE bool position_ok(MchTable const& saved, MchTable const& current) 
     check_same_content(saved, current);
     std::vector<Index> const has = saved.offsets();
     std::vector<Index> const wanted = current.offsets();
-    return std::all_of(wanted.begin(), wanted.end(),
-                       [&](Index offset) { return std::binary_search(has.begin(), has.end(), offset); });
+    return std::ranges::all_of(wanted, [&](Index offset) { return std::ranges::binary_search(has, offset); });
 }
 
 RESHARD_INLINE bool reach_ok(MchTable const& table, MchState const& state, Index rank) {

@@ -103,8 +103,7 @@ public:
         if (rank <= 0) return {};
         if (rank >= ranks || bytes_ == 0) return {items_.size(), 0};
         Index const wanted = share_begin(bytes_, rank, ranks);
-        auto const after = std::upper_bound(items_.begin(), items_.end(), wanted,
-                                            [](Index at, LineItem const& item) { return at < item.begin; });
+        auto const after = std::ranges::upper_bound(items_, wanted, {}, &LineItem::begin);
         LineItem const& item = *(after - 1);
         return {static_cast<std::size_t>(after - items_.begin()) - 1,
                 (wanted - item.begin) / tensor_of(item).to_bytes()};

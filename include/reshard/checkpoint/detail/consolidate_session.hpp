@@ -185,9 +185,8 @@ private:
     /// What was read is what was saved, where somebody knows.
     void verify_input() {
         auto const extents = from().extents();
-        bool const any = options_.verify_checksums && std::any_of(extents.begin(), extents.end(), [](Extent const& e) {
-                             return e.has_checksum && !e.box.empty();
-                         });
+        bool const any = options_.verify_checksums &&
+                         std::ranges::any_of(extents, [](Extent const& e) { return e.has_checksum && !e.box.empty(); });
         if (!any) return;
         SumVerdict mine;
         pending_.attempt([&] {

@@ -58,8 +58,7 @@ inline constexpr std::string_view dcp_sharding_info = "DCP_SHARDING_INFO";
 
 /// The text of a key of `__metadata__`, or null.
 [[nodiscard]] inline std::string const* find_metadata(Metadata const& metadata, std::string_view key) noexcept {
-    auto const at = std::lower_bound(metadata.begin(), metadata.end(), key,
-                                     [](auto const& item, std::string_view text) { return item.first < text; });
+    auto const at = std::ranges::lower_bound(metadata, key, {}, &Metadata::value_type::first);
     return at == metadata.end() || at->first != key ? nullptr : &at->second;
 }
 

@@ -186,10 +186,6 @@ inline void refuse_missing(std::string const& source, std::string const& folder,
     static constexpr std::string_view put =
         ", where the index puts it. Fix: fetch the index and the files of one version.";
     auto const leaf = [&](auto which) { return quote_name(list.leaves[static_cast<std::size_t>(which)]); };
-    auto const place = [&](std::string_view name) {
-        return std::lower_bound(list.indexed.begin(), list.indexed.end(), name,
-                                [](IndexedTensor const& a, std::string_view text) { return a.name < text; });
-    };
     FileEntries result{{list.leaves[number], file.file_bytes(), file.header_digest()}, {}};
     if (list.kind == CheckpointKind::shards) {
         if (find_metadata(file.metadata(), "reshard_save") != nullptr) {
@@ -211,7 +207,7 @@ inline void refuse_missing(std::string const& source, std::string const& folder,
     result.entries.reserve(file.tensors().size());
     for (TensorInfo const& tensor : file.tensors()) {
         if (list.kind == CheckpointKind::index) {
-            auto const entry = place(tensor.name);
+            auto const entry = std::ranges::lower_bound(list.indexed, tensor.name, {}, &IndexedTensor::name);
             if (entry == list.indexed.end() || entry->name != tensor.name) {  // not part of the checkpoint
                 ++result.file.unlisted;
                 continue;
@@ -247,8 +243,7 @@ inline void check_file(SafetensorsFile const& file, Manifest const& manifest, st
 template <class Tell>
 void check_entries(SafetensorsHeader const& header, Manifest const& manifest, std::size_t number, Tell&& tell) {
     auto const wanted = static_cast<int>(number);
-    auto extent = std::lower_bound(manifest.extents.begin(), manifest.extents.end(), wanted,
-                                   [](Extent const& one, int which) { return one.file < which; });
+    auto extent = std::ranges::lower_bound(manifest.extents, wanted, {}, &Extent::file);
     for (; extent != manifest.extents.end() && extent->file == wanted; ++extent) {
         TensorInfo const* const entry = header.find(key_of(manifest, *extent));
         bool const is_there = entry != nullptr && entry->dtype == manifest.tensors[extent->tensor].dtype &&

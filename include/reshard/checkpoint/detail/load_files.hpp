@@ -76,9 +76,8 @@ struct SumVerdict {
             }
             if (!goes_on) joined.push_back(run);
         }
-        auto const all = std::find_if(joined.begin(), joined.end(), [&](ExtentRun const& run) {
-            return run.begin == saved.begin && run.end == saved.end;
-        });
+        auto const all = std::ranges::find_if(
+            joined, [&](ExtentRun const& run) { return run.begin == saved.begin && run.end == saved.end; });
         if (all == joined.end()) {
             verdict.parts.insert(verdict.parts.end(), joined.begin(), joined.end());
             continue;

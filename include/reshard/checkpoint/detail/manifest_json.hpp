@@ -92,8 +92,7 @@ inline constexpr std::string_view manifest_end = "\"\n}\n";
         append_manifest_text(json, value);
     }
     json += manifest.metadata.empty() ? "}" : "\n  }";
-    bool const blocks = std::any_of(manifest.extents.begin(), manifest.extents.end(),
-                                    [](Extent const& extent) { return !extent.block_sums.empty(); });
+    bool const blocks = std::ranges::any_of(manifest.extents, [](auto const& one) { return !one.block_sums.empty(); });
     if (blocks || manifest.block_bytes != default_block_bytes)
         json += concat(",\n  \"block_bytes\": ", manifest.block_bytes);
     json += ",\n  \"files\": [";

@@ -175,8 +175,7 @@ private:
     /// Calls f(span, begin, end), in bytes of the span, for all that has bytes [begin, end) of the data section.
     template <class F>
     void for_each_part(Index begin, Index end, F&& f) const {
-        auto span = std::upper_bound(spans_.begin(), spans_.end(), begin,
-                                     [](Index at, SaveSpan const& one) { return at < one.begin + one.bytes; });
+        auto span = std::ranges::upper_bound(spans_, begin, {}, [](auto const& one) { return one.begin + one.bytes; });
         for (; span != spans_.end() && span->begin < end; ++span) {
             Index const from = larger(begin, span->begin) - span->begin;
             Index const to = smaller(end, span->begin + span->bytes) - span->begin;

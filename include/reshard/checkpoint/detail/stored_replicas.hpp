@@ -109,8 +109,7 @@ inline void group_replicas(Manifest& manifest) {
         auto const copies = std::span(list).subspan(begin, end - begin);
         begin = end;
         std::string_view const tensor = copies.front().name.tensor;
-        auto const exact = std::lower_bound(manifest.tensors.begin(), manifest.tensors.end(), tensor,
-                                            [](StoredTensor const& a, std::string_view name) { return a.name < name; });
+        auto const exact = std::ranges::lower_bound(manifest.tensors, tensor, {}, &StoredTensor::name);
         if (exact != manifest.tensors.end() && exact->name == tensor) continue;
         if (!fault_of(copies, manifest.tensors).empty()) continue;
         for (NamedReplica const& copy : copies) {

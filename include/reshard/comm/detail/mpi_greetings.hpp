@@ -153,8 +153,7 @@ private:
     };
 
     [[nodiscard]] std::vector<Peer>::const_iterator find(int rank) const noexcept {
-        return std::lower_bound(peers_.begin(), peers_.end(), rank,
-                                [](Peer const& one, int wanted) { return one.rank < wanted; });
+        return std::ranges::lower_bound(peers_, rank, {}, &Peer::rank);
     }
     [[nodiscard]] std::optional<PairMismatch> compare(int rank, MpiGreeting const& theirs) {
         PairListing mine;

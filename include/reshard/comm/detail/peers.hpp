@@ -15,8 +15,7 @@ namespace reshard::inline v0::detail {
 /// The transfers of `sorted` whose peer is `peer`.
 template <class T>
 [[nodiscard]] std::span<T const> transfers_with(std::span<T const> sorted, int peer) noexcept {
-    auto const begin =
-        std::lower_bound(sorted.begin(), sorted.end(), peer, [](T const& a, int b) { return a.peer < b; });
+    auto const begin = std::ranges::lower_bound(sorted, peer, {}, &T::peer);
     auto const end = std::find_if(begin, sorted.end(), [&](T const& a) { return a.peer != peer; });
     return {begin, end};
 }

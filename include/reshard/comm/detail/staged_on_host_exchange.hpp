@@ -188,9 +188,8 @@ private:
             ask_.push_back({(inner_.rank() + ranks - ahead) % ranks,
                             reinterpret_cast<std::byte*>(&told_->heard[static_cast<std::size_t>(k)]), box});
         }
-        auto const by_peer = [](auto const& a, auto const& b) { return a.peer < b.peer; };
-        std::sort(tell_.begin(), tell_.end(), by_peer);
-        std::sort(ask_.begin(), ask_.end(), by_peer);
+        std::ranges::sort(tell_, {}, &Send::peer);
+        std::ranges::sort(ask_, {}, &Receive::peer);
         stage_ = Stage::counting;
         pass_on(tell_, ask_);
     }

@@ -115,8 +115,8 @@ private:
         if (own_ == nullptr) return;
         Source mine{own_rank_, shard_.entries, {}, true};
         for (std::size_t c = 0; c < widths_.size(); ++c) mine.columns.push_back(shard_.column(c));
-        auto const behind = std::find_if(sources_.begin(), sources_.end(),
-                                         [this](Source const& source) { return source.rank > own_rank_; });
+        auto const behind =
+            std::ranges::find_if(sources_, [this](auto const& source) { return source.rank > own_rank_; });
         sources_.insert(behind, std::move(mine));
     }
     /// All entries, one source after the other.

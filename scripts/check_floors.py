@@ -6,6 +6,7 @@
 - A room's detail/ is included only from that room; core/detail/ is open to all.
 - Includes form no cycle.
 - The standard headers that core/error.hpp and core/index.hpp bring are not named again by what includes these.
+- No file has more than 400 lines.
 - The umbrella reshard.hpp holds nothing but includes, reaches only the rooms it stands for, and none of the headers it
   reaches includes one of the expensive standard headers.
 
@@ -29,6 +30,7 @@ ROOMS = {  # room: the rooms it may use
     "checkpoint": ["core", "algebra", "memory", "plan", "comm", "exec", "cuda"],
     "mch": ["core", "algebra", "memory", "plan", "comm", "exec", "cuda", "checkpoint"],
 }
+LINES = 400  # a file that is read at one sitting
 UMBRELLA = "reshard/reshard.hpp"
 UMBRELLA_REACHES = re.compile(r"reshard/((core|algebra|memory|plan|exec)/|comm/(agree|any_communicator|communicator|self)\.hpp$|comm/detail/)")
 UMBRELLA_AVOIDS = {"chrono", "filesystem", "functional", "iostream", "memory", "ranges", "regex", "thread"}
@@ -43,10 +45,14 @@ def room(header):
     return parts[1] if len(parts) > 2 else ""
 
 
+def files(folder):
+    return sorted(path for kind in ("hpp", "ipp", "cuh") for path in folder.glob(f"reshard/**/*.{kind}"))
+
+
 def read(folder):
     """header -> list of what it includes, both as written after the include folder, each file for itself."""
     graph = {}
-    for path in sorted([*folder.glob("reshard/**/*.hpp"), *folder.glob("reshard/**/*.ipp"), *folder.glob("reshard/**/*.cuh")]):
+    for path in files(folder):
         name = path.relative_to(folder).as_posix()
         found = []
         for quote, target in INCLUDE.findall(path.read_text(encoding="utf-8")):
@@ -87,6 +93,13 @@ def check_brought(graph):
             for target in includes:
                 if bringer in comes_with and target in graph[bringer] and "/" not in target:
                     yield f"{header}: <{target}> comes with {bringer} already"
+
+
+def check_lengths(folder):
+    for path in files(folder):
+        lines = len(path.read_text(encoding="utf-8").splitlines())
+        if lines > LINES:
+            yield f"{path.relative_to(folder).as_posix()}: {lines} lines, at most {LINES}: which part is a thing of its own?"
 
 
 def check_rooms(graph):
@@ -153,7 +166,7 @@ def check(folder):
     graph = read(folder)
     if not graph:
         return graph, [f"{folder}: no headers found"]
-    wrong = [*check_brought(graph)]
+    wrong = [*check_lengths(folder), *check_brought(graph)]
     graph = merge(graph)
     wrong += [*check_rooms(graph), *check_cycles(graph)]
     umbrella = folder / UMBRELLA
@@ -190,6 +203,8 @@ def self_test():
           "core/detail/b.hpp": "#include <reshard/core/a.hpp>"}, "cycle"),
         ({"core/a.hpp": "#include <reshard/core/a.ipp>", "core/a.ipp": "#include <reshard/plan/p.hpp>"}, "core may not use plan"),
         ({"attic/x.hpp": ""}, "not one of the rooms"),
+        ({"core/detail/b.hpp": "\n" * 400}, None),
+        ({"core/detail/b.ipp": "\n" * 401}, "core/detail/b.ipp: 401 lines"),
         ({"core/a.hpp": "#include <memory>"}, "the umbrella reaches <memory>"),
         ({"comm/self.hpp": "#include <reshard/comm/threads.hpp>"}, "may not reach reshard/comm/threads.hpp"),
         ({"core/error.hpp": "#include <string>", "core/a.hpp": "#include <reshard/core/error.hpp>", "plan/p.hpp":

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Built with -fno-exceptions -fno-rtti: the umbrella, and what else src/exec.cpp has.
+#include <reshard/comm/streams.hpp>
 #include <reshard/exec/batch.hpp>
 #include <reshard/exec/collectives.hpp>
 #include <reshard/exec/progress_thread.hpp>

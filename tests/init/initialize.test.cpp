@@ -470,9 +470,11 @@ TEST_CASE("what cannot be initialised is refused, with the tensor's name, before
     cuda.claim(far.data(), 16);
     LocalTensor const tensors[] = {{"near", parse("(1):(R)", Shape{4}), TensorView<float>(near.data(), Shape{4})},
                                    {"far", parse("(1):(R)", Shape{4}), TensorView<float>(far.data(), Shape{4})}};
-    CHECK_THROWS_WITH_AS(initialize(std::span(tensors), 0, 1, Normal{}),
-                         doctest::Contains("tensor 'far' on rank 0: the view lies in memory of a CUDA device"),
-                         BufferError);
+    CHECK_THROWS_WITH_AS(
+        initialize(std::span(tensors), 0, 1, Normal{}),
+        doctest::Contains("tensor 'far' on rank 0: the view lies in memory of a CUDA device, where the "
+                          "host cannot work. Fix: pass memory of the host, and copy between the two"),
+        BufferError);
     CHECK(near == std::vector<float>(4, -1.0F));
 }
 

@@ -180,8 +180,9 @@ TEST_SUITE("memory/fold") {
                                                          : oracle_integer(op, kind, addends);
                         write_bits(want.data() + to.first + writes[i], size, value);
                     }
-                    fold(op, kind.dtype, slots.data() + slot.first, slot_stride, count, slot.box, to.base(), to.box,
-                         divisor);
+                    bool const wide = trial % 4 < 2;
+                    detail::fold_slots(op, kind.dtype, slots.data() + slot.first, slot_stride, count, slot.box,
+                                       to.base(), to.box, divisor, wide);
                     // Which NaN comes out is the processor's choice; that it is one is ours.
                     for (Index offset : writes) {
                         auto* const got = to.base() + offset;
@@ -344,6 +345,7 @@ TEST_SUITE("memory/fold") {
                 std::memcpy(spread.data() + 2 * i * size, dense.data() + at + i * size, static_cast<std::size_t>(size));
             }
             std::vector<std::byte> by_runs(at + static_cast<std::size_t>(n * size) + 1, std::byte{0x77});
+            std::vector<std::byte> portably = by_runs;
             std::vector<std::byte> by_elements(static_cast<std::size_t>(2 * n * size), std::byte{0x77});
             Index const divisor = op == Reduce::avg ? slots : 1;
             StridedBox run;
@@ -352,14 +354,19 @@ TEST_SUITE("memory/fold") {
             StridedBox elements = run;
             elements.dims[0].stride = 2 * size;
             fold(op, dtype, dense.data() + at, n * size, slots, run, by_runs.data() + at, run, divisor);
+            detail::fold_slots(op, dtype, dense.data() + at, n * size, slots, run, portably.data() + at, run, divisor,
+                               false);
             fold(op, dtype, spread.data(), 2 * n * size, slots, elements, by_elements.data(), elements, divisor);
-            bool same = by_runs.back() == std::byte{0x77};
-            for (Index i = 0; i < n; ++i) {
-                std::byte const* const one = by_runs.data() + at + i * size;
-                std::byte const* const other = by_elements.data() + 2 * i * size;
+            bool same = by_runs.back() == std::byte{0x77} && portably.back() == std::byte{0x77};
+            auto const compare = [&](std::byte const* one, std::byte const* other) {
                 bool const equal = std::memcmp(one, other, static_cast<std::size_t>(size)) == 0;
                 // Whose payload the sum of two NaN has is the compiler's choice.
                 same = same && (equal || (is_nan(dtype, one) && is_nan(dtype, other)));
+            };
+            for (Index i = 0; i < n; ++i) {
+                std::byte const* const one = by_runs.data() + at + i * size;
+                compare(one, portably.data() + at + i * size);
+                compare(one, by_elements.data() + 2 * i * size);
             }
             REQUIRE(same);
         }

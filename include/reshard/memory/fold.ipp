@@ -214,30 +214,37 @@ void for_each_run(std::byte* base, StridedBox const& box, Body&& body) noexcept 
     for_each_origin(nest, nest.dims.size(), first, first, [&](std::byte*, std::byte* to) { body(to, inner); });
 }
 
+RESHARD_INLINE void fold_slots(Reduce op, DType dtype, std::byte const* sources, Index slot_stride_bytes, Index count,
+                               StridedBox const& slot_box, std::byte* destination, StridedBox const& destination_box,
+                               Index divisor, [[maybe_unused]] bool wide) noexcept {
+    if (dtype == DType::c64) {
+        return fold_slots(op, DType::f32, sources, slot_stride_bytes, count, floats_of(slot_box), destination,
+                          floats_of(destination_box), divisor, wide);
+    }
+    LoopNest nest = loop_nest(slot_box, destination_box);
+    if (nest.empty || count < 1) return;
+    LoopDim const inner = take_inner(nest);
+    FoldRun const run{inner.extent, inner.from, inner.to, slot_stride_bytes, count, divisor};
+    auto const each = [&](auto const& kernel) {
+        for_each_origin(nest, nest.dims.size(), sources + nest.from_offset, destination + nest.to_offset,
+                        [&](std::byte const* from, std::byte* to) { kernel(run, from, to); });
+    };
+#if defined(RESHARD_FOLDS_WIDE)
+    if (wide && run.from == bytes(dtype) && run.to == bytes(dtype)) {
+        if (FoldKernel const kernel = wide_sums(op, dtype); kernel != nullptr) return each(kernel);
+    }
+#endif
+    FoldSteps const steps = fold_steps(op, dtype);
+    if (steps.load != nullptr) each(steps);
+}
+
 }  // namespace detail
 
 RESHARD_INLINE void fold(Reduce op, DType dtype, std::byte const* sources, Index slot_stride_bytes, Index count,
                          StridedBox const& slot_box, std::byte* destination, StridedBox const& destination_box,
                          Index divisor) noexcept {
-    if (dtype == DType::c64) {
-        return fold(op, DType::f32, sources, slot_stride_bytes, count, floats_of(slot_box), destination,
-                    floats_of(destination_box), divisor);
-    }
-    detail::LoopNest nest = detail::loop_nest(slot_box, destination_box);
-    if (nest.empty || count < 1) return;
-    detail::LoopDim const inner = detail::take_inner(nest);
-    detail::FoldRun const run{inner.extent, inner.from, inner.to, slot_stride_bytes, count, divisor};
-    auto const each = [&](auto const& kernel) {
-        detail::for_each_origin(nest, nest.dims.size(), sources + nest.from_offset, destination + nest.to_offset,
-                                [&](std::byte const* from, std::byte* to) { kernel(run, from, to); });
-    };
-#if defined(RESHARD_FOLDS_WIDE)
-    if (run.from == bytes(dtype) && run.to == bytes(dtype)) {
-        if (detail::FoldKernel const wide = detail::wide_sums(op, dtype); wide != nullptr) return each(wide);
-    }
-#endif
-    detail::FoldSteps const steps = detail::fold_steps(op, dtype);
-    if (steps.load != nullptr) each(steps);
+    detail::fold_slots(op, dtype, sources, slot_stride_bytes, count, slot_box, destination, destination_box, divisor,
+                       true);
 }
 
 RESHARD_INLINE void fill_identity(Reduce op, DType dtype, std::byte* base, StridedBox const& box) noexcept {

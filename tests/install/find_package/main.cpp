@@ -40,7 +40,11 @@
 #include <reshard/mch/checkpoint_save.hpp>
 #endif
 
+#ifdef CONSUMER_HAS_SECOND
 int second_unit();
+#else
+int second_unit() { return 0; }
+#endif
 
 int main() {
 #ifdef CONSUMER_HAS_CHECKPOINT  // its library is linked, not only found

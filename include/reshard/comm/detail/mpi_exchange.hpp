@@ -61,18 +61,6 @@ public:
     }
 
 private:
-    /// Ranks with which this rank exchanges something, and how far that is.
-    struct Neighbour {
-        int rank = 0;
-        int local = 0;
-        std::size_t first = 0;  ///< transfers [first, last)
-        std::size_t last = 0;
-        std::size_t lane = 0;
-        Index bytes = 0;  ///< of the first transfer, of readers
-        bool done = false;
-        bool sends = false;  ///< of far ones: the lane is one of outgoing_
-    };
-
     template <class Body>
     void closing(Body&& body) {
         try {
@@ -216,7 +204,7 @@ private:
             moved = self_done_ = true;
         }
         bool all = true;
-        for (Neighbour& source : sources_) {
+        for (MpiNeighbour& source : sources_) {
             if (source.done) continue;
             source.done = pull(source);
             moved = moved || source.done;
@@ -228,7 +216,7 @@ private:
             if (team_->node()) team_->node()->own().finished.store(epoch_, std::memory_order_release);
         }
         all = late_have_read() && all;
-        for (Neighbour& reader : readers_) {
+        for (MpiNeighbour& reader : readers_) {
             if (reader.done || leaves_) continue;
             reader.done = was_read(reader, epoch_);
             moved = moved || reader.done;
@@ -250,7 +238,7 @@ private:
         MpiGreetings const& greetings = team_->greetings();
         if (greetings.heard() == heard_) return false;
         heard_ = greetings.heard();
-        for (Neighbour& far : far_) {
+        for (MpiNeighbour& far : far_) {
             if (far.done || !greetings.heard(far.rank)) continue;
             far.done = true;
             if (far.sends) {
@@ -270,7 +258,7 @@ private:
     }
 
     /// Fetches what a rank of this node has published for this one. False if it has not published yet.
-    [[nodiscard]] bool pull(Neighbour const& source) {
+    [[nodiscard]] bool pull(MpiNeighbour const& source) {
         MpiNode& node = *team_->node();
         MpiSeat const& seat = node.seat(source.local);
         std::uint64_t const published = seat.published.load(std::memory_order_acquire);
@@ -318,7 +306,7 @@ private:
         node.pulled(node.me(), source.local, epoch_).store(epoch_, std::memory_order_release);
         return true;
     }
-    void fetch(Neighbour const& source, std::byte const* list, MpiPublished const& sent, Receive const& receive) {
+    void fetch(MpiNeighbour const& source, std::byte const* list, MpiPublished const& sent, Receive const& receive) {
         MpiSeat const& seat = team_->node()->seat(source.local);
         int const rank = source.rank;
         if (sent.mode == MpiMode::list) {
@@ -351,7 +339,7 @@ private:
 
     /// Whether a rank of this node has fetched what this one published for it. Throws MismatchError where it is over
     /// for that rank, and it has not.
-    [[nodiscard]] bool was_read(Neighbour const& reader, std::uint64_t epoch) {
+    [[nodiscard]] bool was_read(MpiNeighbour const& reader, std::uint64_t epoch) {
         MpiNode& node = *team_->node();
         auto const read = [&] {
             return node.pulled(reader.local, node.me(), epoch).load(std::memory_order_acquire) >= epoch;
@@ -369,11 +357,11 @@ private:
 
     template <class Visit>
     void missing(Visit&& visit) const {
-        for (Neighbour const& source : sources_)
+        for (MpiNeighbour const& source : sources_)
             if (!source.done) visit(source.rank);
-        for (Neighbour const& reader : readers_)
+        for (MpiNeighbour const& reader : readers_)
             if (!reader.done && !leaves_) visit(reader.rank);
-        for (Neighbour const& reader : late_) visit(reader.rank);
+        for (MpiNeighbour const& reader : late_) visit(reader.rank);
         incoming_.missing(visit);
         outgoing_.missing(visit);
         team_->greetings().missing(visit);
@@ -389,10 +377,10 @@ private:
     std::span<Receive const> self_receives_;
     std::vector<MpiMode> send_modes_;
     std::vector<MpiMode> receive_modes_;
-    std::vector<Neighbour> readers_;
-    std::vector<Neighbour> sources_;
-    std::vector<Neighbour> late_;  ///< readers of the exchange before, that may not have fetched what is theirs
-    std::vector<Neighbour> far_;   ///< of other nodes, that send, or receive what is long; done: they have said how
+    std::vector<MpiNeighbour> readers_;
+    std::vector<MpiNeighbour> sources_;
+    std::vector<MpiNeighbour> late_;  ///< readers of the exchange before, that may not have fetched what is theirs
+    std::vector<MpiNeighbour> far_;   ///< of other nodes, that send, or receive what is long; done: they have said how
     std::size_t heard_ = 0;
     std::uint64_t epoch_ = 0;
     std::uint64_t late_epoch_ = 0;

@@ -152,4 +152,16 @@ private:
     std::unique_ptr<std::byte[]> scratch_;
 };
 
+/// A rank with which this one exchanges something, and how far that is.
+struct MpiNeighbour {
+    int rank = 0;
+    int local = 0;
+    std::size_t first = 0;  ///< transfers [first, last)
+    std::size_t last = 0;
+    std::size_t lane = 0;
+    Index bytes = 0;  ///< of the first transfer, of readers
+    bool done = false;
+    bool sends = false;  ///< of far ones: the lane is one of outgoing_
+};
+
 }  // namespace reshard::inline v0::detail

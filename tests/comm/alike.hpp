@@ -25,6 +25,56 @@ inline void moves_at_random(CommunicatorRef comm, unsigned seed, int trials) {
     }
 }
 
+/// Pairs of which linked(a, b) is true, the same both ways round, exchange floats, three times over: from where they
+/// have gaps to where they lie in a row, the other way round, and doubled on their way.
+template <class Linked>
+void moves_among(CommunicatorRef comm, Linked const& linked, Index count) {
+    int const me = comm.rank();
+    Conversion const doubled{DType::f32, DType::f32, 2.0, convert};
+    Conversion const kept{DType::f32, DType::f32, 1.0, convert};
+    std::vector<std::vector<float>> from;
+    std::vector<std::vector<float>> to;
+    std::vector<Send> sends;
+    std::vector<Receive> receives;
+    for (int r = 0; r != comm.size(); ++r) {
+        for (int k = 0; k != 3 && linked(me, r); ++k) {
+            Index const elements = count / (k + 1) + 5 * (me + r);
+            auto const mine = from.emplace_back(2 * static_cast<std::size_t>(elements)).data();
+            auto const theirs = to.emplace_back(2 * static_cast<std::size_t>(elements)).data();
+            sends.push_back({r, reinterpret_cast<std::byte const*>(mine), box_of(4, {{elements, k == 1 ? 4 : 8}}),
+                             k == 2 ? doubled : Conversion{}});
+            receives.push_back({r, reinterpret_cast<std::byte*>(theirs), box_of(4, {{elements, k == 0 ? 4 : 8}}),
+                                k == 2 ? kept : Conversion{}});
+        }
+    }
+    auto exchange = comm.bind(sends, receives);
+    for (int round = 0; round != 3; ++round) {
+        auto const value = [&](int source, int target, std::size_t k, std::size_t i) {
+            return static_cast<float>((i + 100 * k) % 1000) + static_cast<float>(1000 * source + 50 * target + round);
+        };
+        for (std::size_t n = 0; n != sends.size(); ++n)
+            for (std::size_t i = 0; i != from[n].size(); ++i)
+                from[n][i] = value(me, sends[n].peer, n % 3, n % 3 == 1 ? i : i / 2);
+        exchange.start();
+        exchange.wait();
+        int wrong = 0;
+        for (std::size_t n = 0; n != receives.size(); ++n) {
+            std::size_t const step = n % 3 == 0 ? 1 : 2;
+            for (std::size_t i = 0; 2 * i != to[n].size(); ++i) {
+                float const sent = value(receives[n].peer, me, n % 3, i);
+                wrong += to[n][step * i] != (n % 3 == 2 ? 2 * sent : sent) ? 1 : 0;
+            }
+        }
+        CHECK(wrong == 0);
+    }
+}
+/// Of eight ranks: rank 0 has five peers, one of which has another one; rank 7 has none.
+inline bool has_link(int a, int b) {
+    int const low = a < b ? a : b;
+    int const high = a < b ? b : a;
+    return low != high && ((low == 0 && high <= 5) || (low == 5 && high == 6));
+}
+
 /// After a failure each further call says so again.
 inline void check_poisoned(CommunicatorRef comm) {
     CHECK_THROWS_AS(comm.exchange({}, {}).wait(), PeerFailed);

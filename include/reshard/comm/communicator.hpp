@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/comm/communicator.hpp
 /// \brief  What a transport is: the Communicator concept, its table (the porting guide) and the values it speaks in.
-/// \depends core, algebra/mesh.hpp, <concepts>, <span>. No transport, no threads.
+/// \depends core, algebra/mesh.hpp, <concepts>, <span>, <vector>. No transport, no threads.
 #pragma once
 
 #include <reshard/algebra/mesh.hpp>
@@ -10,6 +10,7 @@
 
 #include <concepts>  // default_initializable, movable, same_as
 #include <span>      // span
+#include <vector>    // vector
 
 namespace reshard::inline v0 {
 
@@ -168,8 +169,9 @@ struct BoundTransfers {
     std::span<Receive const> receives;
     Index send_bytes = 0;
     Index receive_bytes = 0;
-    std::uint64_t number = 0;  ///< what ranks know it by: of what matches the same on all
-    bool is_replay = false;    ///< it has been started before
+    std::uint64_t number = 0;           ///< what ranks know it by: of what matches the same on all
+    bool is_replay = false;             ///< it has been started before
+    std::vector<int>* notes = nullptr;  ///< what its engine writes down when it is first started, for replays
 };
 
 /// Looks at both lists and adds up their bytes. Throws TransportError for peers out of range or order; `who` is named.
@@ -225,6 +227,7 @@ public:
     InOrder(InOrder&& other) noexcept
         : engine_(std::exchange(other.engine_, nullptr)),
           transfers_(other.transfers_),
+          notes_(std::move(other.notes_)),
           number_(std::exchange(other.number_, 0)) {}
     InOrder& operator=(InOrder&& other) noexcept;
     ~InOrder();
@@ -243,6 +246,7 @@ private:
 
     Engine* engine_ = nullptr;
     BoundTransfers transfers_;
+    std::vector<int> notes_;
     std::uint64_t number_ = 0;  ///< of the start that nobody has waited for
 };
 

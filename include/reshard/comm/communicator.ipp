@@ -48,6 +48,7 @@ RESHARD_INLINE transport::InOrder& transport::InOrder::operator=(InOrder&& other
     detail::quietly([&] { wait(); });
     engine_ = std::exchange(other.engine_, nullptr);
     transfers_ = other.transfers_;
+    notes_ = std::move(other.notes_);
     number_ = std::exchange(other.number_, 0);
     return *this;
 }
@@ -63,6 +64,7 @@ RESHARD_INLINE void transport::InOrder::start() {
     }
     engine_->complete();
     ++engine_->started_;
+    transfers_.notes = &notes_;
     engine_->start(transfers_);  // if this throws, nothing is under way
     engine_->under_way_ = true;
     transfers_.is_replay = true;

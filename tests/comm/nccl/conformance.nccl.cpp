@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The conformance suite over NcclCommunicator and the test double of NCCL, in every way it is configured.
-#include "../conformance.hpp"
+#include "../alike.hpp"
 #include "gpus.hpp"
 #include "support/random.hpp"
 
@@ -103,6 +103,10 @@ TEST_SUITE("comm/nccl") {
                         auto comm = nccl_from<Listed>(host, stream, options);
                         test::conforms(comm);
                     }));
+                check_none(test::on_devices(8, [&](ThreadCommunicator& host, cudaStream_t stream) {
+                    auto comm = nccl_from<Listed>(host, stream, options);
+                    test::moves_among(comm, test::has_link, 3000);
+                }));
             }
         }
         CHECK(fake::live_communicators() == 0);

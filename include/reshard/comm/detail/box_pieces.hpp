@@ -113,11 +113,25 @@ template <class Byte, class Other>
 // What a pair of ranks moves in its next one, by a rule that looks at the transfers of the pair alone, at extents and
 // types: never at strides, nor at where memory lies. Both of them know it.
 
+/// Bytes an element counts for, the same on both sides: one that is converted takes room on the host on the way.
+template <class Byte>
+[[nodiscard]] constexpr Index wire_weight(Transfer<Byte> const& transfer) noexcept {
+    return transfer.conversion.is_active() ? 16 : transfer.box.element_bytes;
+}
+
 /// What one pair may move in one round, one way.
 struct PairShare {
     int messages = INT_MAX;
     Index bytes = 1;
     Index overhead = 0;  ///< bytes that a message counts for beside its elements
+
+    /// Of the pair that a peer is in: here, the same of all.
+    [[nodiscard]] constexpr PairShare const& with(int /*peer*/) const noexcept { return *this; }
+    /// How a transfer is cut where this is the share.
+    template <class Byte>
+    [[nodiscard]] constexpr PieceRule rule_of(Transfer<Byte> const& transfer) const noexcept {
+        return piece_rule_of(transfer.box, wire_weight(transfer), bytes - overhead);
+    }
 };
 
 /// The transfers of one peer, and how far they are.
@@ -130,12 +144,6 @@ struct TransferLane {
     PieceRule rule{};
 };
 
-/// Bytes an element counts for, the same on both sides: one that is converted takes room on the host on the way.
-template <class Byte>
-[[nodiscard]] constexpr Index wire_weight(Transfer<Byte> const& transfer) noexcept {
-    return transfer.conversion.is_active() ? 16 : transfer.box.element_bytes;
-}
-
 /// Calls body(transfer, piece of it) for what the lane moves in its next round, and advances it.
 template <class Byte, class Body>
 void take_round(std::span<Transfer<Byte> const> transfers, TransferLane& lane, PairShare const& share, Body&& body) {
@@ -143,7 +151,7 @@ void take_round(std::span<Transfer<Byte> const> transfers, TransferLane& lane, P
     for (int n = 0; n < share.messages && lane.at < lane.end; ++n) {
         Transfer<Byte> const& transfer = transfers[lane.at];
         Index const weight = wire_weight(transfer);
-        if (lane.piece == 0) lane.rule = piece_rule_of(transfer.box, weight, share.bytes - share.overhead);
+        if (lane.piece == 0) lane.rule = share.rule_of(transfer);
         Transfer<Byte> const piece = piece_of(transfer, lane.rule, lane.piece);
         Index const load = piece.box.elements() * weight + share.overhead;
         if (n > 0 && taken + load > share.bytes) return;
@@ -177,10 +185,12 @@ struct PeerLanes {
         std::erase_if(all, [](TransferLane const& lane) { return lane.distance == 0; });
     }
     /// Calls body(transfer, piece of it) for the next round of the lanes whose distance is in [first, last).
-    template <class Body>
-    void take_rounds(PairShare const& share, int first, int last, Body&& body) {
+    /// shares.with(peer): what a pair moves in it.
+    template <class Shares, class Body>
+    void take_rounds(Shares const& shares, int first, int last, Body&& body) {
         for (TransferLane& lane : left)
-            if (lane.distance >= first && lane.distance < last) take_round(transfers, lane, share, body);
+            if (lane.distance >= first && lane.distance < last)
+                take_round(transfers, lane, shares.with(lane.peer), body);
     }
     /// Whether there is another round.
     [[nodiscard]] bool go_on() {

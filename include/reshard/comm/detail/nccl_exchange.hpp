@@ -5,8 +5,9 @@
 ///
 /// Groups start in the order of the stream, and one that waits for a peer holds up all behind it. So the two sides of a
 /// message must give it the same place in that order: (round, block of distances). Distances are peer - rank, counted
-/// around; the round of a message follows from the messages of its pair alone, which both sides know. Every rank walks
-/// the places in ascending order and leaves out those where it has nothing, so no two ranks wait for each other.
+/// around; the round of a message follows from the messages of its pair and from how many peers its two ranks have,
+/// which both sides know. Every rank walks the places in ascending order and leaves out those where it has nothing, so
+/// no two ranks wait for each other.
 #pragma once
 
 #include <reshard/comm/detail/box_pieces.hpp>
@@ -18,15 +19,28 @@
 
 namespace reshard::inline v0::detail {
 
-/// How much one pair may move in one round, the same on all ranks, and how pairs share a group.
-struct NcclRounds : PairShare {
-    int distances = 1;  ///< that share a group
+/// How much a pair may move in one round, the same on both ranks, and how pairs share a group.
+struct NcclRounds {
+    static constexpr int most = nccl_group_limit / 2;  ///< as many sends as receives
+    int rank = 0;
+    int distances = 1;  ///< that share a group, the same on all ranks
+    Index window = 0;
+    int* peers = nullptr;  ///< by rank: how many this one and its peers have; null: nobody asks
 
-    NcclRounds(int ranks, Index window) noexcept {
-        int const most = nccl_group_limit / 2;  // as many sends as receives
-        distances = larger(1, smaller(ranks - 1, most));
-        messages = most / distances;
-        bytes = larger<Index>(window / 2 / distances, 256);
+    NcclRounds(int its_rank, int ranks, Index window_bytes) noexcept
+        : rank(its_rank), distances(larger(1, smaller(ranks - 1, most))), window(window_bytes) {}
+
+    /// What each pair of a rank with so many peers may move, so that all of it fits into the window and a group.
+    [[nodiscard]] PairShare shared_by(int count) const noexcept {
+        constexpr Index slot = StagingOptions::alignment;
+        int const lanes = larger(1, smaller(count, most));
+        return {most / lanes, larger<Index>(window / 2 / lanes, 4 * slot), slot};
+    }
+    /// The least: of ranks that may have all others as peers.
+    [[nodiscard]] PairShare shared_by_all() const noexcept { return shared_by(distances); }
+    /// That of the pair with a peer.
+    [[nodiscard]] PairShare with(int peer) const noexcept {
+        return peers == nullptr ? shared_by_all() : shared_by(larger(peers[rank], peers[peer]));
     }
 };
 
@@ -43,7 +57,7 @@ public:
     /// What a part needs is not what the whole needed: what was split off reserves nothing.
     NcclExchange(std::shared_ptr<NcclTeam> team, bool reserves)
         : team_(std::move(team)),
-          rounds_(team_->size(), team_->family()->options.window_bytes),
+          rounds_(team_->rank(), team_->size(), team_->family()->options.window_bytes),
           near_(team_->family()->options.staging),
           host_(team_->family()->options.host_staging),
           copies_(team_->family()->options.host_staging, team_->family()->options.staging) {
@@ -76,11 +90,14 @@ public:
             check(transfers.sends);
             check(transfers.receives);
             lay_lanes(transfers);
+            // What has been compared once is the same on both sides as long as all start the same exchanges.
+            bool const compares = team_->family()->options.compare && team_->size() > 1 && !transfers.is_replay;
+            if (compares) transfers.notes->assign(static_cast<std::size_t>(team_->size()), 0);
+            rounds_.peers = transfers.notes->empty() ? nullptr : transfers.notes->data();
             make_room();  // a rank that has none says so before anybody moves anything
             team_->carry_out(transfers.number);
             phase_ = Phase::moving;
-            // What has been compared once is the same on both sides as long as all start the same exchanges.
-            if (team_->family()->options.compare && team_->size() > 1 && !transfers.is_replay) {
+            if (compares) {
                 phase_ = Phase::comparing;
                 greet(transfers);
             } else {
@@ -107,7 +124,10 @@ private:
         std::size_t bytes;
         int peer;
     };
-    using Greeting = PairListing;
+    struct Greeting {
+        PairListing listing;
+        std::uint64_t peers = 0;  ///< of who says it
+    };
     static_assert(sizeof(Greeting) == 8 * NcclTeam::words_per_peer);
 
     template <class Body>
@@ -143,6 +163,11 @@ private:
         }
     }
 
+    /// One way: what is sent has half of the window, and what is received the other.
+    [[nodiscard]] int own_peers() const noexcept {
+        return static_cast<int>(larger(lanes_.out.all.size(), lanes_.in.all.size()));
+    }
+
     // ---- Comparing -------------------------------------------------------------------------------------------
 
     /// Tells every peer what this rank is about to move, and asks it the same.
@@ -150,9 +175,10 @@ private:
         int const ranks = team_->size();
         auto* const out = team_->host_in();
         std::memset(out, 0, sizeof(Greeting) * static_cast<std::size_t>(ranks));
+        auto const peers = static_cast<std::uint64_t>(own_peers());
         auto const listing = [&](auto those) { return TransferListing::of(those, transfers.number); };
         for_each_pair(transfers.sends, transfers.receives, [&](int peer, auto mine, auto theirs) {
-            Greeting const greeting{listing(mine), listing(theirs)};
+            Greeting const greeting{{listing(mine), listing(theirs)}, peers};
             if (peer != team_->rank()) std::memcpy(out + greeting_at(peer), &greeting, sizeof(greeting));
         });
         Index const bytes = Index{sizeof(Greeting)} * ranks;
@@ -174,16 +200,19 @@ private:
         return sizeof(Greeting) * static_cast<std::size_t>(peer);
     }
     /// Throws MismatchError, on both ranks, unless each peer sends what this one expects, and the other way round.
+    /// Notes how many peers they have.
     void compare() {
         int const me = team_->rank();
+        rounds_.peers[me] = own_peers();
         for (int peer = 0; peer < team_->size(); ++peer) {
             if (peer == me) continue;
             Greeting mine;
             Greeting theirs;
             std::memcpy(&mine, team_->host_in() + greeting_at(peer), sizeof(mine));
             std::memcpy(&theirs, team_->host_out() + greeting_at(peer), sizeof(theirs));
-            if (auto const differs = mismatch_of(me, mine, peer, theirs))
+            if (auto const differs = mismatch_of(me, mine.listing, peer, theirs.listing))
                 team_->raise_mismatch(differs->sender, differs->receiver, differs->text);
+            rounds_.peers[peer] = static_cast<int>(theirs.peers);
         }
     }
 
@@ -206,18 +235,12 @@ private:
     /// Enqueues everything.
     void move() {
         move_to_self();
-        for_each_group([&](int first, int last) { move_group(first, last); });
-        team_->mark();
-    }
-    /// Calls body(first, last) for every round and block of distances, until all lanes are at their end.
-    template <class Body>
-    void for_each_group(Body&& body) {
         lanes_.rewind();
         while (lanes_.go_on()) {
-            for (int first = 1; first < team_->size(); first += rounds_.distances) {
-                body(first, first + rounds_.distances);
-            }
+            for (int first = 1; first < team_->size(); first += rounds_.distances)
+                move_group(first, first + rounds_.distances);
         }
+        team_->mark();
     }
     /// The next round of the lanes whose distance is in [first, last).
     void move_group(int first, int last) {
@@ -287,7 +310,7 @@ private:
                 body(send, receive);
                 continue;
             }
-            PieceRule const rule = piece_rule_of(send.box, wire_weight(send), rounds_.bytes);
+            PieceRule const rule = rounds_.shared_by_all().rule_of(send);
             for (Index n = 0; n < rule.pieces; ++n) body(piece_of(send, rule, n), piece_of(receive, rule, n));
         }
     }
@@ -297,52 +320,80 @@ private:
         copies_.flush(team_->stream());
     }
 
-    /// Counts what all rounds need before anything is enqueued: memory that is in use cannot grow.
-    void make_room() {
-        Index near = 0;
-        Index host = 0;
+    /// What an exchange needs beside its window.
+    struct Need {
+        Index host = 0;  ///< bytes
         Index jobs = 0;
         Index copies = 0;
         Index batches = 1;
-        auto const add = [&](Send const& from, Receive const& to) {
-            bool const by_host = !by_copies(from.conversion, to.conversion);
-            ++(by_host ? jobs : copies);
-            if (by_host)
-                host = larger(host, staging_slot(from.box.payload_bytes()) + staging_slot(to.box.payload_bytes()));
-        };
-        for_each_own(add);
-        if (needs_room(lanes_.out.transfers) || needs_room(lanes_.in.transfers)) {
-            for_each_group([&, this](int first, int last) {
-                std::byte* const nowhere = nullptr;
-                Index place = 0;
-                batches += 2;
-                auto const is_staged = [&](auto const& piece) {
-                    bool const staged = !nccl_goes_straight(piece);
-                    if (staged) place += staging_slot(piece.payload_bytes());
-                    return staged;
-                };
-                lanes_.out.take_rounds(rounds_, first, last, [&](Send const&, Send const& piece) {
-                    if (is_staged(piece)) add(piece, packed_at(nowhere, piece));
-                });
-                lanes_.in.take_rounds(rounds_, first, last, [&](Receive const&, Receive const& piece) {
-                    if (is_staged(piece)) add(packed_at<std::byte const>(nowhere, piece), piece);
-                });
-                near = larger(near, place);
-            });
+
+        /// The host changes values, `pieces` times, of boxes of so many bytes in memory and on the wire.
+        void add_jobs(Index pieces, Index in_memory, Index on_wire) noexcept {
+            jobs += pieces;
+            host = larger(host, staging_slot(in_memory) + staging_slot(on_wire));
         }
-        if (!near_.grow(near) || !host_.grow(host) || !copies_.reserve(copies, batches)) {
+    };
+
+    /// Takes what all rounds may need, once and before peers are asked: memory that is in use cannot grow, and as soon
+    /// as peers have answered some of them move, and would wait for a rank that has no memory. So it is enough for
+    /// every share that can follow from their answers: at least that of ranks with all others as peers, at most that of
+    /// a rank with as many peers as this one.
+    void make_room() {
+        Index near = 0;
+        Need need;
+        for_each_own([&](Send const& from, Receive const& to) {
+            if (by_copies(from.conversion, to.conversion)) {
+                ++need.copies;
+            } else {
+                need.add_jobs(1, from.box.payload_bytes(), to.box.payload_bytes());
+            }
+        });
+        for (int first = 1; first < team_->size(); first += rounds_.distances)
+            near = larger(near, count_staged(lanes_.out, first, need) + count_staged(lanes_.in, first, need));
+        if (!near_.grow(near) || !host_.grow(need.host) || !copies_.reserve(need.copies, need.batches)) {
             raise_no_memory(
                 team_->stream(),
-                concat("reshard::NcclCommunicator: no memory for ", near, " bytes of staging on the device and ", host,
+                concat("reshard::NcclCommunicator: no memory for ", near, " bytes of staging on the device and ",
+                       need.host,
                        " on the host. Fix: a smaller NcclOptions::window_bytes, or a larger source of memory."));
         }
-        jobs_.reserve(jobs);
+        jobs_.reserve(need.jobs);
     }
+    /// Bytes of staging memory, at most, for a round of the lanes in a block of distances; adds to `need` what all of
+    /// their rounds take. The least share makes the most pieces, the largest one the largest pieces and rounds.
     template <class Byte>
-    [[nodiscard]] static bool needs_room(std::span<Transfer<Byte> const> transfers) noexcept {
-        for (auto const& transfer : transfers)
-            if (!nccl_goes_straight(transfer)) return true;
-        return false;
+    [[nodiscard]] Index count_staged(PeerLanes<Byte> const& lanes, int first, Need& need) const {
+        PairShare const least = rounds_.shared_by_all();
+        PairShare const most = rounds_.peers == nullptr ? least : rounds_.shared_by(own_peers());
+        Index room = 0;
+        Index rounds = 0;
+        for (TransferLane const& lane : lanes.all) {
+            if (lane.distance < first || lane.distance >= first + rounds_.distances) continue;
+            Index load = 0;
+            Index pieces = 0;
+            Index staged = 0;
+            Index in_round = most.bytes;
+            for (auto const& transfer : lanes.transfers.subspan(lane.at, lane.end - lane.at)) {
+                Index const cut = least.rule_of(transfer).pieces;
+                load += transfer.box.elements() * wire_weight(transfer) + cut * least.overhead;
+                pieces += cut;
+                if (nccl_goes_straight(transfer)) continue;
+                staged += transfer.payload_bytes() + cut * least.overhead;
+                in_round = larger(in_round, staging_slot(transfer.wire_element_bytes()));  // an element goes whole
+                if (by_copies(transfer.conversion, {})) {
+                    need.copies += cut;
+                } else {
+                    auto const piece = piece_of(transfer, most.rule_of(transfer), 0);
+                    need.add_jobs(cut, piece.box.payload_bytes(), piece.payload_bytes());
+                }
+            }
+            if (staged == 0) continue;
+            room += smaller(staged, in_round);
+            // A round but the last has as many messages as it may, or holds more than a share together with the next.
+            rounds = larger(rounds, 1 + 2 * load / least.bytes + pieces / least.messages);
+        }
+        need.batches += rounds;
+        return room;
     }
 
     std::shared_ptr<NcclTeam> team_;

@@ -23,7 +23,8 @@ namespace reshard::inline v0 {
 struct NcclOptions {
     std::chrono::milliseconds deadline = std::chrono::minutes(5);  ///< of a wait
     /// At most about so much staging memory per communicator (elements longer than a peer's share aside): a larger
-    /// exchange goes in rounds. Boxes that lie in a row need none.
+    /// exchange goes in rounds. Boxes that lie in a row need none. The peers of a rank share it, and a pair of ranks
+    /// has the share of the one with more peers in this exchange; where compare is false, that of one with all others.
     Index window_bytes = Index{256} << 20;
     /// Where staging memory comes from. It grows to what the largest exchange needed; with a reserve of window_bytes
     /// this communicator, though not what is split from it, allocates nothing later.

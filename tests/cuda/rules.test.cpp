@@ -70,6 +70,30 @@ TEST_CASE("rules: owners of slots agree with the router of a table, and refuse s
     }
 }
 
+TEST_CASE("rules: a table for which a tile has no room is refused; one that is read where it lies may be longer") {
+    std::vector<Index> offsets(301);
+    for (std::size_t r = 0; r != offsets.size(); ++r) offsets[r] = 10 * static_cast<Index>(r);
+    auto const by_slot = [&](int owners) {
+        return BySlot<SlotsAtOffsets>{nullptr, SlotsAtOffsets(offsets.data(), owners)};
+    };
+    detail::check_rule_table("tests", by_slot(256));
+    detail::check_rule_table("tests", ByList{});
+    CHECK_THROWS_WITH_AS(detail::check_rule_table("tests", by_slot(257)),
+                         doctest::Contains("tests: the table of the rule has 258 numbers. Fix: at most 257, or "),
+                         ShapeError);
+    // Answers beyond the destinations are counted, wherever the table lies.
+    std::vector<Index> const slots{0, 2569, 2999};
+    WordColumns words;
+    words.data.push_back(slots.data());
+    EmulatedPartition sorted(3, 257, 1);
+    HostBlocks blocks;
+    auto rule = by_slot(300);
+    rule.slots = slots.data();
+    CHECK(emulate_sort(blocks, sorted, rule, words).size() == 16);
+    CHECK(sorted.faults.out_of_range == 1);
+    CHECK(sorted.faults.first == 2);
+}
+
 TEST_CASE("rules: partitions by slot and by raw id are those of the host") {
     for (std::uint64_t seed : seeds(12)) {
         Random random(seed);

@@ -88,14 +88,16 @@ public:
 
     /// Counts entries per destination and lays the blocks out. `rule(entry)` is asked on the device, see
     /// cuda/rules.hpp. Throws BufferError for a workspace that is too small, and for columns or a workspace that are
-    /// not memory of the current device, or not aligned; TransportError when CUDA refuses a call. Then nothing was
-    /// launched, or its results are not to be used.
+    /// not memory of the current device, or not aligned; ShapeError for a rule's table of more than 257 numbers, but
+    /// where it sorts; TransportError when CUDA refuses a call. Then nothing was launched, or its results are not to be
+    /// used.
     template <class Rule, class Columns>
     void count(Rule const& rule, Columns const& columns, std::span<std::byte> workspace, cudaStream_t stream) {
         constexpr auto who = "reshard::DevicePartition::count";
         detail::check_device_span(who, "workspace", workspace, workspace_bytes(), 1);
         static_cast<void>(most_packed_bytes(columns));
         check_columns(who, columns);
+        if (method_ == PartitionMethod::tiles) detail::check_rule_table(who, rule);
         Carver carver{workspace.data()};
         memory_ = carve(carver);
         plan_.table = memory_.table;
@@ -124,9 +126,6 @@ public:
         detail::cuda_check(cudaMemcpyAsync(words.data(), plan_.counts, bytes, cudaMemcpyDeviceToHost, stream),
                            "cudaMemcpyAsync");
     }
-
-    /// Where those words lie on the device, once count() has been called.
-    [[nodiscard]] Index const* report_words() const noexcept { return plan_.counts; }
 
     /// Writes the packed blocks, padding included: bytes [0, report.packed_bytes()) and no other. Columns must be
     /// as they were in count(), and its workspace untouched. Throws as count() does, and TransitionError before it;

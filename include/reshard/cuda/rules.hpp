@@ -7,8 +7,8 @@
 /// behind on purpose, anything else for one that is wrong: it is counted, and not sent. Your own rule is a struct with
 /// such an operator(), marked RESHARD_HOST_DEVICE, or an extended lambda.
 ///
-/// A rule whose search table should lie in shared memory has `table()`, `table_size()` (at most 257) and `with(table)`,
-/// the rule that each thread asks then, entry by entry.
+/// A rule whose search table should lie in shared memory has `table()`, `table_size()` (at most 257, but where entries
+/// are sorted) and `with(table)`, the rule that each thread asks then, entry by entry.
 #pragma once
 
 #include <reshard/core/divider.hpp>

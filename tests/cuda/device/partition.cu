@@ -276,6 +276,8 @@ DEVICE_TEST("device partition: memory of the host, short memory, misaligned colu
     CHECK_THROWS(ShapeError, DevicePartition(1, 65536));
     CHECK_THROWS(ShapeError, DevicePartition(1, 257, PartitionMethod::tiles));
     CHECK_THROWS(ShapeError, DevicePartition(Index{1} << 33, 300));
+    BySlot<SlotsAtOffsets> const long_table{column.data(), SlotsAtOffsets(column.data(), 257)};
+    CHECK_THROWS(ShapeError, partition.count(long_table, words, workspace.span(), stream));
     stream.wait();
 }
 

@@ -90,6 +90,15 @@ struct RuleTable<Rule> {
     }
     [[nodiscard]] RESHARD_HOST_DEVICE auto bound(Rule const& rule) const { return rule.with(values); }
 };
+/// Throws ShapeError for a rule whose table finds no room there.
+template <class Rule>
+void check_rule_table([[maybe_unused]] char const* who, [[maybe_unused]] Rule const& rule) {
+    if constexpr (HasTable<Rule>) {
+        if (rule.table_size() <= tile_destinations + 1) return;
+        raise(ErrorCode::shape, who, ": the table of the rule has ", rule.table_size(), " numbers. Fix: at most ",
+              tile_destinations + 1, ", or PartitionMethod::sort, which reads it where it lies.");
+    }
+}
 
 // ---- Count -------------------------------------------------------------------------------------------------------
 

@@ -81,6 +81,9 @@ public:
     [[nodiscard]] Traffic traffic() const noexcept { return exchange_->traffic(); }
     [[nodiscard]] cudaStream_t stream() const noexcept { return team().stream(); }
     [[nodiscard]] int device() const noexcept { return team().device(); }
+    [[nodiscard]] detail::StreamPatience patience() const noexcept {
+        return {team().family()->deadline, team().family()->stuck};
+    }
     /// For calls of NCCL's own. Null for a group of one that was split off, and after a failure.
     [[nodiscard]] ncclComm_t native() const noexcept { return team().comm(); }
     /// Bytes of staging memory held on the device.

@@ -73,6 +73,9 @@ public:
     /// Where the communicator inside works in the order of a stream.
     [[nodiscard]] auto stream() const requires requires(C const& inner) { inner.stream(); }
     { return inner_.stream(); }
+    /// And how long the host waits for it.
+    [[nodiscard]] auto patience() const requires requires(C const& inner) { inner.patience(); }
+    { return inner_.patience(); }
 
 protected:
     C inner_;

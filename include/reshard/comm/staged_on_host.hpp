@@ -41,6 +41,7 @@ public:
     [[nodiscard]] Traffic traffic() const noexcept { return exchange_->traffic(); }
     [[nodiscard]] cudaStream_t stream() const noexcept { return exchange_->options().stream; }
     [[nodiscard]] int device() const noexcept { return exchange_->device(); }
+    [[nodiscard]] detail::StreamPatience patience() const noexcept { return exchange_->passage().patience; }
     /// Bytes of pinned memory held.
     [[nodiscard]] Index staging_bytes() const noexcept { return exchange_->staging_bytes(); }
 
@@ -60,7 +61,7 @@ public:
         StagedOnHostOptions options = exchange_->options();
         options.staging.reserve_bytes = 0;  // what a part needs is not what the whole needed
         BasicStagedOnHost part(inner().split(colour, key), options);
-        part.exchange_->passage().stuck = exchange_->passage().stuck;  // one stream, one device
+        part.exchange_->passage().patience = exchange_->passage().patience;  // one stream, one device
         return part;
     }
     /// Throws BufferError for memory of another device.

@@ -74,8 +74,11 @@ public:
         std::unique_ptr<std::byte, Release> data_;
     };
 
-    explicit DeviceWork(cudaStream_t stream, DeviceAllocator const& allocator = {})
-        : order_{allocator, stream}, chunks_(std::make_shared<detail::Chunks<detail::DeviceOrder>>(order_)) {}
+    explicit DeviceWork(cudaStream_t stream, DeviceAllocator const& allocator = {},
+                        detail::StreamPatience const& patience = {})
+        : order_{allocator, stream},
+          chunks_(std::make_shared<detail::Chunks<detail::DeviceOrder>>(order_)),
+          patience_(patience) {}
     [[nodiscard]] cudaStream_t stream() const noexcept { return order_.stream; }
 
     /// Throws OutOfMemory; TransportError where the device has failed.
@@ -99,12 +102,17 @@ public:
     }
     void copy(void* to, void const* from, Index bytes) { copy(to, from, bytes, cudaMemcpyDeviceToDevice); }
     /// Memory of the host that is not pinned is read before this returns.
-    void upload(void* to, void const* from, Index bytes) { copy(to, from, bytes, cudaMemcpyHostToDevice); }
+    void upload(void* to, void const* from, Index bytes) {
+        if (bytes > at_once) wait();
+        copy(to, from, bytes, cudaMemcpyHostToDevice);
+    }
     void download(void* to, void const* from, Index bytes) {
+        wait();
         copy(to, from, bytes, cudaMemcpyDeviceToHost);
         wait();
     }
-    void wait() { detail::cuda_check(cudaStreamSynchronize(stream()), "cudaStreamSynchronize"); }
+    /// Throws DeadlineExceeded.
+    void wait() { patience_.wait(stream(), "DeviceWork"); }
 
     template <class State, class Shared, class Body>
     void tiles(char const* what, Index count, Body const& body) {
@@ -131,6 +139,10 @@ public:
     }
 
 private:
+    /// Bytes that CUDA takes along in the call. For others of the host that are not pinned it may wait, without a
+    /// deadline, until the stream has come so far: so that is waited for before.
+    static constexpr Index at_once = Index{64} << 10;
+
     void copy(void* to, void const* from, Index bytes, cudaMemcpyKind kind) {
         if (bytes == 0) return;
         detail::cuda_check(cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), kind, stream()),
@@ -147,6 +159,7 @@ private:
 
     detail::DeviceOrder order_;
     std::shared_ptr<detail::Chunks<detail::DeviceOrder>> chunks_;
+    detail::StreamPatience patience_;
 };
 
 }  // namespace reshard::inline v0

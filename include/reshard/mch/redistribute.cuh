@@ -26,6 +26,18 @@ concept DeviceCommunicator = Communicator<C> && requires(C const& comm) {
     { comm.stream() } -> std::convertible_to<cudaStream_t>;
 };
 
+namespace detail {
+/// Waits as long for the device as the communicator does, if that says how long.
+template <DeviceCommunicator C>
+[[nodiscard]] DeviceWork device_work_of(C const& comm, DeviceAllocator const& allocator) {
+    if constexpr (requires { StreamPatience(comm.patience()); }) {
+        return DeviceWork(comm.stream(), allocator, comm.patience());
+    } else {
+        return DeviceWork(comm.stream(), allocator);
+    }
+}
+}  // namespace detail
+
 /// Says what redistribute() would: numbers at once, lists as spans of device memory, all of it by on_host().
 using MchDeviceChange = BasicMchDeviceChange<DeviceWork>;
 
@@ -33,8 +45,9 @@ using MchDeviceChange = BasicMchDeviceChange<DeviceWork>;
 /// device, aligned to 8 bytes (metadata but counts and accesses: to 1). Same result, bit for bit (but for evictions by
 /// a decay exponent other than 1, where powers differ in their last bits), same agreements, same errors; and beside
 /// them: BufferError for memory of the host or of another device, ShapeError for more than 14 columns of metadata or
-/// 2^32 - 1 entries for one rank, TransportError for a call that CUDA refuses. All or nothing, as there, but for a
-/// device that fails once all ranks have agreed; that error is this rank's own.
+/// 2^32 - 1 entries for one rank, TransportError for a call that CUDA refuses, DeadlineExceeded for a device that is
+/// not done by the communicator's deadline. All or nothing, as there, but for a device that fails once all ranks have
+/// agreed; that error is this rank's own.
 ///
 /// All is put on the communicator's stream; when this returns, the columns are written in its order. Memory of the
 /// device, from the allocator: the entries that leave or stay, and 2 bytes for each until they are packed; those that
@@ -44,7 +57,7 @@ template <DeviceCommunicator C>
 [[nodiscard]] std::vector<MchDeviceChange> redistribute_on_device(std::span<MchTransition const> tables, C& comm,
                                                                   MchOptions const& options = {},
                                                                   DeviceAllocator const& allocator = {}) {
-    DeviceWork work(comm.stream(), allocator);
+    DeviceWork work = detail::device_work_of(comm, allocator);
     return detail::redistribute_with(work, tables, comm, options);
 }
 
@@ -54,7 +67,7 @@ template <DeviceCommunicator C>
 template <DeviceCommunicator C>
 void apply_row_moves_on_device(std::span<MchRowMove const> moves, MchTable const& table,
                                std::span<DynamicView const> rows, C& comm, DeviceAllocator const& allocator = {}) {
-    DeviceWork work(comm.stream(), allocator);
+    DeviceWork work = detail::device_work_of(comm, allocator);
     detail::apply_row_moves_with(work, moves, table, rows, comm);
 }
 

@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/memory/cuda_call.hpp
 /// \brief  The CUDA runtime: its codes as typed errors, a device that is current for a while, events, kinds of memory.
-/// \depends core/error.hpp, the CUDA runtime (C interface; no nvcc).
+/// \depends core/error.hpp, core/detail/waiting.hpp, the CUDA runtime (C interface; no nvcc).
 #pragma once
 
+#include <reshard/core/detail/waiting.hpp>
 #include <reshard/core/error.hpp>
 #include <reshard/core/index.hpp>
 
 #include <cuda_runtime_api.h>
 
-#include <new>   // nothrow_t
-#include <span>  // span
+#include <chrono>
+#include <memory>  // shared_ptr
+#include <new>     // nothrow_t
+#include <span>    // span
 
 namespace reshard::inline v0 {
 
@@ -44,6 +47,36 @@ namespace detail {
 inline void cuda_check(cudaError_t code, std::string_view call) {
     if (code != cudaSuccess) raise_cuda(code, call);
 }
+
+/// Waits until what a stream was given, or what an event stands for, is done, and returns what CUDA says of it:
+/// cudaErrorNotReady where the deadline, which is comparable(), has passed before.
+template <class Place>
+[[nodiscard]] cudaError_t await_cuda(cudaError_t (*query)(Place), Place place,
+                                     std::chrono::steady_clock::time_point since,
+                                     std::chrono::milliseconds deadline) noexcept {
+    cudaError_t code = query(place);
+    while (code == cudaErrorNotReady && await_device(since, deadline)) code = query(place);
+    if (code != cudaSuccess) static_cast<void>(cudaGetLastError());  // told by what is returned
+    return code;
+}
+
+/// How long the host waits for a stream, and whether it has given up. What works on one stream shares it.
+struct StreamPatience {
+    std::chrono::milliseconds deadline = comparable(std::chrono::milliseconds::max());  ///< comparable()
+    /// To free what the device may still use would be to wait for ever: it is kept.
+    std::shared_ptr<bool> stuck = std::make_shared<bool>(false);
+
+    /// Waits until the device has done everything in the stream. Throws TransportError; DeadlineExceeded, of which
+    /// `what` is the subject: "the transport 'x'".
+    template <class... Parts>
+    void wait(cudaStream_t stream, Parts const&... what) const {
+        cudaError_t const code = await_cuda(cudaStreamQuery, stream, std::chrono::steady_clock::now(), deadline);
+        if (code != cudaErrorNotReady) return cuda_check(code, "cudaStreamQuery");
+        *stuck = true;
+        raise(ErrorCode::deadline, "reshard: ", what..., " waited ", static_cast<Index>(deadline.count()),
+              " ms for its device to be done. Fix: look for what keeps the stream busy, or raise the deadline.");
+    }
+};
 
 /// Of an allocation that came to nothing: throws OutOfMemory, unless the device refuses whatever it is asked, which is
 /// TransportError, with CUDA's words. It is the current one, and the stream is one of its.
@@ -102,6 +135,12 @@ public:
     /// What the stream is given from now on comes after this event.
     void hold_up(cudaStream_t stream) const {
         cuda_check(cudaStreamWaitEvent(stream, event_, 0), "cudaStreamWaitEvent");
+    }
+    /// Waits for it, at most the deadline. Whether the device may still be busy then: not one that answers with an
+    /// error.
+    [[nodiscard]] bool outlasts(std::chrono::steady_clock::time_point since,
+                                std::chrono::milliseconds deadline) const noexcept {
+        return await_cuda(cudaEventQuery, event_, since, deadline) == cudaErrorNotReady;
     }
     [[nodiscard]] bool reached() const {
         cudaError_t const code = cudaEventQuery(event_);

@@ -18,7 +18,6 @@
 
 #include <chrono>
 #include <memory>  // unique_ptr
-#include <thread>  // sleep_for
 
 namespace reshard::inline v0 {
 
@@ -103,8 +102,6 @@ void with_delivery(Send const& send, Receive const& receive, Copies&& copies, Ca
 /// may be gone before its last kernel is. If that takes longer than the deadline, it is kept. Move-only.
 class DeviceWorkspace {
 public:
-    static constexpr std::chrono::milliseconds no_deadline = std::chrono::milliseconds::max();
-
     DeviceWorkspace(cudaStream_t stream, int device, DeviceSource const& source, std::chrono::milliseconds deadline,
                     Index bytes) {
         CurrentDevice const current(device);
@@ -132,17 +129,8 @@ private:
         }
         /// Waits. An error of the device is told by whoever uses it next.
         [[nodiscard]] bool is_over() const noexcept {
-            if (deadline == no_deadline) {
-                static_cast<void>(cudaStreamSynchronize(stream));
-                return true;
-            }
             auto const since = std::chrono::steady_clock::now();
-            while (cudaStreamQuery(stream) == cudaErrorNotReady) {
-                std::chrono::nanoseconds const waited = std::chrono::steady_clock::now() - since;
-                if (std::chrono::duration_cast<std::chrono::milliseconds>(waited) >= deadline) return false;
-                if (waited > std::chrono::milliseconds(1)) std::this_thread::sleep_for(std::chrono::microseconds(20));
-            }
-            return true;
+            return await_cuda(cudaStreamQuery, stream, since, comparable(deadline)) != cudaErrorNotReady;
         }
     };
     std::unique_ptr<std::byte, Release> data_;
@@ -158,7 +146,7 @@ public:
         : DeviceMemory(stream, detail::current_device(), source) {}
     /// `deadline`: of the wait for the stream before scratch memory is freed; what outlasts it is kept for good.
     DeviceMemory(cudaStream_t stream, int device, DeviceSource const& source = {},
-                 std::chrono::milliseconds deadline = detail::DeviceWorkspace::no_deadline) noexcept
+                 std::chrono::milliseconds deadline = std::chrono::milliseconds::max()) noexcept
         : source_(source), stream_(stream), deadline_(deadline), device_(device) {}
 
     [[nodiscard]] cudaStream_t stream() const noexcept { return stream_; }

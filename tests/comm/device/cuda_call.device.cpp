@@ -8,6 +8,7 @@
 #include <doctest/doctest.h>
 
 #include <atomic>
+#include <chrono>
 
 namespace {
 using namespace reshard;
@@ -45,6 +46,33 @@ TEST_SUITE("memory/cuda_call") {
         fake::fail("cudaStreamQuery", cudaErrorIllegalAddress);
         CHECK_THROWS_WITH_AS(detail::raise_no_memory(stream, "none. Fix: free some."),
                              doctest::Contains("cudaStreamQuery failed"), TransportError);
+    }
+
+    TEST_CASE("a wait for a stream ends with it, with what CUDA says, or at the deadline; then all who share it know") {
+        fake::Stream const stream;
+        detail::StreamPatience const patience{std::chrono::milliseconds(20)};
+        detail::StreamPatience const other = patience;
+        int done = 0;
+        fake::enqueue(stream, [&] { ++done; });
+        patience.wait(stream, "a test");
+        CHECK(done == 1);
+        fake::fail("cudaStreamQuery", cudaErrorIllegalAddress);
+        CHECK_THROWS_WITH_AS(patience.wait(stream, "a test"), doctest::Contains("cudaStreamQuery failed"),
+                             TransportError);
+        CHECK(cudaGetLastError() == cudaSuccess);  // told once
+        CHECK_FALSE(*other.stuck);
+        std::atomic<bool> goes_on = false;
+        fake::hold(stream, goes_on);
+        detail::CudaEvent event;
+        event.record(stream);
+        CHECK_THROWS_WITH_AS(patience.wait(stream, "the ", "test"),
+                             "reshard: the test waited 20 ms for its device to be done. Fix: look for what keeps the "
+                             "stream busy, or raise the deadline.",
+                             DeadlineExceeded);
+        CHECK(*other.stuck);
+        CHECK(event.outlasts(std::chrono::steady_clock::now(), patience.deadline));
+        goes_on = true;
+        CHECK_FALSE(event.outlasts(std::chrono::steady_clock::now(), patience.deadline));
     }
 
     TEST_CASE("memory that CUDA manages is the device's, whatever it is of; freed memory is the host's") {

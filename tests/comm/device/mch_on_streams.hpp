@@ -6,16 +6,14 @@
 
 #include "support/fake_cuda_runtime.hpp"
 
-#include <cuda/support/host_work.hpp>
-#include <mch/support/scenes.hpp>
+#include <mch/support/on_device.hpp>
 
-#include <reshard/mch/detail/device_passages.hpp>
 #include <reshard/mch/detail/device_row_moves.hpp>
+#include <reshard/memory/cuda_call.hpp>
 
 #include <doctest/doctest.h>
 
 #include <memory>
-#include <thread>
 #include <vector>
 
 namespace reshard::test {
@@ -47,7 +45,8 @@ public:
         cudaStream_t stream_ = nullptr;
     };
 
-    StreamWork(HostDevice& device, cudaStream_t stream) : inner_(device), stream_(stream) {}
+    StreamWork(HostDevice& device, cudaStream_t stream, reshard::detail::StreamPatience const& patience)
+        : inner_(device), stream_(stream), patience_(patience) {}
 
     [[nodiscard]] Memory allocate(Index bytes) { return {inner_.allocate(bytes), stream_}; }
     void fill(void* to, int byte, Index bytes) {
@@ -62,16 +61,11 @@ public:
         later([=](HostWork& host) { host.upload(to, now.data(), bytes); });
     }
     void download(void* to, void const* from, Index bytes) {
+        wait();  // where that is given up, `to` is gone
         later([=](HostWork& host) { host.download(to, from, bytes); });
         wait();
     }
-    void wait() {
-        cudaEvent_t event = nullptr;
-        static_cast<void>(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
-        static_cast<void>(cudaEventRecord(event, stream_));
-        while (cudaEventQuery(event) == cudaErrorNotReady) std::this_thread::yield();
-        static_cast<void>(cudaEventDestroy(event));
-    }
+    void wait() { patience_.wait(stream_, "StreamWork"); }
     template <class State, class Shared, class Body>
     void tiles(char const* what, Index count, Body const& body) {
         later([=](HostWork& host) { host.template tiles<State, Shared>(what, count, body); });
@@ -96,6 +90,7 @@ private:
     }
     HostWork inner_;
     cudaStream_t stream_;
+    reshard::detail::StreamPatience patience_;
 };
 
 /// Random worlds of 1 to 4 ranks against the oracle, rows included. `run(ranks, body)` calls body(comm, stream) on so
@@ -122,13 +117,7 @@ void check_mch_on_streams(int count, Run const& run) {
         HostDevice device;
         device.order = ThreadOrder::shuffled;
         for (std::size_t r = 0; r < table.parts(); ++r) {
-            for (Ids const* column : {&result.shards[r].raw, &result.shards[r].slots, &result.shards[r].segments,
-                                      &result.shards[r].iteration}) {
-                device.claim(column->data(), 8 * static_cast<Index>(column->size()));
-            }
-            for (auto const& column : result.shards[r].metadata) {
-                device.claim(column.data(), static_cast<Index>(column.size()));
-            }
+            claim(device, result.shards[r]);
             for (Id slot = table.offsets[r]; slot < table.offsets[r + 1]; ++slot) rows[r].push_back(1000 + slot);
             device.claim(rows[r].data(), 8 * static_cast<Index>(rows[r].size()));
         }
@@ -137,7 +126,7 @@ void check_mch_on_streams(int count, Run const& run) {
         CAPTURE(static_cast<int>(mode));
         run(static_cast<int>(table.parts()), [&](auto& comm, cudaStream_t stream) {
             auto const r = static_cast<std::size_t>(comm.rank());
-            StreamWork work(device, stream);
+            StreamWork work(device, stream, comm.patience());
             MchTransition const one{saved, current, library_state(table, result.shards[r])};
             auto changes = reshard::detail::redistribute_with(work, std::span(&one, 1), comm, library_options(mode));
             result.changes[r] = change_of(changes[0].on_host());

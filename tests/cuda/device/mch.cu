@@ -9,7 +9,10 @@
 #include "mch/support/scenes.hpp"
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <memory>
+#include <thread>
 
 using namespace reshard;
 using namespace reshard::test;
@@ -188,6 +191,27 @@ DEVICE_TEST("redistribute on devices: rows follow their ids") {
         CHECK(error.empty());
         CHECK(result == moved);
     }
+}
+
+DEVICE_TEST("a device that is never done is waited for until the deadline, also where CUDA would wait in a copy") {
+    Stream stream;
+    DeviceWork work(stream, {}, {std::chrono::milliseconds(100)});
+    DeviceArray<Index> const there(std::size_t{1} << 15U);
+    std::vector<Index> here(there.size(), 7);
+    std::atomic<bool> goes_on = false;
+    auto const hold = [](void* until) {
+        while (!*static_cast<std::atomic<bool> const*>(until))
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    };
+    reshard::detail::cuda_check(cudaLaunchHostFunc(stream, hold, &goes_on), "cudaLaunchHostFunc");
+    CHECK_THROWS(DeadlineExceeded, work.wait());
+    CHECK_THROWS(DeadlineExceeded, work.download(here.data(), there.data(), 8));
+    CHECK_THROWS(DeadlineExceeded, work.upload(there.data(), here.data(), 8 * static_cast<Index>(here.size())));
+    goes_on = true;
+    work.upload(there.data(), here.data(), 8 * static_cast<Index>(here.size()));
+    here.assign(here.size(), 0);
+    work.download(here.data(), there.data(), 8 * static_cast<Index>(here.size()));
+    CHECK(here == std::vector<Index>(here.size(), 7));
 }
 
 int main() { return run_device_tests(); }

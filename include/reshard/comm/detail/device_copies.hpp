@@ -3,13 +3,11 @@
 /// \brief  What transports and memory policies need between the host and a device: pinned memory, an end to waits, work
 ///         of the host in the order of a stream; and StridedCopies, by which they pack and unpack, a few 2-D and 3-D
 ///         copies of CUDA per box.
-/// \depends comm/device_staging.hpp, comm/detail/waiting.hpp, core/detail/watched.hpp,
-/// memory/{copy,cuda_call,loop_nest,memory_policy}.hpp. No kernels: detail/kernel_copies.cuh has another way.
+/// \depends comm/device_staging.hpp, memory/{copy,cuda_call,loop_nest,memory_policy}.hpp. No kernels:
+/// detail/kernel_copies.cuh has another way.
 #pragma once
 
-#include <reshard/comm/detail/waiting.hpp>
 #include <reshard/comm/device_staging.hpp>
-#include <reshard/core/detail/watched.hpp>
 #include <reshard/memory/copy.hpp>
 #include <reshard/memory/cuda_call.hpp>
 #include <reshard/memory/loop_nest.hpp>
@@ -20,20 +18,6 @@
 #include <vector>
 
 namespace reshard::inline v0::detail {
-
-/// After a failure: waits for the event, at most the deadline. Whether the device may still be busy then.
-[[nodiscard]] inline bool outlasts(CudaEvent const& event, std::chrono::steady_clock::time_point since,
-                                   std::chrono::milliseconds deadline) noexcept {
-    bool over = false;
-    while (!over) {
-        quietly([&] {
-            over = true;  // a device that answers with an error does nothing any more
-            over = event.reached();
-        });
-        if (!over && !await_device(since, deadline)) return true;
-    }
-    return false;
-}
 
 /// What deliver() takes.
 struct Delivery {
@@ -72,8 +56,8 @@ struct HostPassage {
         : transport(name), stream(its_stream), device(its_device), memory(source), spare(source), window_bytes(bytes) {}
     HostPassage& operator=(HostPassage&&) = delete;
     ~HostPassage() {
-        memory.close(*stuck);
-        spare.close(*stuck);
+        memory.close(*patience.stuck);
+        spare.close(*patience.stuck);
     }
 
     /// Takes the memory, if that was not done. Throws OutOfMemory.
@@ -94,7 +78,7 @@ struct HostPassage {
             Pinned(StagingMemory&& given, HostPassage* its) noexcept : memory(std::move(given)), passage(its) {}
             Pinned(Pinned&&) noexcept = default;
             ~Pinned() {
-                if (*passage->stuck) memory.close(true);
+                if (*passage->patience.stuck) memory.close(true);
                 if (memory.size() > passage->spare.size()) passage->spare = std::move(memory);
             }
             [[nodiscard]] std::byte* data() const noexcept { return memory.data(); }
@@ -104,19 +88,9 @@ struct HostPassage {
         return made.grow(bytes) ? Workspace(Pinned(std::move(made), this)) : Workspace();
     }
     /// Until the device has done everything in the stream. Throws DeadlineExceeded, TransportError.
-    void wait() {
+    void wait() const {
         CurrentDevice const here(device);
-        auto const since = std::chrono::steady_clock::now();
-        for (;;) {
-            cudaError_t const code = cudaStreamQuery(stream);
-            if (code != cudaErrorNotReady) return cuda_check(code, "cudaStreamQuery");
-            if (await_device(since, deadline)) continue;
-            *stuck = true;
-            raise(ErrorCode::deadline, "reshard: the transport '", transport, "' waited ",
-                  static_cast<Index>(deadline.count()),
-                  " ms for its device to be done with memory of the host. Fix: look for what keeps the stream "
-                  "busy, or raise the deadline.");
-        }
+        patience.wait(stream, "the transport '", transport, "'");
     }
 
     std::string_view transport;
@@ -125,10 +99,7 @@ struct HostPassage {
     StagingMemory memory;
     StagingMemory spare;  ///< for allocate()
     Index window_bytes;
-    std::chrono::milliseconds deadline = std::chrono::minutes(5);  ///< comparable()
-    /// A wait was given up: to free what the device may still use would be to wait for ever. What is split off shares
-    /// it, as it shares the stream.
-    std::shared_ptr<bool> stuck = std::make_shared<bool>(false);
+    StreamPatience patience{std::chrono::minutes(5)};  ///< what is split off shares it, as it shares the stream
 };
 
 // ---- Strided copies --------------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ class DeviceOrHostMemory final : public MemoryPolicy {
 public:
     /// `source` is where scratch memory comes from.
     DeviceOrHostMemory(HostPassage& passage, DeviceSource const& source) noexcept
-        : device_(passage.stream, passage.device, source, passage.deadline), passage_(&passage) {}
+        : device_(passage.stream, passage.device, source, passage.patience.deadline), passage_(&passage) {}
 
     /// Throws BufferError for memory of another device, and for addresses of this one that are no multiple of
     /// `alignment`; OutOfMemory where there is no window for memory of the host.

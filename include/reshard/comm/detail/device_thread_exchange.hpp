@@ -70,7 +70,7 @@ public:
           window_(std::move(window)),
           copies_(window_->options.host_staging, window_->options.staging) {
         CurrentDevice const device(window_->device);
-        window_->deadline = deadline();
+        window_->patience.deadline = deadline();
         auto place = std::make_shared<DevicePlace>(window_->device);
         place_ = place.get();
         ThreadSeat& own = team_->seat(rank_);
@@ -81,7 +81,7 @@ public:
     ~DeviceThreadExchange() {
         quietly([&] {
             CurrentDevice const device(window_->device);
-            bool const stuck = *window_->stuck;
+            bool const stuck = *window_->patience.stuck;
             if (stuck) {
                 keep_for_good(std::move(jobs_));
                 keep_for_good(window_);
@@ -368,8 +368,8 @@ private:
             auto const* const place =
                 static_cast<DevicePlace const*>(team_->seat(r).shown.load(std::memory_order_acquire));
             if (place == nullptr || !place->fetching.load(std::memory_order_acquire)) continue;
-            if (!outlasts(place->fetched, since, deadline())) continue;
-            *window_->stuck = true;
+            if (!place->fetched.outlasts(since, deadline())) continue;
+            *window_->patience.stuck = true;
             return;
         }
     }

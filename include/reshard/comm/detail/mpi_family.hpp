@@ -2,7 +2,7 @@
 /// \file   reshard/comm/detail/mpi_family.hpp
 /// \brief  What ranks share beside MPI: those of one node a seat each, lists of sends, a record of the first failure;
 ///         all communicators split from one their options, how a failure is told, shared buffers.
-/// \depends comm/detail/{mpi_call,process,team,waiting}.hpp, <atomic>, <memory>, <vector>.
+/// \depends comm/detail/{mpi_call,process,team}.hpp, core/detail/waiting.hpp, <atomic>, <memory>, <vector>.
 ///
 /// A failure is told twice: to the ranks of the node through the shared block, at once, also by a process that is about
 /// to die; to every rank by a message on a communicator of its own.
@@ -20,7 +20,7 @@
 #include <reshard/comm/detail/mpi_call.hpp>
 #include <reshard/comm/detail/process.hpp>
 #include <reshard/comm/detail/team.hpp>
-#include <reshard/comm/detail/waiting.hpp>
+#include <reshard/core/detail/waiting.hpp>
 
 #include <sched.h>  // sched_yield
 

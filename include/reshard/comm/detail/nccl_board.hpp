@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/comm/detail/nccl_board.hpp
 /// \brief  What the ranks of a node know of each other besides NCCL: who has come how far, who is gone, what failed.
-/// \depends core, comm/detail/{process,team,waiting}.hpp. No NCCL, no CUDA.
+/// \depends core, comm/detail/{process,team}.hpp, core/detail/waiting.hpp. No NCCL, no CUDA.
 ///
 /// NCCL tells nobody why a rank stopped. Ranks of a node, threads or processes, tell each other here; ranks of other
 /// nodes learn from NCCL, or from the deadline.
@@ -9,7 +9,7 @@
 
 #include <reshard/comm/detail/process.hpp>
 #include <reshard/comm/detail/team.hpp>
-#include <reshard/comm/detail/waiting.hpp>
+#include <reshard/core/detail/waiting.hpp>
 #include <reshard/core/error.hpp>
 #include <reshard/core/index.hpp>
 

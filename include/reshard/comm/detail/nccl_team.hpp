@@ -47,7 +47,7 @@ public:
     [[nodiscard]] cudaStream_t stream() const noexcept { return stream_; }
     [[nodiscard]] int device() const noexcept { return device_; }
     /// Whether the device may still use memory of this communicator, after a failure.
-    [[nodiscard]] bool stuck() const noexcept { return stuck_; }
+    [[nodiscard]] bool stuck() const noexcept { return *family_->stuck; }
     /// Null: of another node, or it has not come yet.
     [[nodiscard]] Attendance const* attendance(int rank) const noexcept {
         NcclSeat const* const seat = board_ ? &board_->seat(rank) : nullptr;
@@ -196,10 +196,10 @@ public:
             comm_ = nullptr;
         }
         if (!event_) return;
-        stuck_ = true;
+        *family_->stuck = true;
         quietly([&] {
             event_->record(stream_);
-            stuck_ = outlasts(*event_, Clock::now(), patience(std::chrono::seconds(2)));
+            *family_->stuck = event_->outlasts(Clock::now(), patience(std::chrono::seconds(2)));
         });
     }
 
@@ -256,8 +256,8 @@ private:
             static_cast<void>(state == ncclSuccess ? ncclCommDestroy(comm_) : ncclCommAbort(comm_));
         }
         comm_ = nullptr;
-        host_.close(stuck_);
-        near_.close(stuck_);
+        host_.close(stuck());
+        near_.close(stuck());
     }
     /// Of a call that NCCL goes on with by itself, if it ends within `most` or the deadline.
     [[nodiscard]] ncclResult_t outcome(ncclResult_t state, std::chrono::milliseconds most) const noexcept {
@@ -319,7 +319,6 @@ private:
     ncclComm_t comm_;
     bool owned_;
     bool broken_ = false;
-    bool stuck_ = false;  ///< the device may still use what this rank would free
     cudaStream_t stream_;
     std::optional<CudaEvent> event_;
     std::shared_ptr<NcclBoard> board_;

@@ -58,13 +58,13 @@ public:
           copies_(options.staging, device_staging()),
           inner_(std::move(inner)) {
         check_deadline("StagedOnHostOptions", options.deadline);
-        passage_.deadline = options_.deadline = comparable(options.deadline);
+        passage_.patience.deadline = options_.deadline = comparable(options.deadline);
         static_cast<void>(window_.grow(options.staging.reserve_bytes));  // if there is none, an exchange says so
     }
     StagedOnHostExchange& operator=(StagedOnHostExchange&&) = delete;
     ~StagedOnHostExchange() {
-        window_.close(*passage_.stuck || lost_);
-        copies_.close(*passage_.stuck);
+        window_.close(*passage_.patience.stuck || lost_);
+        copies_.close(*passage_.patience.stuck);
         if (lost_) keep_for_good(std::move(told_));
     }
 
@@ -341,7 +341,7 @@ private:
         CurrentDevice const device(device_);
         quietly([&] {  // a device that fails does nothing more
             event_.record(options_.stream);
-            if (outlasts(event_, Clock::now(), options_.deadline)) *passage_.stuck = true;
+            if (event_.outlasts(Clock::now(), options_.deadline)) *passage_.patience.stuck = true;
         });
     }
 

@@ -2,13 +2,13 @@
 /// \file   reshard/comm/detail/team.hpp
 /// \brief  What MPI and NCCL do not do for the ranks of a communicator: find out who is lost, wait no longer than that
 ///         or the deadline, fail together and agree.
-/// \depends comm/communicator.hpp, comm/detail/{failure_record,process,waiting}.hpp, core/detail/watched.hpp.
+/// \depends comm/communicator.hpp, comm/detail/{failure_record,process}.hpp, core/detail/{waiting,watched}.hpp.
 #pragma once
 
 #include <reshard/comm/communicator.hpp>
 #include <reshard/comm/detail/failure_record.hpp>
 #include <reshard/comm/detail/process.hpp>
-#include <reshard/comm/detail/waiting.hpp>
+#include <reshard/core/detail/waiting.hpp>
 #include <reshard/core/detail/watched.hpp>
 
 #include <algorithm>  // min

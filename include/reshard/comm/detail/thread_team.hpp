@@ -2,7 +2,8 @@
 /// \file   reshard/comm/detail/thread_team.hpp
 /// \brief  Ranks that meet: a barrier that can be given up, and the seats where ranks lay out what others may read; and
 ///         what all teams of one run_on_threads share: options, the first failure, and who has returned.
-/// \depends comm/{communicator,thread_options}.hpp, comm/detail/{failure_record,waiting}.hpp, <condition_variable>.
+/// \depends comm/{communicator,thread_options}.hpp, comm/detail/failure_record.hpp, core/detail/waiting.hpp,
+/// <condition_variable>.
 ///
 /// Every collective is: write the own seat, arrive, wait until all have arrived (phase 1), read other seats and the
 /// memory they point to, arrive, wait again (phase 2). Between the phases nobody writes a seat. An agreement in which
@@ -15,8 +16,8 @@
 
 #include <reshard/comm/communicator.hpp>
 #include <reshard/comm/detail/failure_record.hpp>
-#include <reshard/comm/detail/waiting.hpp>
 #include <reshard/comm/thread_options.hpp>
+#include <reshard/core/detail/waiting.hpp>
 #include <reshard/core/detail/watched.hpp>
 #include <reshard/core/function_ref.hpp>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/// \file   reshard/comm/detail/waiting.hpp
+/// \file   reshard/core/detail/waiting.hpp
 /// \brief  How the host waits for others: politely, and not for ever.
 /// \depends core/error.hpp, <atomic>, <chrono>, <cstddef>, <thread>.
 #pragma once

@@ -355,7 +355,7 @@ cudaError_t cudaMalloc(void** memory, std::size_t bytes) {
 // Never out of the host's reach.
 cudaError_t cudaMallocManaged(void** memory, std::size_t bytes, unsigned) {
     if (cudaError_t const code = failing("cudaMallocManaged"); code != cudaSuccess) return code;
-    *memory = allocate(bytes, current_device);
+    *memory = allocate(bytes, fake::managed);
     return cudaSuccess;
 }
 cudaError_t cudaFree(void* memory) {

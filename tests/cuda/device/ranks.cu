@@ -88,45 +88,60 @@ Results on_host(Move const& move, int ranks) {
     return results;
 }
 
-enum class Where { device, pinned, pageable };
+enum class Where { device, managed, pinned, pageable };
+
+/// All of these, but what is managed only where the host may touch it while kernels run.
+std::vector<Where> everywhere() {
+    int shared = 0;
+    detail::cuda_check(cudaDeviceGetAttribute(&shared, cudaDevAttrConcurrentManagedAccess, 0),
+                       "cudaDeviceGetAttribute");
+    std::vector<Where> places{Where::device, Where::pinned, Where::pageable};
+    if (shared != 0) places.push_back(Where::managed);
+    return places;
+}
 
 /// Bytes of the device, or of the host.
 class Tensor {
 public:
-    Tensor(std::vector<std::byte> const& content, Where where) : bytes_(content.size()) {
+    Tensor(std::vector<std::byte> const& content, Where where) : bytes_(content.size()), where_(where) {
         if (where == Where::device) {
             device_.emplace(content);
         } else if (where == Where::pageable) {
             pageable_ = content;
         } else {
-            detail::cuda_check(cudaMallocHost(&pinned_, bytes_), "cudaMallocHost");
-            std::memcpy(pinned_, content.data(), bytes_);
+            detail::cuda_check(where == Where::managed ? cudaMallocManaged(&memory_, bytes_, cudaMemAttachGlobal)
+                                                       : cudaMallocHost(&memory_, bytes_),
+                               "cudaMallocManaged, cudaMallocHost");
+            std::memcpy(memory_, content.data(), bytes_);
         }
     }
     Tensor(Tensor const&) = delete;
     Tensor& operator=(Tensor const&) = delete;
-    ~Tensor() { cudaFreeHost(pinned_); }
+    ~Tensor() { where_ == Where::managed ? cudaFree(memory_) : cudaFreeHost(memory_); }
 
     [[nodiscard]] std::byte* data() {
         if (device_) return device_->data();
-        return pinned_ != nullptr ? static_cast<std::byte*>(pinned_) : pageable_.data();
+        return memory_ != nullptr ? static_cast<std::byte*>(memory_) : pageable_.data();
     }
     /// Of the host: as it is now.
     [[nodiscard]] std::vector<std::byte> content(cudaStream_t stream) {
+        if (is_on_stream()) detail::cuda_check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
         if (!device_) return {data(), data() + bytes_};
-        detail::cuda_check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
         CHECK(device_->is_intact(bytes_));
         return device_->host();
     }
     /// Of the host: as the caller may, when a plan has run.
     void overwrite() {
-        if (!device_) std::memset(data(), 0x33, bytes_);
+        if (!is_on_stream()) std::memset(data(), 0x33, bytes_);
     }
 
 private:
+    [[nodiscard]] bool is_on_stream() const { return where_ == Where::device || where_ == Where::managed; }
+
     std::size_t bytes_;
+    Where where_;
     std::optional<DeviceArray<std::byte>> device_;
-    void* pinned_ = nullptr;
+    void* memory_ = nullptr;
     std::vector<std::byte> pageable_;
 };
 
@@ -142,7 +157,7 @@ void check_moves(C& comm, std::vector<Move> const& list, std::vector<Results> co
         DynamicShape const wanted = move.plan.to().contains(r) ? move.plan.to().local_shape(r) : DynamicShape{};
         auto const numbers = values(random, move.from, mine.size());
         auto const before = values(random, move.to, wanted.size());
-        std::vector<Where> const places{Where::device, Where::pinned, Where::pageable};
+        std::vector<Where> const places = everywhere();
         Tensor source(numbers, anywhere ? random.pick(places) : Where::device);
         Tensor target(before, anywhere ? random.pick(places) : Where::device);
         auto job = prepare(move.plan, comm, ConstDynamicView(source.data(), move.from, mine),

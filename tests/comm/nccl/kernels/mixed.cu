@@ -171,7 +171,7 @@ TEST_SUITE("comm/device_or_host_memory") {
         auto const later = [&](Buffer const& from, Buffer const& to) {
             static_cast<void>(cudaMemcpyAsync(to.data(), from.data(), 16, cudaMemcpyDefault, stream));
         };
-        for (Where const place : {Where::device, Where::pageable, Where::pinned}) {
+        for (Where const place : {Where::device, Where::managed, Where::pageable, Where::pinned}) {
             Buffer const source(bytes_of(zeros), stream, Where::pageable);
             Buffer const target(bytes_of(zeros), stream, place);
             memory.check("source", source.data(), 4);

@@ -36,7 +36,9 @@ struct OnHost {
 };
 
 /// What the double calls the memory of a tensor.
-enum class Where : std::uint8_t { device, pinned, unmapped, pageable };
+enum class Where : std::uint8_t { device, managed, pinned, unmapped, pageable };
+/// Worked on by kernels, and complete in the order of the stream.
+[[nodiscard]] inline bool of_stream(Where where) { return where == Where::device || where == Where::managed; }
 
 /// Bytes of the device, or of the host.
 class Buffer {
@@ -44,7 +46,7 @@ public:
     Buffer(std::vector<std::byte> const& content, cudaStream_t stream, Where where = Where::device)
         : bytes_(content.size()), stream_(stream), where_(where) {
         void* memory = nullptr;
-        if (where_ != Where::device) {
+        if (!of_stream(where_)) {
             static_cast<void>(cudaMallocHost(&memory, bytes_));
             memory_ = static_cast<std::byte*>(memory);
             if (where_ == Where::pageable) fake_runtime::claim(memory, bytes_, fake_runtime::pageable_host);
@@ -52,19 +54,20 @@ public:
             std::copy(content.begin(), content.end(), memory_);
             return;
         }
-        static_cast<void>(cudaMalloc(&memory, bytes_));
+        static_cast<void>(where_ == Where::device ? cudaMalloc(&memory, bytes_)
+                                                  : cudaMallocManaged(&memory, bytes_, cudaMemAttachGlobal));
         memory_ = static_cast<std::byte*>(memory);
         static_cast<void>(cudaMemcpyAsync(memory_, content.data(), bytes_, cudaMemcpyHostToDevice, stream_));
         static_cast<void>(cudaStreamSynchronize(stream_));
     }
     Buffer(Buffer const&) = delete;
     Buffer& operator=(Buffer const&) = delete;
-    ~Buffer() { static_cast<void>(where_ == Where::device ? cudaFree(memory_) : cudaFreeHost(memory_)); }
+    ~Buffer() { static_cast<void>(of_stream(where_) ? cudaFree(memory_) : cudaFreeHost(memory_)); }
 
     [[nodiscard]] std::byte* data() const { return memory_; }
     /// What is there now: of the device, in the order of the stream.
     [[nodiscard]] std::vector<std::byte> content() const {
-        if (where_ != Where::device) return {memory_, memory_ + bytes_};
+        if (!of_stream(where_)) return {memory_, memory_ + bytes_};
         std::vector<std::byte> result(bytes_);
         static_cast<void>(cudaMemcpyAsync(result.data(), memory_, bytes_, cudaMemcpyDeviceToHost, stream_));
         static_cast<void>(cudaStreamSynchronize(stream_));
@@ -72,7 +75,7 @@ public:
     }
     /// As a caller may when run() has returned; not on the device, whose memory is the stream's.
     void overwrite(std::byte with = std::byte{0x33}) const {
-        if (where_ != Where::device) std::fill(memory_, memory_ + bytes_, with);
+        if (!of_stream(where_)) std::fill(memory_, memory_ + bytes_, with);
     }
 
 private:
@@ -171,10 +174,10 @@ void check_move(Plan<> const& plan, ThreadCommunicator& host, C& device, DType f
     CHECK(refused == ErrorCode::none);
     // What lies on the host is there without a wait, and what was sent from there is not read any more.
     std::vector<std::byte> found;
-    if (sides.target != Where::device) found = target_there.content();
+    if (!of_stream(sides.target)) found = target_there.content();
     bool const untouched = source_there.content() == source;
     source_there.overwrite();
-    if (sides.target == Where::device) found = target_there.content();
+    if (of_stream(sides.target)) found = target_there.content();
     bool const same = found == target;
     CHECK(same);
     CHECK(untouched);
@@ -209,8 +212,8 @@ void check_moves(ThreadCommunicator& host, C& device, std::vector<std::uint64_t>
         Sides sides;
         if (anywhere) {  // each rank for itself
             Random own(seed * 64 + static_cast<std::uint64_t>(host.rank()) + salt);
-            std::vector<Where> const places{Where::device, Where::device, Where::pageable, Where::pinned,
-                                            Where::unmapped};
+            std::vector<Where> const places{Where::device,   Where::device, Where::managed,
+                                            Where::pageable, Where::pinned, Where::unmapped};
             sides = {own.pick(places), own.pick(places)};
         }
         Plan<> const move = across ? plan_across(from, to) : plan(from, to);

@@ -288,8 +288,11 @@ TEST_SUITE("memory/on_device") {
             CHECK_THROWS_WITH_AS(static_cast<void>(prepare(Plan<>(move), comm, from, to)),
                                  doctest::Contains("rank 1 of 2: reshard: no memory for a workspace"), OutOfMemory);
             given.workspace = {there.data(), here.size()};
-            prepare(Plan<>(move), comm, from, to, given).run();  // and nothing is poisoned
-            CHECK(floats_of(target) == std::vector<float>(4, 2.0F));
+            // And nothing is poisoned. What CUDA manages is the device's.
+            Buffer const managed(bytes_of(std::vector<float>(8, 3.0F)), stream, test::Where::managed);
+            ConstDynamicView const shared(managed.data(), DType::f32, Shape{8});
+            prepare(Plan<>(move), comm, culprit ? shared : from, to, given).run();
+            CHECK(floats_of(target) == std::vector<float>(4, 4.0F));
         }));
     }
 

@@ -210,6 +210,10 @@ TEST_SUITE("comm/device") {
                 CHECK_THROWS_WITH_AS(static_cast<void>(prepare(plan(rows, columns), comm, a, b)),
                                      doctest::Contains("this is memory of device 9"), BufferError);
                 fake::claim(from.data(), 0, 0);
+                TensorView<float> const nothing{nullptr, b.shape()};
+                bool const last = comm.rank() == comm.size() - 1;
+                CHECK_THROWS_WITH_AS(static_cast<void>(prepare(plan(rows, columns), comm, a, last ? nothing : b)),
+                                     doctest::Contains("is null. Fix: pass memory"), BufferError);
                 fake::claim(middle.data(), 0, 0);
                 prepare(plan(rows, columns), comm, a, b).run();          // and nothing is poisoned
                 auto const owed = distribution<Partial<>>(mesh, shape);  // there are no kernels to fold

@@ -416,6 +416,10 @@ TEST_SUITE("comm/nccl") {
                 CHECK_THROWS_WITH_AS(static_cast<void>(prepare(plan(rows, columns), comm, a, b)),
                                      doctest::Contains("device and host memory mixed"), BufferError);
                 fake::claim(from.data(), 0, 0);
+                TensorView<float> const nothing{nullptr, b.shape()};
+                bool const last = comm.rank() == comm.size() - 1;
+                CHECK_THROWS_WITH_AS(static_cast<void>(prepare(plan(rows, columns), comm, a, last ? nothing : b)),
+                                     doctest::Contains("is null. Fix: pass memory"), BufferError);
                 prepare(plan(rows, columns), comm, a, b).run();  // and nothing is poisoned
             }));
         }

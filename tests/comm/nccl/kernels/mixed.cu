@@ -257,6 +257,8 @@ TEST_SUITE("comm/device_or_host_memory") {
             if (culprit) runtime::claim(target.data(), 16, runtime::pageable_host);
             TensorView<float> const crooked(reinterpret_cast<float*>(source.data() + 2), Shape{8});
             refused(culprit ? crooked : from, {}, "rank 1 of 2: reshard::prepare: source is not aligned");
+            TensorView<float> const nothing(nullptr, Shape{8});
+            refused(culprit ? nothing : from, {}, "rank 1 of 2: reshard::prepare: the source of rank 1 is null");
             PrepareOptions given;
             given.workspace = {culprit ? scratch.data() : there.data(), scratch.size()};
             refused(from, given, "rank 1 of 2: reshard::prepare: the workspace is memory of the host");

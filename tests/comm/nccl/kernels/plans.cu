@@ -279,6 +279,8 @@ TEST_SUITE("memory/on_device") {
                     "rank 1 of 2: reshard: the transport 'nccl' moves memory of a CUDA device");
             ConstDynamicView const crooked(source.data() + 2, DType::f32, Shape{8});
             refused(culprit ? crooked : from, {}, "rank 1 of 2: reshard::prepare: source is not aligned");
+            ConstDynamicView const nothing(static_cast<std::byte const*>(nullptr), DType::f32, Shape{8});
+            refused(culprit ? nothing : from, {}, "rank 1 of 2: reshard::prepare: the source of rank 1 is null");
             PrepareOptions given;
             given.workspace = {culprit ? const_cast<std::byte*>(claimed.data()) : there.data(), claimed.size()};
             refused(from, given, "device and host memory mixed");

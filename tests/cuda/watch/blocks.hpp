@@ -96,7 +96,8 @@ private:
     Launch* launch_;
 };
 
-/// The blocks of launches, for BasicHostWork and EmulatedKernels; in an order of its own each time.
+/// The blocks of launches, for BasicHostWork and EmulatedKernels; in an order of their own for each number of them and
+/// each RESHARD_TEST_SEED.
 struct Blocks {
     ThreadOrder order = ThreadOrder::shuffled;
     bool bits_suffice = true;
@@ -108,7 +109,7 @@ struct Blocks {
         Launch launch(kernel.empty() ? type_name(typeid(State)) : kernel, device);
         std::vector<Index> numbers(static_cast<std::size_t>(count));
         std::iota(numbers.begin(), numbers.end(), Index{0});
-        Random random(static_cast<std::uint64_t>(count));
+        Random random(seeds(1).front() - 1 + static_cast<std::uint64_t>(count));
         std::shuffle(numbers.begin(), numbers.end(), random.engine());
         for (Index number : numbers) {
             Block<State> block(launch, order, static_cast<std::uint64_t>(number) + 1);

@@ -4,14 +4,18 @@
 #pragma once
 
 #include "cuda/watch/watch.hpp"
+#include "support/random.hpp"
 
 #include <doctest/doctest.h>
 
+#include <string>
+
 namespace reshard::test::watch {
 
-/// Each fault found since forget() fails the test.
+/// Each fault found since forget() fails the test, and says in which order of blocks it was found.
 inline void check_no_faults() {
     for (std::string const& fault : faults()) {
+        INFO("RESHARD_TEST_SEED=", seeds(1).front());
         CAPTURE(fault);
         CHECK(false);
     }

@@ -417,8 +417,8 @@ TEST_SUITE("comm/nccl") {
                                      doctest::Contains("device and host memory mixed"), BufferError);
                 fake::claim(from.data(), 0, 0);
                 TensorView<float> const nothing{nullptr, b.shape()};
-                bool const last = comm.rank() == comm.size() - 1;
-                CHECK_THROWS_WITH_AS(static_cast<void>(prepare(plan(rows, columns), comm, a, last ? nothing : b)),
+                TensorView<float> const& given = comm.rank() == culprit ? nothing : b;
+                CHECK_THROWS_WITH_AS(static_cast<void>(prepare(plan(rows, columns), comm, a, given)),
                                      doctest::Contains("is null. Fix: pass memory"), BufferError);
                 prepare(plan(rows, columns), comm, a, b).run();  // and nothing is poisoned
             }));

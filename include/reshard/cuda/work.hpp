@@ -154,6 +154,14 @@ private:
     Index count_ = 0;
 };
 
+/// So many T, all bits of them zero.
+template <class T, class Work>
+[[nodiscard]] WorkList<T, Work> zeros(Work& work, Index count) {
+    WorkList<T, Work> list(work, count);
+    work.fill(list.data(), 0, list.bytes());
+    return list;
+}
+
 /// Exclusive sums of many lists by one scan. It goes on from list to list: what stands at a list's begin is not its
 /// own.
 template <class Work>

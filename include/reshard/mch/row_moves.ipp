@@ -38,7 +38,6 @@ RESHARD_INLINE void apply_row_moves(std::span<MchRowMove const> moves, MchTable 
     std::vector<std::byte> arriving;
     std::vector<std::byte> leaving;
     detail::agree_after(comm, digest.value(), [&] {
-        exchange.lists.clear();
         auto const record_bytes = static_cast<std::size_t>(views.record_bytes);
         asked.resize(static_cast<std::size_t>(exchange.count_asked(table, rank)));
         arriving.resize(mine.wanted.size() * record_bytes);
@@ -61,7 +60,6 @@ RESHARD_INLINE void apply_row_moves(std::span<MchRowMove const> moves, MchTable 
         }
     };
     for_each_record(asked, leaving, [](std::byte* row, std::byte* at, std::size_t n) { std::memcpy(at, row, n); });
-    exchange.lists.clear();
     exchange.list_records(leaving.data(), arriving.data());
     if (!alone) {
         exchange.lists.deliver(comm);

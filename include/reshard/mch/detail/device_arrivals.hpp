@@ -192,8 +192,7 @@ public:
     /// the row of misses.
     void mark(Work& work, MchDeviceSteps<Work>& steps) {
         if (shard_.entries == 0) return;
-        taken_ = List<std::uint32_t>(work, free_slots().words());
-        work.fill(taken_.data(), 0, taken_.bytes());
+        taken_ = zeros<std::uint32_t>(work, free_slots().words());
         reset(steps.told);
         steps.mark.add(kept_ + 1, {received_, order_.data(), kept_, shard_.offset, shard_.entries, taken_.data(),
                                    steps.moved.numbers(moved_at_), found_.data()});
@@ -273,8 +272,7 @@ private:
         if (surplus <= 0) return;
         kept_ = room;
         evicted = List<Index>(work, surplus);
-        List<std::uint32_t> gone(work, entries_);
-        work.fill(gone.data(), 0, gone.bytes());
+        auto const gone = zeros<std::uint32_t>(work, entries_);
         {
             List<Index> scores(work, entries_);
             List<Index> sorted(work, entries_);
@@ -302,8 +300,7 @@ private:
     [[nodiscard]] MchFreeSlots free_slots() const noexcept { return {shard_.offset, shard_.entries - 1}; }
     /// Where slots stay: all arrive at their owner, none twice.
     void find_faulty_slots(Work& work, MchDeviceSteps<Work>& steps) {
-        taken_ = List<std::uint32_t>(work, ceil_div(shard_.entries, 32));
-        work.fill(taken_.data(), 0, taken_.bytes());
+        taken_ = zeros<std::uint32_t>(work, ceil_div(shard_.entries, 32));
         steps.check_slots.add(entries_, {received_, shard_.offset, shard_.entries, taken_.data(), found_.data()});
     }
 

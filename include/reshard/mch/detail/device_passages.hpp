@@ -82,7 +82,7 @@ public:
         arrivals_.place(work, steps, lists_);
         change().live_after = arrivals_.kept();
         if (!rule_.leaves_strays()) return;
-        counted_ = zeros(work, 1);
+        counted_ = zeros<Count>(work, 1);
         count(work, arrivals_.kept(), MchIsStray{arrivals_.ids(), rule_.empty, router_, part}, counted_.data());
         counts_at_ = steps.asked.add(counted_.data());
     }
@@ -143,11 +143,6 @@ private:
     [[nodiscard]] Index destinations() const noexcept { return current.parts() + (rule_.drop_unreachable ? 1 : 0); }
     [[nodiscard]] PartitionReport report() const { return PartitionReport(words_, destinations()); }
     using Count = unsigned long long;
-    [[nodiscard]] static List<Count> zeros(Work& work, Index count) {
-        List<Count> list(work, count);
-        work.fill(list.data(), 0, list.bytes());
-        return list;
-    }
     template <class Answer>
     // NOLINTNEXTLINE(readability-non-const-parameter): the kernel writes there
     static void count(Work& work, Index entries, Answer const& answer, Count* total) {
@@ -155,7 +150,7 @@ private:
     }
     void find_reach(Work& work, Fetches<Work>& asked) {
         Index const empty = empty_id(current.layout);
-        counted_ = zeros(work, 2);
+        counted_ = zeros<Count>(work, 2);
         count(work, shard.entries, MchIsLive{shard.ids, empty}, counted_.data());
         count(work, shard.entries, MchIsStray{shard.ids, empty, router_, part}, counted_.data() + 1);
         counts_at_ = asked.add(counted_.data(), 2);
@@ -169,7 +164,7 @@ private:
     }
     /// Whether these are all zeros, and the ids.
     [[nodiscard]] bool are_zeros(Work& work, Index const* slots) const {
-        List<Count> const filled = zeros(work, 1);
+        auto const filled = zeros<Count>(work, 1);
         count(work, shard.entries, MchIsFilled{shard.ids, slots}, filled.data());
         return fetch(work, filled.data()) == 0;
     }

@@ -130,9 +130,8 @@ void apply_row_moves_with(Work& work, std::span<MchRowMove const> moves, MchTabl
         wanted = WorkList<Index, Work>(work, count);
         if (count != 0) {
             constexpr unsigned long long none = ~0ULL;
-            WorkList<std::uint32_t, Work> const taken(work, ceil_div(range.size(), 32));
+            auto const taken = zeros<std::uint32_t>(work, ceil_div(range.size(), 32));
             WorkList<unsigned long long, Work> const twice(work, std::span(&none, 1));
-            work.fill(taken.data(), 0, taken.bytes());
             for_each_index(work, "moves", count,
                            MchListWanted{reinterpret_cast<MchRowMove const*>(sorted.data()), wanted.data(), range.begin,
                                          taken.data(), twice.data()});
@@ -168,19 +167,18 @@ void apply_row_moves_with(Work& work, std::span<MchRowMove const> moves, MchTabl
     if (!alone) {
         exchange.lists.deliver(comm);
     } else {
-        work.copy(asked.data(), wanted.data(), 8 * count);
+        std::swap(asked, wanted);
     }
 
     agree_after(comm, digest.value(), [&] {  // a launch that fails must not leave others waiting
         copy_rows(work, views, range.begin, asked.data(), 1, asked.size(), leaving.data(), true);
-        exchange.lists.clear();
         exchange.list_records(leaving.data(), arriving.data());
         work.wait();
     });
     if (!alone) {
         exchange.lists.deliver(comm);
     } else {
-        work.copy(arriving.data(), leaving.data(), leaving.size());
+        std::swap(arriving, leaving);
     }
     auto const* const targets = &reinterpret_cast<MchRowMove const*>(sorted.data())->to;
     copy_rows(work, views, range.begin, targets, 2, count, arriving.data(), false);

@@ -98,6 +98,7 @@ struct MchRowExchange {
         return asked;
     }
     void list_numbers(Index const* wanted, Index* asked) {
+        lists.clear();
         for (std::size_t r = 0; r < counts.size(); ++r) {
             auto const peer = static_cast<int>(r);
             lists.send(peer, std::span(wanted + begins[r], static_cast<std::size_t>(counts[r].rows)));
@@ -105,6 +106,7 @@ struct MchRowExchange {
         }
     }
     void list_records(std::byte const* leaving, std::byte* arriving) {
+        lists.clear();
         for (std::size_t r = 0; r < counts.size(); ++r) {
             auto const peer = static_cast<int>(r);
             Index const width = counts[r].row_bytes;

@@ -206,8 +206,15 @@ TEST_SUITE("checkpoint/save_plan") {
         CHECK(plan_save(std::vector{source("user.ids", DType::i64, "(4):(S0)", Shape{4})}, 4,
                         {.metadata = {{"mch.table.user", "{}"}}})
                   .manifest.metadata.size() == 1);  // a copy of a table, tensor by tensor
-        refuses(ErrorCode::placement, {"'c'", "above 4194304"},
+        refuses(ErrorCode::placement,
+                {"'c'", "brings this save to 8388608 boxes or more, of 69 bytes or more each in the manifest",
+                 "readers take 500000000"},
                 {source("c", DType::u8, "(2):(S0:cyc1)", Shape{Index{1} << 24})});
+        refuses(ErrorCode::placement, {"'d'", "brings this save to 7300000 boxes or more"},
+                {source("c", DType::u8, "(2):(S0:cyc1)", Shape{7'000'000}),
+                 source("d", DType::u8, "(2):(S0:cyc1)", Shape{600'000})});
+        refuses(ErrorCode::placement, {"'c'", "500000000 boxes or more"},
+                {source("c", DType::u8, "(2,2):(S0:cyc1,S1:cyc1)", Shape{Index{1} << 29, Index{1} << 29})});
         refuses(ErrorCode::buffer, {"in_flight is 0"}, {}, {.in_flight = 0});
         refuses(ErrorCode::buffer, {"buffer_bytes is 0"}, {}, {.buffer_bytes = 0});
         refuses(ErrorCode::buffer, {"min_slice_bytes is 0"}, {}, {.min_slice_bytes = 0});

@@ -6,6 +6,8 @@
 
 #include <reshard/checkpoint/manifest.hpp>
 
+#include <span>  // span
+
 namespace reshard::inline v0 {
 
 /// Throws FormatError unless every element of every replica is held exactly once, naming the tensor, the replica and a
@@ -17,6 +19,9 @@ namespace detail {
 
 /// What is wrong with the coverage of a checkpoint, in words; empty when nothing is.
 [[nodiscard]] std::string coverage_fault(Manifest const& manifest);
+/// The same of one tensor with these extents: those of the manifest do not count.
+[[nodiscard]] std::string coverage_fault(Manifest const& manifest, std::size_t tensor,
+                                         std::span<Extent const* const> extents);
 
 }  // namespace detail
 }  // namespace reshard::inline v0

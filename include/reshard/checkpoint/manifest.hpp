@@ -138,5 +138,7 @@ struct SummedBytes {
 
 /// The file that makes a folder a checkpoint of this library: it appears last, and names all others.
 inline constexpr std::string_view manifest_name = "reshard.manifest.json";
+/// Manifests longer than this (bytes) are refused: about five million extents. Ask before reading the file.
+inline constexpr Index max_manifest_bytes = 500'000'000;
 
 }  // namespace reshard::inline v0

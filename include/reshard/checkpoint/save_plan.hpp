@@ -42,9 +42,6 @@ struct SavePlan {
     [[nodiscard]] friend bool operator==(SavePlan const&, SavePlan const&) = default;
 };
 
-/// More boxes than this, of all tensors together, are not saved: the lists alone would be gigabytes.
-inline constexpr Index max_save_extents = Index{1} << 22;
-
 /// Plans a save of these tensors by so many ranks. Ranks outside a tensor's mesh write nothing of it. A block-cyclic
 /// part is an extent per block. A tensor without elements is an extent of the lowest rank, a scalar is a tensor like
 /// others. Time and memory: linear in extents and ranks; `balanced` also looks at every rank of a group for each of its
@@ -52,14 +49,16 @@ inline constexpr Index max_save_extents = Index{1} << 22;
 ///
 /// Throws TransitionError for Partial placements, MeshError for ranks or replica_axes that do not exist, DTypeError for
 /// 4- and 6-bit tensors that are cut, FormatError for names that files cannot have or that would meet, PlacementError
-/// for more than max_save_extents boxes, BufferError for options that mean nothing. All name the tensor.
+/// for more boxes than max_manifest_bytes can hold, BufferError for options that mean nothing. All name the tensor.
 [[nodiscard]] SavePlan plan_save(std::span<PlacedTensor const> tensors, int ranks, SaveOptions const& options = {});
 
 namespace detail {
-/// What plan_save() comes to for one rank: the extents of the others are not listed and take no memory, all else is as
-/// in the whole plan. Throws as above.
+class SaveDealer;
+/// What plan_save() comes to for one rank: the extents of the others are not listed, 4 bytes for each say who writes
+/// it. All else is as in the whole plan. `dealt`: is given what is known of the others, for SaveExtents. Throws as
+/// above.
 [[nodiscard]] SavePlan plan_save_of_rank(std::span<PlacedTensor const> tensors, int ranks, int rank,
-                                         SaveOptions const& options);
+                                         SaveOptions const& options, SaveDealer* dealt = nullptr);
 }  // namespace detail
 
 /// A line for the whole, then a line for each of the first `most` ranks that write.

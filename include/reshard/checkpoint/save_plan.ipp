@@ -4,7 +4,8 @@
 
 #include <reshard/algebra/notation.hpp>
 #include <reshard/checkpoint/detail/file_entries.hpp>
-#include <reshard/checkpoint/detail/save_deal.hpp>
+#include <reshard/checkpoint/detail/manifest_json.hpp>
+#include <reshard/checkpoint/detail/save_extents.hpp>
 #include <reshard/checkpoint/detail/save_names.hpp>
 #include <reshard/checkpoint/safetensors_layout.hpp>
 #include <reshard/checkpoint/save_plan.hpp>
@@ -30,13 +31,14 @@ inline void check(SaveOptions const& options) {
 
 class SavePlanner {
 public:
-    SavePlanner(std::span<PlacedTensor const> sources, int ranks, int only, SaveOptions const& options)
-        : sources_(sources), options_(options), dealer_(sources, plan_.sources, checked(ranks), only, options) {
+    SavePlanner(std::span<PlacedTensor const> sources, int ranks, SaveOptions const& options)
+        : sources_(sources), options_(options), dealer_(checked(ranks), options) {
         plan_.dedup = options.dedup;
         plan_.ranks = ranks;
     }
 
-    [[nodiscard]] SavePlan run() {
+    /// With the extents of `only`, or of all (-1).
+    [[nodiscard]] SavePlan run(int only) {
         check(options_);
         sort_names();
         take_metadata();
@@ -44,11 +46,13 @@ public:
         check_axes();
         dealer_.deal();
         plan_.bytes_busiest = dealer_.most();
-        lay_out(dealer_.extents());
+        list(only);
         plan_.manifest.world_size = plan_.ranks;
         plan_.manifest.block_bytes = block_bytes_for(plan_.bytes_written);
         return std::move(plan_);
     }
+    /// After run(): who writes what.
+    [[nodiscard]] SaveDealer dealt() noexcept { return std::move(dealer_); }
 
 private:
     [[nodiscard]] static int checked(int ranks) {
@@ -134,78 +138,63 @@ private:
         stored.replicas = static_cast<int>(replicas.size());
         plan_.manifest.tensors.push_back(std::move(stored));
 
-        std::size_t const family = dealer_.family_of(mesh, whole_bytes == 0 ? (1U << mesh.axes()) - 1U : free);
+        unsigned const alike = whole_bytes == 0 ? (1U << mesh.axes()) - 1U : free;
+        SaveFamily const& groups = dealer_.add_tensor(from, source.dtype, alike, apart);
         // A tensor without elements has no bytes, but it has a name and a shape: the lowest rank keeps them.
-        if (whole_bytes == 0) return dealer_.add({t, family, 0, 0, 0});
-        SaveFamily const& groups = dealer_.family(family);
+        if (whole_bytes == 0) return dealer_.add(0, 0);
+        Index const line = shortest_line();
         for (Index g = 0; g < groups.groups(); ++g) {
-            Index const place = groups.first[static_cast<std::size_t>(g)];
-            Indices const at = mesh.coordinates(mesh.rank_at(place));
-            SaveItem item{t, family, g, static_cast<int>(replicas.index(place)), bits(source.dtype)};
+            Indices const at = mesh.coordinates(mesh.rank_at(groups.first[static_cast<std::size_t>(g)]));
+            Index bytes = bits(source.dtype);
             Index count = 1;
             for (int dim = 0; dim < from.shape().rank(); ++dim) {
                 IndexSet const set = from.index_set(at, dim);
-                item.bytes *= set.size();
-                if (!multiply_fits(count, set.segments(), count) || count > max_save_extents)
-                    count = max_save_extents + 1;
+                bytes *= set.size();
+                if (!multiply_fits(count, set.segments(), count) || count > max_manifest_bytes)
+                    count = max_manifest_bytes;
             }
-            if (item.bytes == 0) continue;
-            item.bytes /= 8;
+            if (bytes == 0) continue;
+            bytes /= 8;
             boxes_ += count;
-            if (boxes_ > max_save_extents) {
+            if (count > (max_manifest_bytes - text_) / line) {
                 refuse(ErrorCode::placement,
-                       concat("brings the boxes of this save above ", max_save_extents,
+                       concat("brings this save to ", boxes_, " boxes or more, of ", line,
+                              " bytes or more each in the manifest, of which readers take ", max_manifest_bytes,
                               ". Fix: redistribute block-cyclic tensors to contiguous shards before they are saved."));
             }
-            plan_.bytes_held += item.bytes * static_cast<Index>(groups.group_size());
-            plan_.bytes_written += item.bytes;
-            dealer_.add(item);
+            text_ += count * line;
+            plan_.bytes_held += bytes * static_cast<Index>(groups.group_size());
+            plan_.bytes_written += bytes;
+            dealer_.add(g, bytes);
         }
     }
+    /// What the manifest has of a box of the last tensor, at least: more than readers take is not even listed.
+    [[nodiscard]] Index shortest_line() const {
+        StoredTensor const& tensor = plan_.manifest.tensors.back();
+        Extent extent;
+        for (int dim = 0; dim < tensor.shape.rank(); ++dim) extent.box.push_back({0, 1});
+        extent.has_checksum = true;
+        std::string json = ",\n      ";
+        append_extent(json, tensor, extent);
+        return std::ssize(json);
+    }
 
-    /// Inside a file the order is that of safetensors_layout(): widest type first, then by name.
-    void lay_out(std::vector<Extent> extents) {
-        std::vector<int> file_of(static_cast<std::size_t>(plan_.ranks), -1);
-        for (int rank = 0; rank < plan_.ranks; ++rank) {
-            if (!dealer_.writes(rank)) continue;
-            file_of[static_cast<std::size_t>(rank)] = static_cast<int>(plan_.manifest.files.size());
-            plan_.manifest.files.push_back({{}, 0, 0, rank});
-        }
+    void list(int only) {
+        for (int rank = 0; rank < plan_.ranks; ++rank)
+            if (dealer_.file(rank) >= 0) plan_.manifest.files.push_back({{}, 0, 0, rank});
+        std::vector<Extent>& extents = plan_.manifest.extents;
+        for (std::size_t t = 0; t < sources_.size(); ++t)
+            dealer_.for_each_extent(t, only, [&](Extent const& extent) { extents.push_back(extent); });
         plan_.first.assign(plan_.manifest.files.size() + 1, 0);
-        for (Extent& extent : extents) {
-            extent.file = file_of[static_cast<std::size_t>(extent.file)];
-            ++plan_.first[static_cast<std::size_t>(extent.file) + 1];
-        }
+        for (Extent const& extent : extents) ++plan_.first[static_cast<std::size_t>(extent.file) + 1];
         std::partial_sum(plan_.first.begin(), plan_.first.end(), plan_.first.begin());
-        auto const part = [](Extent const& extent) { return std::tie(extent.file, extent.tensor, extent.replica); };
-        sort_list(extents, [&](Extent const& a, Extent const& b) {
-            if (part(a) != part(b)) return part(a) < part(b);
-            for (int dim = 0; dim < a.box.rank(); ++dim)
-                if (a.box.begin(dim) != b.box.begin(dim)) return a.box.begin(dim) < b.box.begin(dim);
-            return false;
+        int file = -1;
+        Index at = 0;
+        lay_out(plan_.manifest, extents, [&, this](Extent& extent) {
+            if (std::exchange(file, extent.file) != extent.file) at = 0;
+            extent.begin = at;
+            at += plan_.bytes_of(extent);
         });
-        Index number = 0;
-        for (std::size_t i = 0; i < extents.size(); ++i) {
-            Extent& extent = extents[i];
-            StoredTensor const& tensor = plan_.manifest.tensors[extent.tensor];
-            number = i > 0 && part(extents[i - 1]) == part(extent) ? number + 1 : 0;
-            if (tensor.replicas > 1 || number > 0)
-                extent.key = stored_key(tensor.name, tensor.replicas, extent.replica, number);
-        }
-        for (std::size_t f = 0; f + 1 < plan_.first.size(); ++f) {
-            auto const own = std::span(extents).subspan(plan_.first[f], plan_.first[f + 1] - plan_.first[f]);
-            sort_list(own, [&](Extent const& a, Extent const& b) {
-                DType const x = plan_.manifest.tensors[a.tensor].dtype;
-                DType const y = plan_.manifest.tensors[b.tensor].dtype;
-                return x != y ? y < x : key_of(plan_.manifest, a) < key_of(plan_.manifest, b);
-            });
-            Index at = 0;
-            for (Extent& extent : own) {
-                extent.begin = at;
-                at += plan_.bytes_of(extent);
-            }
-        }
-        plan_.manifest.extents = std::move(extents);
     }
 
     std::span<PlacedTensor const> sources_;
@@ -213,6 +202,7 @@ private:
     SavePlan plan_;
     SaveDealer dealer_;
     Index boxes_ = 0;
+    Index text_ = 0;  ///< bytes of the manifest that they take at least
     int most_axes_ = 0;
 };
 
@@ -241,12 +231,15 @@ RESHARD_INLINE Index SavePlan::bytes_of(int rank) const noexcept {
 }
 
 RESHARD_INLINE SavePlan plan_save(std::span<PlacedTensor const> tensors, int ranks, SaveOptions const& options) {
-    return detail::SavePlanner(tensors, ranks, -1, options).run();
+    return detail::SavePlanner(tensors, ranks, options).run(-1);
 }
 
 RESHARD_INLINE SavePlan detail::plan_save_of_rank(std::span<PlacedTensor const> tensors, int ranks, int rank,
-                                                  SaveOptions const& options) {
-    return detail::SavePlanner(tensors, ranks, rank, options).run();
+                                                  SaveOptions const& options, SaveDealer* dealt) {
+    SavePlanner planner(tensors, ranks, options);
+    SavePlan plan = planner.run(rank);
+    if (dealt != nullptr) *dealt = planner.dealt();
+    return plan;
 }
 
 RESHARD_INLINE std::string explain(SavePlan const& plan, std::size_t most) {

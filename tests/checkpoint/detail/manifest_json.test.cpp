@@ -124,6 +124,40 @@ TEST_SUITE("checkpoint/detail/manifest_json") {
         CHECK(contains(error.message, "Fix: save fewer, larger boxes"));
     }
 
+    TEST_CASE("a long manifest is written in pieces, and no further than readers take it") {
+        Manifest m;
+        m.save = "0123456789abcdef";
+        m.world_size = 1;
+        m.files = {{"f", 12'010, 0, 0}};
+        m.tensors = {{"a", DType::u8, DynamicShape(Indices{12'000}), 1, ""},
+                     {"b", DType::u8, DynamicShape(Indices{0}), 1, ""}};
+        for (Index i = 0; i < 12'000; ++i) m.extents.push_back({0, 0, 0, i, Box{{i, i + 1}}, "", true, 7});
+        std::string const whole = to_json(m);
+        std::vector<std::size_t> pieces;
+        auto const written = [&](Index most_bytes) {
+            std::string text;
+            pieces.clear();
+            Caught const error = caught([&] {
+                reshard::detail::write_manifest(
+                    m, false, reshard::detail::ExtentsByTensor(m),
+                    [&](std::string_view piece) {
+                        text += piece;
+                        pieces.push_back(piece.size());
+                    },
+                    most_bytes);
+            });
+            CHECK(error.code == (std::ssize(whole) <= most_bytes ? ErrorCode::none : ErrorCode::format));
+            if (error.code != ErrorCode::none)
+                CHECK(contains(error.message, concat("of 12000 boxes takes ", whole.size(), " bytes")));
+            return text;
+        };
+        CHECK(written(max_manifest_bytes) == whole);
+        CHECK(pieces.size() == 4);
+        for (std::size_t const size : pieces) CHECK(size < (std::size_t{1} << 18) + 100);
+        CHECK(whole.starts_with(written(std::ssize(whole) - 1)));
+        CHECK(pieces.size() == 3);
+    }
+
     TEST_CASE("a file's writer may be unknown, a manifest may hold nothing") {
         Manifest m;
         m.save = "ffffffffffffffff";

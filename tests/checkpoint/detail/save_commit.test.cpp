@@ -38,6 +38,36 @@ TEST_SUITE("checkpoint/commit") {
                  [&] { commit.tidy({}); });
     }
 
+    TEST_CASE("an index is written piece by piece, and goes again where one cannot be made") {
+        TempFolder const folder;
+        SelfCommunicator alone;
+        {
+            SaveCommit commit(folder.path(), alone, names(), false);
+            commit.claim();
+            commit.write_index_in_pieces([](auto const& take) {
+                take("first, ");
+                take("second");
+            });
+            commit.rename_index();
+            commit.tidy({});
+        }
+        CHECK(read_text(folder / "index") == "first, second");
+        auto const before = folder.leaves();
+        {
+            SaveCommit commit(folder.path(), alone, names(), false);
+            commit.claim();
+            Caught const error = caught([&] {
+                commit.write_index_in_pieces([](auto const& take) {
+                    take("third");
+                    raise(ErrorCode::format, "no more");
+                });
+            });
+            CHECK(error.code == ErrorCode::format);
+        }
+        CHECK(folder.leaves() == before);
+        CHECK(read_text(folder / "index") == "first, second");
+    }
+
     TEST_CASE("an index that cannot be looked at is not one that another save has put there") {
         TempFolder const folder;
         SelfCommunicator alone;

@@ -1,23 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/checkpoint/detail/manifest_json.hpp
 /// \brief  The manifest as JSON: written the same way everywhere, read with every rule checked.
-/// \depends checkpoint/{checksum,json_tree,manifest}, algebra/notation. No I/O. The rules: docs/manifest.md.
+/// \depends checkpoint/{checksum,json_tree,manifest}, checkpoint/detail/extents_by_tensor, algebra/notation. No I/O.
+/// The rules: docs/manifest.md.
 #pragma once
 
 #include <reshard/algebra/notation.hpp>
 #include <reshard/checkpoint/checksum.hpp>
+#include <reshard/checkpoint/detail/extents_by_tensor.hpp>
 #include <reshard/checkpoint/detail/weight_map.hpp>
 #include <reshard/checkpoint/hex_text.hpp>
 #include <reshard/checkpoint/json_tree.hpp>
 #include <reshard/checkpoint/manifest.hpp>
 #include <reshard/core/sorting.hpp>
 
-#include <tuple>  // tuple
+#include <algorithm>  // any_of
+#include <charconv>   // to_chars
+#include <tuple>      // tuple
 
 namespace reshard::inline v0 {
-
-/// Manifests longer than this (bytes) are refused: about five million extents. Ask before reading the file.
-inline constexpr Index max_manifest_bytes = 500'000'000;
 
 namespace detail {
 
@@ -45,16 +46,30 @@ inline void append_manifest_text(std::string& json, std::string_view text) {
 }
 
 inline void append_extent(std::string& json, StoredTensor const& tensor, Extent const& extent) {
-    json += concat("{\"file\": ", extent.file, ", \"begin\": ", extent.begin, ", \"box\": [");
-    for (int d = 0; d < extent.box.rank(); ++d)
-        json += concat(d == 0 ? "[" : ",[", extent.box.begin(d), ",", extent.box.end(d), "]");
+    auto const number = [&](std::string_view before, Index value) {  // of millions: append() takes thrice as long
+        char digits[20];
+        json += before;
+        json.append(digits, std::to_chars(digits, std::end(digits), value).ptr);
+    };
+    number("{\"file\": ", extent.file);
+    number(", \"begin\": ", extent.begin);
+    json += ", \"box\": [";
+    for (int d = 0; d < extent.box.rank(); ++d) {
+        number(d == 0 ? "[" : ",[", extent.box.begin(d));
+        number(",", extent.box.end(d));
+        json += ']';
+    }
     json += ']';
-    if (tensor.replicas > 1) json += concat(", \"replica\": ", extent.replica);
+    if (tensor.replicas > 1) number(", \"replica\": ", extent.replica);
     if (!extent.key.empty()) {
         json += ", \"key\": ";
         append_manifest_text(json, extent.key);
     }
-    if (extent.has_checksum) json += concat(", \"crc32c\": \"", hex_text(extent.crc32c, 8), "\"");
+    if (extent.has_checksum) {
+        json += ", \"crc32c\": \"";
+        json += hex_text(extent.crc32c, 8);
+        json += '"';
+    }
     if (!extent.block_sums.empty()) {
         json += ", \"crc32c_blocks\": \"";
         for (std::uint32_t const sum : extent.block_sums) json += hex_text(sum, 8);
@@ -67,8 +82,81 @@ inline void append_extent(std::string& json, StoredTensor const& tensor, Extent 
 inline constexpr std::string_view manifest_sum = ",\n  \"crc32c\": \"";
 inline constexpr std::string_view manifest_end = "\"\n}\n";
 
+[[nodiscard]] inline std::string manifest_seal(std::uint32_t sum) {
+    return concat(manifest_sum, hex_text(sum, 8), manifest_end);
+}
 [[nodiscard]] inline std::string manifest_seal(std::string_view json) {
-    return concat(manifest_sum, hex_text(crc32c(std::as_bytes(std::span(json))), 8), manifest_end);
+    return manifest_seal(crc32c(std::as_bytes(std::span(json))));
+}
+
+/// The text of a manifest with the extents that `extents_of` gives, whatever list it has itself: take(piece) for one
+/// piece after the other, of a quarter of a MiB or so. `has_blocks`: some extents have block sums. Throws as to_json(),
+/// which may be when all but the last piece were taken.
+inline void write_manifest(Manifest const& manifest, bool has_blocks, ExtentsOf extents_of,
+                           FunctionRef<void(std::string_view)> take, Index most_bytes = max_manifest_bytes) {
+    constexpr std::size_t piece = std::size_t{1} << 18;
+    std::uint32_t sum = 0;
+    Index size = 0;
+    std::size_t boxes = 0;
+    std::string json =
+        concat("{\n  \"format\": \"", manifest_format, "\",\n  \"version\": ", manifest_version, ",\n  \"save\": ");
+    auto const pass_on = [&] {
+        size += std::ssize(json);
+        if (size <= most_bytes) take(json);
+        json.clear();
+    };
+    auto const add_to_sum = [&] { sum = crc32c(std::as_bytes(std::span(std::as_const(json))), sum); };
+    append_manifest_text(json, manifest.save);
+    append(json, {",\n  \"world_size\": ", manifest.world_size, ",\n  \"metadata\": {"});
+    for (auto const& [key, value] : manifest.metadata) {
+        json += json.back() == '{' ? "\n    " : ",\n    ";
+        append_manifest_text(json, key);
+        json += ": ";
+        append_manifest_text(json, value);
+    }
+    json += manifest.metadata.empty() ? "}" : "\n  }";
+    if (has_blocks || manifest.block_bytes != default_block_bytes)
+        append(json, {",\n  \"block_bytes\": ", manifest.block_bytes});
+    json += ",\n  \"files\": [";
+    for (CheckpointFile const& file : manifest.files) {
+        append(json, {json.back() == '[' ? "\n    " : ",\n    ", "{\"name\": "});
+        append_manifest_text(json, file.leaf);
+        append(json,
+               {", \"bytes\": ", file.file_bytes, ", \"header_digest\": \"", hex_text(file.header_digest, 16), "\""});
+        if (file.writer >= 0) append(json, {", \"writer\": ", file.writer});
+        json += '}';
+    }
+    json += manifest.files.empty() ? "],\n  \"tensors\": [" : "\n  ],\n  \"tensors\": [";
+    for (std::size_t t = 0; t < manifest.tensors.size(); ++t) {
+        StoredTensor const& tensor = manifest.tensors[t];
+        append(json, {json.back() == '[' ? "\n    " : ",\n    ", "{\"name\": "});
+        append_manifest_text(json, tensor.name);
+        append(json, {", \"dtype\": \"", name(tensor.dtype), "\", \"shape\": ", to_string(tensor.shape),
+                      ", \"replicas\": ", tensor.replicas, ", \"distribution\": "});
+        append_manifest_text(json, tensor.distribution);
+        json += ", \"extents\": [";
+        char const* line = "\n      ";
+        for (Extent const* const extent : extents_of(t)) {
+            json += line;
+            append_extent(json, tensor, *extent);
+            line = ",\n      ";
+            ++boxes;
+            if (json.size() < piece) continue;
+            add_to_sum();
+            pass_on();
+        }
+        json += "]}";
+    }
+    json += manifest.tensors.empty() ? "]" : "\n  ]";
+    add_to_sum();
+    json += manifest_seal(sum);
+    pass_on();
+    if (size > most_bytes) {
+        raise(ErrorCode::format, "reshard::Manifest: the manifest of ", boxes, " boxes takes ", size,
+              " bytes, more than the ", most_bytes,
+              " that readers take. Fix: save "
+              "fewer, larger boxes, shorter names or less metadata; or in several folders.");
+    }
 }
 
 }  // namespace detail
@@ -77,56 +165,12 @@ inline constexpr std::string_view manifest_end = "\"\n}\n";
 /// that is not UTF-8, and for more of it than readers take. \pre as for a manifest that was read: places exist, boxes
 /// lie inside their tensors.
 [[nodiscard]] inline std::string to_json(Manifest const& manifest, Index most_bytes = max_manifest_bytes) {
-    using detail::append_manifest_text;
-    std::vector<std::vector<std::size_t>> of_tensor(manifest.tensors.size());
-    for (std::size_t e = 0; e < manifest.extents.size(); ++e) of_tensor[manifest.extents[e].tensor].push_back(e);
-
-    std::string json = concat("{\n  \"format\": \"", detail::manifest_format,
-                              "\",\n  \"version\": ", detail::manifest_version, ",\n  \"save\": ");
-    append_manifest_text(json, manifest.save);
-    json += concat(",\n  \"world_size\": ", manifest.world_size, ",\n  \"metadata\": {");
-    for (auto const& [key, value] : manifest.metadata) {
-        json += json.back() == '{' ? "\n    " : ",\n    ";
-        append_manifest_text(json, key);
-        json += ": ";
-        append_manifest_text(json, value);
-    }
-    json += manifest.metadata.empty() ? "}" : "\n  }";
-    bool const blocks = std::ranges::any_of(manifest.extents, [](auto const& one) { return !one.block_sums.empty(); });
-    if (blocks || manifest.block_bytes != default_block_bytes)
-        json += concat(",\n  \"block_bytes\": ", manifest.block_bytes);
-    json += ",\n  \"files\": [";
-    for (CheckpointFile const& file : manifest.files) {
-        json += concat(json.back() == '[' ? "\n    " : ",\n    ", "{\"name\": ");
-        append_manifest_text(json, file.leaf);
-        json += concat(", \"bytes\": ", file.file_bytes, ", \"header_digest\": \"",
-                       detail::hex_text(file.header_digest, 16), "\"");
-        if (file.writer >= 0) json += concat(", \"writer\": ", file.writer);
-        json += '}';
-    }
-    json += manifest.files.empty() ? "],\n  \"tensors\": [" : "\n  ],\n  \"tensors\": [";
-    for (std::size_t t = 0; t < manifest.tensors.size(); ++t) {
-        StoredTensor const& tensor = manifest.tensors[t];
-        json += concat(json.back() == '[' ? "\n    " : ",\n    ", "{\"name\": ");
-        append_manifest_text(json, tensor.name);
-        json += concat(", \"dtype\": \"", name(tensor.dtype), "\", \"shape\": ", to_string(tensor.shape),
-                       ", \"replicas\": ", tensor.replicas, ", \"distribution\": ");
-        append_manifest_text(json, tensor.distribution);
-        json += ", \"extents\": [";
-        for (std::size_t const e : of_tensor[t]) {
-            json += json.back() == '[' ? "\n      " : ",\n      ";
-            detail::append_extent(json, tensor, manifest.extents[e]);
-        }
-        json += "]}";
-    }
-    json += manifest.tensors.empty() ? "]" : "\n  ]";
-    json += detail::manifest_seal(json);
-    if (static_cast<Index>(json.size()) > most_bytes) {
-        raise(ErrorCode::format, "reshard::Manifest: the manifest of ", manifest.extents.size(), " boxes takes ",
-              json.size(), " bytes, more than the ", most_bytes,
-              " that readers take. Fix: save "
-              "fewer, larger boxes, shorter names or less metadata; or in several folders.");
-    }
+    bool const has_blocks = std::any_of(manifest.extents.begin(), manifest.extents.end(),
+                                        [](Extent const& extent) { return !extent.block_sums.empty(); });
+    std::string json;
+    detail::write_manifest(
+        manifest, has_blocks, detail::ExtentsByTensor(manifest), [&](std::string_view piece) { json += piece; },
+        most_bytes);
     return json;
 }
 

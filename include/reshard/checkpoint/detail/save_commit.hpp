@@ -135,12 +135,17 @@ public:
 
     /// Local: rank 0 writes the index that will take the place of the one that is there; others do nothing.
     void write_index(std::string_view text) {
+        write_index_in_pieces([&](auto const& take) { take(text); });
+    }
+    /// The same of a text that write(take) makes piece by piece, each of which it has taken.
+    template <class Write>
+    void write_index_in_pieces(Write&& write) {
         if (!is_first()) return;
         std::string const index = path(names_.index);
         if (path_kind(index) == PathKind::folder)
             raise_io(index, "cannot rename the new one to it", EISDIR, "move that folder away.");
         new_index_.emplace(index);
-        new_index_->append(std::as_bytes(std::span<char const>(text.data(), text.size())));
+        write([&, this](std::string_view piece) { new_index_->append(std::as_bytes(std::span(piece))); });
         new_index_->finish(durable_);
         // None when there is none, or it cannot be read: the files are not ours to remove then.
         static_cast<void>(verdict_of([&] { previous_ = names_.named_by(index); }));

@@ -9,10 +9,11 @@
 #include <reshard/checkpoint/save_options.hpp>
 #include <reshard/core/sorting.hpp>
 
-#include <algorithm>      // find_if, max_element
+#include <algorithm>      // find_if, lower_bound, max_element
 #include <span>           // span
 #include <tuple>          // tuple
 #include <unordered_map>  // unordered_multimap
+#include <utility>        // as_const
 #include <vector>         // vector
 
 namespace reshard::inline v0::detail {
@@ -46,25 +47,100 @@ struct SaveFamily {
 /// What one group of ranks holds of one tensor.
 struct SaveItem {
     std::size_t tensor = 0;
-    std::size_t family = 0;
     Index group = 0;
-    int replica = 0;
     Index bytes = 0;
 };
 
-/// Every item goes to ranks of its group, whole or cut. What the rank `only` writes is listed, or what all do (-1):
-/// then the loads of the others are all that is known of them.
+/// Every item goes to ranks of its group, whole or cut. All that is kept of it is its owner, 4 bytes, and the pieces of
+/// what several ranks write: extents are made of that where somebody wants them.
 class SaveDealer {
 public:
-    /// `order`: of each tensor, its place among the sources. \pre all that is given outlives this
-    SaveDealer(std::span<PlacedTensor const> sources, std::vector<std::size_t> const& order, int ranks, int only,
-               SaveOptions const& options)
-        : sources_(sources),
-          order_(order),
-          only_(only),
-          options_(options),
+    SaveDealer() = default;
+    SaveDealer(int ranks, SaveOptions const& options)
+        : dedup_(options.dedup),
+          small_bytes_(options.small_bytes),
+          min_slice_bytes_(options.min_slice_bytes),
           load_(static_cast<std::size_t>(ranks), 0),
-          writes_(static_cast<std::size_t>(ranks), false) {}
+          file_(static_cast<std::size_t>(ranks), -1) {}
+
+    /// The next tensor of the manifest: ranks that differ along `free` axes hold the same, along `apart` axes copies
+    /// that are all written.
+    SaveFamily const& add_tensor(DynamicDistribution const& from, DType dtype, unsigned free, unsigned apart) {
+        std::size_t const number = family_of(from.mesh(), free);
+        tensors_.push_back({from, dtype, number, apart, owner_.size()});
+        owner_.resize(owner_.size() + families_[number].first.size(), nobody);
+        return families_[number];
+    }
+    /// What a group holds of the tensor that was added last.
+    void add(Index group, Index bytes) {
+        SaveItem const item{tensors_.size() - 1, group, bytes};
+        bool const settled =
+            dedup_ == SaveDedup::lowest_rank || members(item).size() == 1 || bytes < small_bytes_ || bytes == 0;
+        if (settled) {
+            give(item, members(item).front());
+        } else {
+            open_.push_back(item);
+        }
+    }
+    /// After the last of them: those that several ranks could write are dealt out, and who writes gets a file.
+    void deal() {
+        dedup_ == SaveDedup::shared ? share() : balance();
+        open_ = {};
+        int files = 0;
+        for (int& number : file_)
+            if (number >= 0) number = files++;
+    }
+
+    /// Bytes of the rank that writes most.
+    [[nodiscard]] Index most() const noexcept { return *std::max_element(load_.begin(), load_.end()); }
+    /// The number of the file that a rank writes; -1: none.
+    [[nodiscard]] int file(int rank) const noexcept { return file_[static_cast<std::size_t>(rank)]; }
+
+    /// After deal(): calls f(extent) for what `only` writes of a tensor, or all do (-1). Names and places in files are
+    /// left out.
+    template <class F>
+    void for_each_extent(std::size_t tensor, int only, F&& f) const {
+        SaveTensor const& of = tensors_[tensor];
+        SaveFamily const& family = families_[of.family];
+        AxisSubset const replicas(of.from.mesh(), of.apart);
+        Extent extent;
+        extent.tensor = tensor;
+        auto const tell = [&, this](int rank, Box const& box) {
+            if (only >= 0 && only != rank) return;
+            extent.file = file(rank);
+            extent.box = box;
+            f(std::as_const(extent));
+        };
+        for (Index g = 0; g < family.groups(); ++g) {
+            std::size_t const item = of.first + static_cast<std::size_t>(g);
+            int const owner = owner_[item];
+            if (owner == nobody || (owner >= 0 && only >= 0 && owner != only)) continue;
+            extent.replica = static_cast<int>(replicas.index(family.first[static_cast<std::size_t>(g)]));
+            if (owner >= 0) {
+                for_each_box(of, g, [&](Box const& box) { tell(owner, box); });
+                continue;
+            }
+            auto piece = std::lower_bound(pieces_.begin(), pieces_.end(), item,
+                                          [](Piece const& one, std::size_t wanted) { return one.item < wanted; });
+            for (; piece != pieces_.end() && piece->item == item; ++piece) tell(piece->rank, piece->box);
+        }
+    }
+
+private:
+    static constexpr int nobody = -1;   ///< it has no bytes
+    static constexpr int several = -2;  ///< see pieces_
+    struct SaveTensor {
+        DynamicDistribution from;
+        DType dtype;
+        std::size_t family;
+        unsigned apart;
+        std::size_t first;  ///< of its items: one for each group of the family
+    };
+    struct Piece {
+        std::size_t item;
+        int rank;
+        Box box;
+    };
 
     /// The number of the family: tensors share few meshes, each is taken apart once.
     [[nodiscard]] std::size_t family_of(DynamicMesh const& mesh, unsigned free_axes) {
@@ -80,52 +156,32 @@ public:
         families_.emplace_back(mesh, free_axes);
         return families_.size() - 1;
     }
-    [[nodiscard]] SaveFamily const& family(std::size_t number) const noexcept { return families_[number]; }
-
-    void add(SaveItem const& item) {
-        bool const settled = options_.dedup == SaveDedup::lowest_rank || members(item).size() == 1 ||
-                             item.bytes < options_.small_bytes || item.bytes == 0;
-        if (settled) {
-            give(item, members(item).front());
-        } else {
-            open_.push_back(item);
-        }
+    [[nodiscard]] SaveFamily const& family(SaveItem const& item) const noexcept {
+        return families_[tensors_[item.tensor].family];
     }
-    /// After the last of them: those that several ranks could write are dealt out.
-    void deal() { options_.dedup == SaveDedup::shared ? share() : balance(); }
-
-    /// What is listed, in no order; `file` is the rank that writes it. No more is dealt.
-    [[nodiscard]] std::vector<Extent> extents() noexcept { return std::move(extents_); }
-    /// Bytes of the rank that writes most.
-    [[nodiscard]] Index most() const noexcept { return *std::max_element(load_.begin(), load_.end()); }
-    [[nodiscard]] bool writes(int rank) const noexcept { return writes_[static_cast<std::size_t>(rank)]; }
-
-private:
     [[nodiscard]] std::span<int const> members(SaveItem const& item) const noexcept {
-        return families_[item.family].group(item.group);
+        return family(item).group(item.group);
+    }
+    [[nodiscard]] std::size_t number_of(SaveItem const& item) const noexcept {
+        return tensors_[item.tensor].first + static_cast<std::size_t>(item.group);
     }
     [[nodiscard]] Index& load(int rank) noexcept { return load_[static_cast<std::size_t>(rank)]; }
-    [[nodiscard]] Index bytes_of(SaveItem const& item, Box const& box) const noexcept {
-        return stored_bytes_of(sources_[order_[item.tensor]].dtype, box);
-    }
 
-    void list(int rank, SaveItem const& item, Box const& box) {
-        writes_[static_cast<std::size_t>(rank)] = true;
-        if (only_ < 0 || only_ == rank) extents_.push_back({item.tensor, item.replica, rank, 0, box});
-    }
-    /// Calls f(box) for what the group holds; of a tensor without elements for the whole of it.
+    /// Calls f(box) for what a group holds; of a tensor without elements for the whole of it.
     template <class F>
-    void for_each_box(SaveItem const& item, F&& f) const {
-        DynamicDistribution const& from = sources_[order_[item.tensor]].distribution;
+    void for_each_box(SaveTensor const& tensor, Index group, F&& f) const {
+        DynamicDistribution const& from = tensor.from;
         if (from.shape().size() == 0) return f(Box(from.shape()));
-        Index const place = families_[item.family].first[static_cast<std::size_t>(item.group)];
+        Index const place = families_[tensor.family].first[static_cast<std::size_t>(group)];
         for (Box const& box : from.boxes(from.mesh().rank_at(place))) f(box);
     }
+    void write(int rank, Index bytes) noexcept {
+        load(rank) += bytes;
+        file_[static_cast<std::size_t>(rank)] = 0;
+    }
     void give(SaveItem const& item, int rank) {
-        load(rank) += item.bytes;
-        writes_[static_cast<std::size_t>(rank)] = true;
-        if (only_ >= 0 && only_ != rank) return;
-        for_each_box(item, [&, this](Box const& box) { list(rank, item, box); });
+        owner_[number_of(item)] = rank;
+        write(rank, item.bytes);
     }
     /// Largest first to the least loaded (Graham's LPT rule): at most one item above the mean of a group.
     void balance() {
@@ -140,17 +196,17 @@ private:
 
     /// Small groups first: what only a few ranks hold leaves a slope that the larger groups level.
     void share() {
-        auto const key = [&](SaveItem const& item) {
-            return std::tuple(families_[item.family].group_size(), item.family, item.group);
+        auto const key = [&, this](SaveItem const& item) {
+            return std::tuple(family(item).group_size(), tensors_[item.tensor].family, item.group);
         };
         sort_list(open_, [&](SaveItem const& a, SaveItem const& b) { return key(a) < key(b); });
         for (auto begin = open_.begin(); begin != open_.end();) {
-            auto const end = std::find_if(begin, open_.end(), [&](SaveItem const& item) {
-                return item.family != begin->family || item.group != begin->group;
-            });
+            auto const end =
+                std::find_if(begin, open_.end(), [&](SaveItem const& item) { return key(item) != key(*begin); });
             share_in_group({begin, end});
             begin = end;
         }
+        sort_list(pieces_, [](Piece const& a, Piece const& b) { return a.item < b.item; });
     }
     /// Where the share of each rank ends when so many bytes are poured over the group until all stand equally high.
     [[nodiscard]] std::vector<Index> ends_of_shares(std::span<int const> ranks, Index total) {
@@ -195,12 +251,14 @@ private:
         std::size_t at = 0;  // whose share the bytes belong to
         Index position = 0;  // bytes dealt
         for (SaveItem const& item : items) {
-            bool const cuttable = is_byte_sized(sources_[order_[item.tensor]].dtype);
-            for_each_box(item, [&, this](Box rest) {
-                int const dim = cuttable ? cut_dimension(rest, bytes_of(item, rest), share) : -1;
+            SaveTensor const& tensor = tensors_[item.tensor];
+            bool const cuttable = is_byte_sized(tensor.dtype);
+            std::size_t const first = pieces_.size();
+            for_each_box(tensor, item.group, [&, this](Box rest) {
+                int const dim = cuttable ? cut_dimension(rest, stored_bytes_of(tensor.dtype, rest), share) : -1;
                 for (;;) {
                     while (at + 1 < ranks.size() && ends[at] <= position) ++at;
-                    Index const bytes = bytes_of(item, rest);
+                    Index const bytes = stored_bytes_of(tensor.dtype, rest);
                     Index const step = dim < 0 ? bytes : bytes / rest.extent(dim);
                     Index const slice = at + 1 < ranks.size() ? first_slice(bytes, step, ends[at] - position) : bytes;
                     if (slice == 0) {  // too little for this rank: the next one begins with it
@@ -213,32 +271,36 @@ private:
                         box.set(dim, {rest.begin(dim), middle});
                         rest.set(dim, {middle, rest.end(dim)});
                     }
-                    list(ranks[at], item, box);
-                    load(ranks[at]) += slice;
+                    pieces_.push_back({number_of(item), ranks[at], box});
+                    write(ranks[at], slice);
                     position += slice;
                     if (slice == bytes) break;
                 }
             });
+            bool const whole = pieces_[first].rank == pieces_.back().rank;  // they went to ranks in their order
+            owner_[number_of(item)] = whole ? pieces_[first].rank : several;
+            if (whole) pieces_.resize(first);
         }
     }
     /// What a rank with that much room takes of a box: about as much, in whole steps, but no slice that is too small,
     /// nor one that leaves too small a rest.
     [[nodiscard]] Index first_slice(Index bytes, Index step, Index room) const noexcept {
         Index const slice = smaller((room + step / 2) / step * step, bytes);
-        if (bytes - slice < options_.min_slice_bytes) return room * 2 >= bytes ? bytes : 0;
-        return slice < options_.min_slice_bytes ? 0 : slice;
+        if (bytes - slice < min_slice_bytes_) return room * 2 >= bytes ? bytes : 0;
+        return slice < min_slice_bytes_ ? 0 : slice;
     }
 
-    std::span<PlacedTensor const> sources_;
-    std::vector<std::size_t> const& order_;
-    int only_;
-    SaveOptions const& options_;
+    SaveDedup dedup_ = SaveDedup::lowest_rank;
+    Index small_bytes_ = 0;
+    Index min_slice_bytes_ = 1;
     std::vector<SaveFamily> families_;
     std::unordered_multimap<std::uint64_t, std::size_t> by_digest_;  ///< experts and stages have meshes of their own
-    std::vector<SaveItem> open_;                                     ///< which several ranks could write
-    std::vector<Index> load_;                                        ///< bytes per rank so far
-    std::vector<bool> writes_;                                       ///< per rank
-    std::vector<Extent> extents_;
+    std::vector<SaveTensor> tensors_;
+    std::vector<int> owner_;      ///< per item
+    std::vector<SaveItem> open_;  ///< which several ranks could write
+    std::vector<Piece> pieces_;   ///< of items of several ranks, sorted by item
+    std::vector<Index> load_;     ///< bytes per rank so far
+    std::vector<int> file_;       ///< per rank; -1: it writes nothing
 };
 
 }  // namespace reshard::inline v0::detail

@@ -3,7 +3,7 @@
 /// \brief  One save on one rank: agree, compare copies, write this rank's file, commit. What save() and start_save()
 ///         share.
 /// \depends checkpoint/{coverage,save_plan},
-/// checkpoint/detail/{manifest_json,save_stream,replica_check}.
+/// checkpoint/detail/{manifest_json,save_extents,save_stream,replica_check}.
 #pragma once
 
 #include <reshard/algebra/notation.hpp>
@@ -13,6 +13,7 @@
 #include <reshard/checkpoint/detail/manifest_json.hpp>
 #include <reshard/checkpoint/detail/replica_check.hpp>
 #include <reshard/checkpoint/detail/save_commit.hpp>
+#include <reshard/checkpoint/detail/save_extents.hpp>
 #include <reshard/checkpoint/detail/save_names.hpp>
 #include <reshard/checkpoint/detail/save_stream.hpp>
 #include <reshard/checkpoint/safetensors_header.hpp>
@@ -115,12 +116,13 @@ public:
         agree_on_tensors(comm, tensors, task, [&] {
             options_ = options;
             lists_.make_room(comm.size());
-            auto const placed = placed_tensors(tensors);  // rank 0 writes the manifest: it lists what all write
-            plan_ = commit_.is_first() ? plan_save(placed, comm.size(), options)
-                                       : plan_save_of_rank(placed, comm.size(), comm.rank(), options);
+            SaveDealer dealt;  // rank 0 writes the manifest: of what all write
+            plan_ = plan_save_of_rank(placed_tensors(tensors), comm.size(), comm.rank(), options,
+                                      commit_.is_first() ? &dealt : nullptr);
+            if (commit_.is_first()) all_.emplace(std::move(dealt), plan_.manifest);
             stream_ = SaveStream(spans(tensors), unit_bytes, plan_.manifest.block_bytes);
             prepare(stream_);
-            make_room();
+            record_.resize(2 + sums_of_mine());
             if (options.verify_replicas && plan_.bytes_held > plan_.bytes_written) {
                 compared = compared_tensors(tensors, options);
                 copies.emplace(comm, compared, false, Index{1} << 20);
@@ -218,11 +220,17 @@ public:
         commit_.agree(
             [&] {
                 if (!commit_.is_first()) return;
-                complete_manifest();
+                complete_files();
                 for (CheckpointFile const& file : plan_.manifest.files)
                     commit_.check_visible(file.leaf, file.file_bytes);
-                check_coverage(plan_.manifest, commit_.path(manifest_name));
-                commit_.write_index(to_json(plan_.manifest));
+                auto const covered = [&, this](std::size_t tensor) {
+                    auto const extents = (*all_)(tensor);
+                    std::string const fault = coverage_fault(plan_.manifest, tensor, extents);
+                    if (!fault.empty()) refuse_manifest(commit_.path(manifest_name), fault);
+                    return extents;
+                };
+                commit_.write_index_in_pieces(
+                    [&, this](auto const& take) { write_manifest(plan_.manifest, all_->has_blocks(), covered, take); });
             },
             true);
         commit_.agree([&] { commit_.rename_index(); });
@@ -260,17 +268,11 @@ private:
         if (!written.ok()) raise(written.code, std::string(words_of(written)));
     }
     void count_traffic() { report_.traffic += comm().traffic() - before_; }
-    /// A record is the file's size, the digest of its header and the sums of each extent.
-    void make_room() {
-        record_.resize(2 + sums_of(mine()));
-        if (commit_.is_first()) records_.resize(2 * plan_.manifest.files.size() + sums_of(plan_.manifest.extents));
-    }
-    [[nodiscard]] std::size_t sums_of(Extent const& extent) const noexcept {
-        return SaveStream::sums_of(plan_.bytes_of(extent), plan_.manifest.block_bytes);
-    }
-    [[nodiscard]] std::size_t sums_of(std::span<Extent const> extents) const noexcept {
+    /// See SaveExtents::record().
+    [[nodiscard]] std::size_t sums_of_mine() const noexcept {
         std::size_t count = 0;
-        for (Extent const& extent : extents) count += sums_of(extent);
+        for (Extent const& extent : mine())
+            count += SaveStream::sums_of(plan_.bytes_of(extent), plan_.manifest.block_bytes);
         return count;
     }
 
@@ -290,40 +292,28 @@ private:
     [[nodiscard]] TransferLists records_to_send() {
         TransferLists mail;
         if (!mine().empty()) mail.send(0, std::span<std::uint64_t const>(record_));
-        std::size_t at = 0;
-        for (std::size_t f = 0; commit_.is_first() && f < plan_.manifest.files.size(); ++f) {
-            auto const all = std::span<Extent const>(plan_.manifest.extents);
-            std::size_t const size = 2 + sums_of(all.subspan(plan_.first[f], plan_.first[f + 1] - plan_.first[f]));
-            mail.receive(plan_.manifest.files[f].writer, std::span<std::uint64_t>(records_).subspan(at, size));
-            at += size;
-        }
+        for (std::size_t f = 0; commit_.is_first() && f < plan_.manifest.files.size(); ++f)
+            mail.receive(plan_.manifest.files[f].writer, all_->record(f));
         return mail;
     }
-    /// Before anything is written, to_json() refuses a manifest that readers would; one that is far from that is not
-    /// made for it.
+    /// Before anything is written, a manifest that readers would refuse is; one that is far from that is not made for
+    /// it.
     void check_manifest_size() {
-        Index about = 128 * std::ssize(plan_.manifest.extents) + 8 * std::ssize(records_);
+        Index about = 128 * std::ssize(*all_) + 8 * static_cast<Index>(all_->words());
         for (auto const& [key, value] : plan_.manifest.metadata) about += std::ssize(value);
         if (about < max_manifest_bytes / 8) return;
         plan_.manifest.save = std::string(16, '0');
-        complete_manifest();  // with sums of 0, which take as much room as others
-        static_cast<void>(to_json(plan_.manifest));
+        complete_files();  // with sums of 0, which take as much room as others
+        write_manifest(
+            plan_.manifest, all_->has_blocks(), [&, this](std::size_t tensor) { return (*all_)(tensor); },
+            [](std::string_view) {});
     }
-    void complete_manifest() {
-        Manifest& manifest = plan_.manifest;
-        std::size_t at = 0;
-        for (std::size_t f = 0; f < manifest.files.size(); ++f) {
-            CheckpointFile& file = manifest.files[f];
+    void complete_files() {
+        for (std::size_t f = 0; f < plan_.manifest.files.size(); ++f) {
+            CheckpointFile& file = plan_.manifest.files[f];
             file.leaf = leaf_of(file.writer);
-            file.file_bytes = static_cast<Index>(records_[at++]);
-            file.header_digest = records_[at++];
-            for (std::size_t e = plan_.first[f]; e < plan_.first[f + 1]; ++e) {
-                Extent& extent = manifest.extents[e];
-                extent.has_checksum = true;
-                extent.crc32c = static_cast<std::uint32_t>(records_[at++]);
-                extent.block_sums.resize(sums_of(extent) - 1);
-                for (std::uint32_t& sum : extent.block_sums) sum = static_cast<std::uint32_t>(records_[at++]);
-            }
+            file.file_bytes = static_cast<Index>(all_->record(f)[0]);
+            file.header_digest = all_->record(f)[1];
         }
     }
 
@@ -340,7 +330,7 @@ private:
     Index data_offset_ = 0;
     std::atomic<Index> written_{0};
     std::vector<std::uint64_t> record_;
-    std::vector<std::uint64_t> records_;  ///< rank 0: of all files
+    std::optional<SaveExtents> all_;  ///< rank 0: of all ranks, with their records
     std::mutex progress_mutex_;
     Index done_ = 0;  ///< bytes that progress was told of
     SaveReport report_;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Question: how near do saving and loading come to what the same threads write and read when they have nothing to look
-// after? A model of 2 GB on four ranks, (4):(S0), in /dev/shm: both sides are memory copies and system calls.
+// after? A model of 2 GB on four ranks, (4):(S0), in /dev/shm: both sides are memory copies and system calls. And what
+// does a save of 4 million extents cost one of 1,024 ranks before anything is written?
 //
 //     reshard_saving --goals [NAME...]     goal NAME VALUE TARGET ok|short; --dir FOLDER before it: elsewhere
 //     reshard_saving --disk FOLDER         durable writes and cold reads there, on both sides; no goals
@@ -10,10 +11,17 @@
 #include "support/serving.hpp"
 #include "support/team.hpp"
 
+#include <reshard/checkpoint/detail/manifest_json.hpp>
+#include <reshard/checkpoint/detail/save_extents.hpp>
 #include <reshard/checkpoint/load.hpp>
 #include <reshard/checkpoint/save.hpp>
+#include <reshard/checkpoint/save_plan.hpp>
 #include <reshard/comm/threads.hpp>
 
+#include <sys/resource.h>
+#include <sys/wait.h>
+
+#include <chrono>   // steady_clock
 #include <cstdio>   // fprintf, printf
 #include <cstring>  // strcmp
 #include <string>
@@ -185,11 +193,71 @@ void load_vs_raw(Goals& goals) {
     goals.at_least("load_vs_raw_unchecked", plain, 0.8);
 }
 
+/// What a process of its own takes for a task: its memory is that of nothing else.
+struct Cost {
+    double seconds = -1;
+    double megabytes = 0;  ///< at its peak, with the program
+};
+template <class Task>
+Cost in_child(Task&& task) {
+    Cost cost;
+    int ends[2];
+    if (::pipe(ends) != 0) reshard::detail::raise_io("a pipe", "cannot make", errno, "close files.");
+    std::fflush(stdout);
+    ::pid_t const child = ::fork();
+    if (child == 0) {
+        auto const start = std::chrono::steady_clock::now();
+        task();
+        cost.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+        ::rusage usage{};
+        ::getrusage(RUSAGE_SELF, &usage);
+        cost.megabytes = static_cast<double>(usage.ru_maxrss) * 1024 / 1e6;
+        std::fflush(stdout);
+        ::_exit(::write(ends[1], &cost, sizeof cost) == static_cast<::ssize_t>(sizeof cost) ? 0 : 1);
+    }
+    ::close(ends[1]);
+    bool const told = child > 0 && ::read(ends[0], &cost, sizeof cost) == static_cast<::ssize_t>(sizeof cost);
+    ::close(ends[0]);
+    if (child > 0) ::waitpid(child, nullptr, 0);
+    if (!told) reshard::detail::raise_io("a process", "cannot measure what it takes", errno, "look above.");
+    return cost;
+}
+
+/// 4,095 matrices, each cut along its rows over 1,024 ranks: 4,193,280 extents.
+void plan_extents_4m(Goals& goals) {
+    constexpr int writers = 1024;
+    std::vector<PlacedTensor> list;
+    DynamicDistribution const rows = parse("(1024):(S0)", Shape{4096, 4096});
+    for (int i = 0; i < 4095; ++i) list.push_back({concat("layers.", i, ".weight"), rows, DType::f32});
+    auto const print = [](int rank, Cost const& cost) {
+        std::printf("  rank %d of %d plans a save of 4,193,280 extents: %.2f s, peak memory %.0f MB\n", rank, writers,
+                    cost.seconds, cost.megabytes);
+    };
+    Cost const other = in_child([&] { static_cast<void>(detail::plan_save_of_rank(list, writers, 5, SaveOptions{})); });
+    print(5, other);
+    Cost const first = in_child([&] {  // as a save does before it begins to write, where the manifest may be too long
+        detail::SaveDealer dealt;
+        SavePlan const plan = detail::plan_save_of_rank(list, writers, 0, SaveOptions{}, &dealt);
+        detail::SaveExtents all(std::move(dealt), plan.manifest);
+        std::size_t bytes = 0;
+        detail::write_manifest(
+            plan.manifest, all.has_blocks(), [&](std::size_t tensor) { return all(tensor); },
+            [&](std::string_view piece) { bytes += piece.size(); });
+        std::printf("  the manifest: %.0f MB of text, made on rank 0 and counted\n", static_cast<double>(bytes) / 1e6);
+    });
+    print(0, first);
+    goals.at_most("plan_extents_4m", larger(first.seconds, other.seconds), 5);
+    goals.at_most("plan_extents_4m_memory", larger(first.megabytes, other.megabytes), 200);
+}
+
 struct Goal {
     char const* name;
     void (*measure)(Goals&);
 };
-constexpr Goal all_goals[] = {{"save_vs_raw", save_vs_raw}, {"load_vs_raw", load_vs_raw}};
+constexpr Goal all_goals[] = {  // the first forks, while the process is small
+    {"plan_extents_4m", plan_extents_4m},
+    {"save_vs_raw", save_vs_raw},
+    {"load_vs_raw", load_vs_raw}};
 
 /// What a disk makes of it: both sides wait until bytes are durable, and read what is not in memory.
 void print_disk() {

@@ -48,6 +48,51 @@ struct FileList {
     return text;
 }
 
+/// A manifest as write_manifest() makes it, without its tensors: these are only summed up, and take no memory. Empty
+/// where the text is another, or has another sum.
+[[nodiscard]] inline std::string manifest_without_tensors(std::string const& path) {
+    constexpr Index piece_bytes = Index{1} << 20;
+    Index bytes = 0;
+    FileDescriptor const file = open_for_reading(path, bytes);
+    std::string seal = manifest_seal("");
+    Index const sealed = bytes - std::ssize(seal);
+    std::string text;
+    std::string piece;
+    std::uint32_t sum = 0;
+    std::size_t tensors = std::string::npos;
+    for (Index at = 0; at < sealed && bytes <= max_manifest_bytes; at += std::ssize(piece)) {
+        piece.resize(static_cast<std::size_t>(smaller(piece_bytes, sealed - at)));
+        read_fully(file, path, at, std::as_writable_bytes(std::span(piece)));
+        sum = crc32c(std::as_bytes(std::span(piece)), sum);
+        if (tensors != std::string::npos) continue;
+        std::size_t const seen = text.size() - smaller(text.size(), manifest_tensors.size());
+        text += piece;
+        tensors = text.find(manifest_tensors, seen);
+    }
+    if (tensors == std::string::npos) return {};
+    read_fully(file, path, sealed, std::as_writable_bytes(std::span(seal)));
+    if (seal != manifest_seal(sum)) return {};
+    text.resize(tensors + manifest_tensors.size());
+    text += ']';
+    return text + manifest_seal(text);
+}
+
+/// The files that a manifest names, without a look at its tensors if it can be. Throws where it cannot be read.
+[[nodiscard]] inline std::vector<std::string> files_of_manifest(std::string const& path) {
+    auto const files = [&](std::string_view text) {
+        std::vector<std::string> leaves;
+        for (CheckpointFile& one : manifest_from(text, path).files) leaves.push_back(std::move(one.leaf));
+        return leaves;
+    };
+    if (std::string const text = manifest_without_tensors(path); !text.empty()) {
+        try {
+            return files(text);
+        } catch (Error const&) {  // somebody has written it in another order: all of it is read
+        }
+    }
+    return files(read_json_text(path, max_manifest_bytes));
+}
+
 /// `...-00001-of-00005.safetensors`.
 [[nodiscard]] inline bool is_one_of_several(std::string_view leaf) noexcept {
     auto const digits = [](std::string_view text) {
@@ -261,10 +306,8 @@ inline void refuse_not_here(std::string const& folder, std::string const& leaf) 
         raise_io(folder.empty() ? "." : folder, concat("this rank does not see the ", manifest_name, " that was read"),
                  ENOENT, "give all ranks a folder that they share.");
     }
-    Manifest const now = manifest_from(read_json_text(source, max_manifest_bytes), source);
-    bool const is_named =
-        std::any_of(now.files.begin(), now.files.end(), [&](CheckpointFile const& file) { return file.leaf == leaf; });
-    if (!is_named) return;
+    std::vector<std::string> const now = files_of_manifest(source);
+    if (std::find(now.begin(), now.end(), leaf) == now.end()) return;
     raise_io(join_path(folder, leaf), concat("this rank does not see it, and ", manifest_name, " names it"), ENOENT,
              "fetch it, or give all ranks a folder that they share.");
 }

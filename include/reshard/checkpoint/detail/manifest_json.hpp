@@ -78,6 +78,8 @@ inline void append_extent(std::string& json, StoredTensor const& tensor, Extent 
     json += '}';
 }
 
+/// In front of the tensors: no text of JSON has such a line.
+inline constexpr std::string_view manifest_tensors = "\n  \"tensors\": [";
 /// How a manifest ends: with the sum of all that stands before.
 inline constexpr std::string_view manifest_sum = ",\n  \"crc32c\": \"";
 inline constexpr std::string_view manifest_end = "\"\n}\n";
@@ -126,7 +128,7 @@ inline void write_manifest(Manifest const& manifest, bool has_blocks, ExtentsOf 
         if (file.writer >= 0) append(json, {", \"writer\": ", file.writer});
         json += '}';
     }
-    json += manifest.files.empty() ? "],\n  \"tensors\": [" : "\n  ],\n  \"tensors\": [";
+    append(json, {manifest.files.empty() ? "]," : "\n  ],", manifest_tensors});
     for (std::size_t t = 0; t < manifest.tensors.size(); ++t) {
         StoredTensor const& tensor = manifest.tensors[t];
         append(json, {json.back() == '[' ? "\n    " : ",\n    ", "{\"name\": "});

@@ -39,13 +39,7 @@ namespace reshard::inline v0::detail {
 
 /// The files of a folder that a save may remove: those that saves make, by their names, and nothing else.
 [[nodiscard]] inline SaveNames save_names() {
-    auto const named_by = [](std::string const& path) {
-        std::vector<std::string> leaves;
-        Manifest const manifest = manifest_from(read_json_text(path, max_manifest_bytes), path);
-        for (CheckpointFile const& one : manifest.files) leaves.push_back(one.leaf);
-        return leaves;
-    };
-    return {manifest_name, named_by, is_shard_file, is_temporary_of_save};
+    return {manifest_name, files_of_manifest, is_shard_file, is_temporary_of_save};
 }
 
 /// The window of a rank's local tensor that is a box of the whole one. \pre the rank holds it, in one run of each

@@ -19,7 +19,6 @@
 #include <tuple>      // tuple
 
 namespace reshard::inline v0 {
-
 namespace detail {
 
 inline constexpr std::string_view manifest_format = "reshard-checkpoint";
@@ -156,8 +155,8 @@ inline void write_manifest(Manifest const& manifest, bool has_blocks, ExtentsOf 
     if (size > most_bytes) {
         raise(ErrorCode::format, "reshard::Manifest: the manifest of ", boxes, " boxes takes ", size,
               " bytes, more than the ", most_bytes,
-              " that readers take. Fix: save "
-              "fewer, larger boxes, shorter names or less metadata; or in several folders.");
+              " that readers take. Fix: save fewer, larger boxes, shorter names or "
+              "less metadata; or in several folders.");
     }
 }
 

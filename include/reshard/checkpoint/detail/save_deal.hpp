@@ -13,7 +13,6 @@
 #include <span>           // span
 #include <tuple>          // tuple
 #include <unordered_map>  // unordered_multimap
-#include <utility>        // as_const
 #include <vector>         // vector
 
 namespace reshard::inline v0::detail {

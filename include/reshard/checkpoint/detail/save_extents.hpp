@@ -11,11 +11,8 @@
 #include <reshard/checkpoint/detail/save_stream.hpp>
 
 #include <algorithm>  // lower_bound, max
-#include <cstdint>    // uint64_t
 #include <span>       // span
-#include <string>     // string
 #include <tuple>      // tie
-#include <utility>    // exchange, move
 #include <vector>     // vector
 
 namespace reshard::inline v0::detail {

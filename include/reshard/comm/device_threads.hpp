@@ -45,6 +45,7 @@ public:
     [[nodiscard]] Traffic traffic() const noexcept { return host_.traffic() - before_; }
     [[nodiscard]] cudaStream_t stream() const noexcept { return exchange_->window().stream; }
     [[nodiscard]] int device() const noexcept { return exchange_->window().device; }
+    /// How long the host waits for the stream: for whoever puts more on it.
     [[nodiscard]] detail::StreamPatience patience() const noexcept { return exchange_->window().patience; }
     /// Bytes of pinned memory held, together with what was split from the same communicator.
     [[nodiscard]] Index staging_bytes() const noexcept { return exchange_->window().memory.size(); }

@@ -81,6 +81,7 @@ public:
     [[nodiscard]] Traffic traffic() const noexcept { return exchange_->traffic(); }
     [[nodiscard]] cudaStream_t stream() const noexcept { return team().stream(); }
     [[nodiscard]] int device() const noexcept { return team().device(); }
+    /// How long the host waits for the stream: for whoever puts more on it.
     [[nodiscard]] detail::StreamPatience patience() const noexcept {
         return {team().family()->deadline, team().family()->stuck};
     }

@@ -41,6 +41,7 @@ public:
     [[nodiscard]] Traffic traffic() const noexcept { return exchange_->traffic(); }
     [[nodiscard]] cudaStream_t stream() const noexcept { return exchange_->options().stream; }
     [[nodiscard]] int device() const noexcept { return exchange_->device(); }
+    /// How long the host waits for the stream: for whoever puts more on it.
     [[nodiscard]] detail::StreamPatience patience() const noexcept { return exchange_->passage().patience; }
     /// Bytes of pinned memory held.
     [[nodiscard]] Index staging_bytes() const noexcept { return exchange_->staging_bytes(); }

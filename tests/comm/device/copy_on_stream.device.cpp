@@ -10,6 +10,8 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <random>
 #include <vector>
 
@@ -120,6 +122,29 @@ TEST_SUITE("comm/device") {
         CHECK(far.row.extent == 1);
         CHECK(far.rest.dims.size() == 1);
     }
+}
+
+TEST_CASE(
+    "copies of memory of the host are not asked for before the stream is done, for which CUDA would wait for ever") {
+    fake::Stream const stream;
+    int const there = 5;
+    int here = 0;
+    fake::claim(&here, sizeof(here), fake::pageable_host);
+    detail::HostPassage passage("test", stream, 0, pinned_staging(), 100);
+    passage.patience.deadline = std::chrono::milliseconds(20);
+    detail::CopiedMemory const memory(passage, {});
+    Send const send{0, reinterpret_cast<std::byte const*>(&there), box_of(4, {})};
+    Receive const receive{0, reinterpret_cast<std::byte*>(&here), box_of(4, {})};
+    std::atomic<bool> goes_on = false;
+    fake::hold(stream, goes_on);
+    CHECK_THROWS_WITH_AS(memory.deliver({&send, 1}, {&receive, 1}),
+                         doctest::Contains("the transport 'test' waited 20 ms for its device"), DeadlineExceeded);
+    goes_on = true;
+    fake::finish(stream);
+    CHECK(here == 0);
+    memory.deliver({&send, 1}, {&receive, 1});
+    CHECK(here == 5);
+    fake::claim(&here, 0, 0);
 }
 
 TEST_CASE("errors of CUDA: what was told, or got over, is not told again after the next launch") {

@@ -204,9 +204,11 @@ public:
     }
     void deliver(std::span<Send const> sends, std::span<Receive const> receives) const override {
         CurrentDevice const device(device_);
+        bool const waits = passage_ != nullptr && (has_host(sends) || has_host(receives));
+        if (waits) passage_->wait();  // where memory is not pinned, CUDA would: without a deadline
         for (std::size_t k = 0; k < sends.size(); ++k)
             copy_on_stream(sends[k].base, sends[k].box, receives[k].base, receives[k].box, stream_);
-        if (passage_ != nullptr && (has_host(sends) || has_host(receives))) passage_->wait();
+        if (waits) passage_->wait();
     }
     [[nodiscard]] std::string_view copies_only() const noexcept override {
         return "use a communicator with kernels, NcclKernelCommunicator of <reshard/comm/nccl.cuh>, "

@@ -685,6 +685,7 @@ inline void notices_another_order(CommunicatorRef comm, bool again) {
     ErrorCode code = ErrorCode::none;
     std::string text;
     try {
+        agrees_on_nothing(comm);  // nobody strays while others are still above
         (strays ? third : second).start(comm, 2);
         (strays ? second : third).start(comm, 2);
         first.start(comm, 2);

@@ -44,13 +44,13 @@ public:
         }
         return jobs;
     }
-    [[nodiscard]] PreparedPlan prepare_batch(ThreadCommunicator& comm, Index round_bytes) {
+    [[nodiscard]] PreparedPlan prepare_batch(ThreadCommunicator& comm, Index bucket_bytes) {
         Batch batch;
         for (Index i = 0; i < tensors(); ++i) {
             batch.add(plan_, source(i, comm.rank()), destination(i, comm.rank()));
         }
         BatchOptions options;
-        options.round_bytes = round_bytes;
+        options.bucket_bytes = bucket_bytes;
         return prepare(batch, comm, options);
     }
 
@@ -72,7 +72,7 @@ private:
 /// Axes: bytes of a tensor, ranks, round budget in bytes (-1: the default).
 void one_by_one_vs_batch(benchmark::State& state) {
     int const ranks = static_cast<int>(state.range(1));
-    Index const budget = state.range(2) < 0 ? BatchOptions{}.round_bytes : state.range(2);
+    Index const budget = state.range(2) < 0 ? BatchOptions{}.bucket_bytes : state.range(2);
     Model model(state.range(0), ranks);
     TeamClock clock(ranks);
     Paired result;

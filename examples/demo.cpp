@@ -64,7 +64,7 @@ std::string size_text(Index bytes) {
 
 /// One row of the table: a group of tensors in one transition, all ranks together.
 struct Row {
-    Kind kind = Kind::view;
+    TransitionKind kind = TransitionKind::view;
     int phases = 0;
     Index messages = 0;
     Index moved = 0;
@@ -82,8 +82,10 @@ struct Group {
 
 void print_row(char const* label, Row const& row, int ranks) {
     std::string lowered(name(row.kind));
-    if (row.kind == Kind::collective) lowered = concat(row.phases, row.phases == 1 ? " exchange" : " exchanges");
-    if (row.kind == Kind::collective && row.messages == 0) lowered = "nothing moves";  // each rank has what it needs
+    if (row.kind == TransitionKind::collective)
+        lowered = concat(row.phases, row.phases == 1 ? " exchange" : " exchanges");
+    if (row.kind == TransitionKind::collective && row.messages == 0)
+        lowered = "nothing moves";  // each rank has what it needs
     std::printf("  %-26s %-13s %9lld  %12s  %12s  ", label, lowered.c_str(), static_cast<long long>(row.messages),
                 size_text(row.moved / ranks).c_str(), size_text(row.bound / ranks).c_str());
     if (row.moved == 0) {

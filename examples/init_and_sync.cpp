@@ -112,8 +112,8 @@ void run(CommunicatorRef comm, Arguments const& arguments) {
     int const copies = comm.size() % 2 == 0 && comm.size() > 2 ? comm.size() / 2 : comm.size();
     DynamicMesh const mesh = Mesh{copies, comm.size() / copies};
     Module module(model(arguments), mesh, rank);
-    VerifyOptions warn;
-    warn.mode = VerifyMode::warn;
+    VerifyReplicasOptions reporting;
+    reporting.mode = VerifyMode::report;
     bool good = true;
     auto const say = [&](std::string const& text) {
         if (rank == 0) std::fputs(text.c_str(), stdout);
@@ -123,18 +123,18 @@ void run(CommunicatorRef comm, Arguments const& arguments) {
 
     say("\n1. a random seed per rank\n");
     module.initialise(rank, static_cast<std::uint64_t>(rank));
-    ReplicaReport const differing = verify_replicas(module.tensors(), comm, warn);
+    ReplicaReport const differing = verify_replicas(module.tensors(), comm, reporting);
     good = good && (differing.equal() == (copies == 1));
-    say(head(to_string(differing), 3));
+    say(head(explain(differing), 3));
 
     say("\n2. one random seed: values by seed, name and index\n");
     module.initialise(rank, 42);
     Traffic const before = comm.traffic();
     module.initialise(rank, 42);
     Traffic const sent = comm.traffic() - before;
-    ReplicaReport const equal = verify_replicas(module.tensors(), comm, warn);
+    ReplicaReport const equal = verify_replicas(module.tensors(), comm, reporting);
     good = good && equal.equal() && sent == Traffic{};
-    say(head(to_string(equal), 3));
+    say(head(explain(equal), 3));
     std::uint64_t const digest = digest_of_model(comm, module);
     char text[32];
     std::snprintf(text, sizeof(text), "%016llx", static_cast<unsigned long long>(digest));
@@ -145,17 +145,17 @@ void run(CommunicatorRef comm, Arguments const& arguments) {
     std::size_t row = 0;
     while (module.tensors()[row].distribution.shape().rank() < 2) ++row;
     if (rank == 0) module.overwrite_row(row);
-    ReplicaReport const odd = verify_replicas(module.tensors(), comm, warn);
+    ReplicaReport const odd = verify_replicas(module.tensors(), comm, reporting);
     good = good && (odd.equal() == (copies == 1));
-    say(head(to_string(odd), 3));
+    say(head(explain(odd), 3));
     if (copies > 2) say("    (the many are not always right: repair would undo what rank 0 did, sync spreads it)\n");
     Traffic const start = comm.traffic();
-    sync(module.tensors(), comm, SyncOptions{.source = 0});
+    sync(module.tensors(), comm, SyncOptions{.root = 0});
     auto const moved = demo::gather_records(comm, std::vector<Index>{(comm.traffic() - start).bytes_sent});
-    ReplicaReport const synced = verify_replicas(module.tensors(), comm, warn);
+    ReplicaReport const synced = verify_replicas(module.tensors(), comm, reporting);
     good = good && synced.equal() && digest_of_model(comm, module) != digest;
     say(concat("    sync: ", std::accumulate(moved.begin(), moved.end(), Index{0}), " bytes sent, ", moved[0],
-               " of them by rank 0\n", head(to_string(synced), 3)));
+               " of them by rank 0\n", head(explain(synced), 3)));
     if (!good) raise(ErrorCode::user, "a case did not end as it should. Fix: this is a bug, please report it.");
 }
 

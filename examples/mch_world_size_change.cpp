@@ -79,12 +79,12 @@ Saved describe(demo::MchShard const& shard, CommunicatorRef comm) {
 }
 std::vector<Saved> save(std::string const& folder, std::vector<demo::MchShard>& shards, CommunicatorRef comm) {
     std::vector<Saved> result;
-    std::vector<MchSaving> savings;
+    std::vector<MchTableToSave> savings;
     for (demo::MchShard& shard : shards) {
         result.push_back(describe(shard, comm));
         savings.push_back({shard.table(), shard.state(), shard.named_rows()});
     }
-    save(folder, std::span<MchSaving const>(savings), comm);
+    save(folder, std::span<MchTableToSave const>(savings), comm);
     return result;
 }
 /// What a folder holds, read by as many ranks as saved it.
@@ -170,7 +170,7 @@ Outcome change_ranks(Arguments const& arguments, std::string const& folder, std:
         own.missed += static_cast<Index>(answers.missed.size());
         MchReport const report = validate(transitions[t].current, shards[t].state(), comm);
         bool const others = report.total() != report.total(MchFault::unreachable);  // those are counted, and shown
-        if (others) outcome.faults = to_string(report);
+        if (others) outcome.faults = explain(report);
     }
     own.evicted = static_cast<Index>(evicted.size());
     own.left_out = static_cast<Index>(left_out.size());

@@ -48,7 +48,7 @@ template <class Communicator, class Clock>
     Overlap result;
     auto const while_moving = [&](auto&& task) {
         return clock([&] {
-            BackgroundRun moving = progress.start(job);
+            BackgroundRequest moving = progress.start(job);
             task();
             moving.wait();
         });

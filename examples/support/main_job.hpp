@@ -19,7 +19,7 @@ using reshard::Index;
 
 /// What one rank saw of one transition of one tensor.
 struct StepRecord {
-    reshard::Kind kind = reshard::Kind::view;
+    reshard::TransitionKind kind = reshard::TransitionKind::view;
     int phases = 0;
     Index messages = 0;    ///< received
     Index moved = 0;       ///< bytes received, counted by the communicator
@@ -125,7 +125,7 @@ public:
             Plan<> const plan = chain.plan(step);
             DynamicDistribution const& to = plan.to();
             StepRecord record = plan_record(plan, dtype);
-            if (plan.kind() == Kind::view) {
+            if (plan.kind() == TransitionKind::view) {
                 current = view(plan, current);
             } else {
                 DynamicShape const local = to.local_shape(comm_.rank());

@@ -20,7 +20,7 @@ template <class Sum>
 reshard::SaveReport save(std::string const& folder, Model<Sum>& model, CommunicatorRef comm,
                          reshard::SaveOptions const& options) {
     Embedding& embedding = model.embedding();
-    reshard::MchSaving const table{embedding.table(), embedding.state(), embedding.rows()};
+    reshard::MchTableToSave const table{embedding.table(), embedding.state(), embedding.rows()};
     return reshard::save(folder, model.tensors(), {&table, 1}, comm, options);
 }
 
@@ -65,14 +65,14 @@ void load(std::string const& folder, std::string const& way, Model<Sum>& model, 
     } else if (way == "redundant-scatter") {
         demo::redundant_scatter(folder, tensors, comm);
     }
-    std::string& save = report.save;  // of the weights; of plain files nothing
+    std::string& save = report.save_id;  // of the weights; of plain files nothing
     reshard::agree_on_errors(comm, [&] {
         if (way == "windows") save = load_windows(folder, tensors, rank);
         if (way == "every-rank") save = load_alone(folder, tensors, rank);
         Embedding& embedding = model.embedding();
         auto const rows = embedding.rows();
         auto files = reshard::MchCheckpoint::open(folder);
-        if (!save.empty() && files.save() != save) raise_overtaken(folder);
+        if (!save.empty() && files.save_id() != save) raise_overtaken(folder);
         reshard::MchTable const& table = embedding.table();
         auto const loaded = files.load_redistributed(table.name, table, rank, embedding.state(), rows);
         embedding.settle(loaded.change);

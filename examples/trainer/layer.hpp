@@ -51,7 +51,7 @@ public:
           mean_(local_tensor<float>(updated_, transport)),
           square_(local_tensor<float>(updated_, transport)) {
         Plan<> const part = plan(resting_, updated_);
-        if (part.kind() != reshard::Kind::view) {
+        if (part.kind() != reshard::TransitionKind::view) {
             refuse(ErrorCode::placement,
                    concat("--optimizer: '", name_, "' rests as ", to_string(resting_), " and is to be updated as ",
                           to_string(updated_),

@@ -45,7 +45,7 @@ public:
     TensorView<T> add(std::string name, Plan<> const& plan, TensorView<T> const& source) {
         list_.push_back({std::move(name), plan, reshard::dtype_of<T>});
         int const rank = transport_.comm().rank();
-        if (plan.kind() == reshard::Kind::view) return plan.view(source, rank);
+        if (plan.kind() == reshard::TransitionKind::view) return plan.view(source, rank);
         reshard::DynamicShape const shape = plan.to().local_shape(rank);
         Tensor<std::byte>& memory = memory_.emplace_back(transport_.tensor<std::byte>(bytes_of<T>(shape)));
         TensorView<T> const result(reinterpret_cast<T*>(memory.data()), shape);

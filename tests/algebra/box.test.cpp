@@ -48,9 +48,9 @@ void for_each_index(int rank, F f) {
 
 TEST_CASE("a box has at most as many dimensions as a tensor") {
     Box box;
-    for (int d = 0; d < max_rank; ++d) box.push_back({0, 1});
+    for (int d = 0; d < max_dims; ++d) box.push_back({0, 1});
     CHECK_THROWS_AS(box.push_back({0, 1}), ShapeError);
-    CHECK(box.rank() == max_rank);
+    CHECK(box.rank() == max_dims);
 }
 
 TEST_CASE("intersect and contains mean what they mean for every element") {

@@ -175,7 +175,7 @@ TEST_SUITE("algebra/reshape") {
                 }
             };
             attempt(0, [&] { return View{flatten(from, dim, last), all(shape)}; });
-            if (shape.rank() <= max_rank - 2) {
+            if (shape.rank() <= max_dims - 2) {
                 attempt(1, [&] { return View{unflatten(from, dim, factors(random, shape.extent(dim))), all(shape)}; });
             }
             attempt(2, [&] { return View{narrow(from, dim, begin, count), within(shape, dim, begin, count)}; });

@@ -148,13 +148,13 @@ Counts check_soundness(std::vector<Reduce> const& ops, int cases) {
             random.chance(85) ? neighbour(from, random, ops) : random.distribution(from.mesh(), from.shape());
         INFO(test::reproduction(seed, from, to));
         if (fills_average(from.signature(), to.signature())) continue;
-        Kind const kind = kind_of(from, to);
+        TransitionKind const kind = kind_of(from, to);
         CAPTURE(name(kind));
-        if (kind == Kind::collective) {
+        if (kind == TransitionKind::collective) {
             ++counts.collectives;
             continue;
         }
-        (kind == Kind::view ? counts.views : counts.locals) += 1;
+        (kind == TransitionKind::view ? counts.views : counts.locals) += 1;
 
         std::vector<T> global = random.values<T>(from.shape().size());
         for (T& value : global) value = static_cast<T>(value * 60);  // divisible by most mesh axes
@@ -162,7 +162,7 @@ Counts check_soundness(std::vector<Reduce> const& ops, int cases) {
         oracle::Locals<T> built(source.size());
         for (Index rank : oracle::ranks(from)) {
             REQUIRE_NOTHROW(built[oracle::at(rank)] = build_locally(from, to, rank, source[oracle::at(rank)]));
-            if (kind == Kind::view) {
+            if (kind == TransitionKind::view) {
                 CHECK(built[oracle::at(rank)].size() <= source[oracle::at(rank)].size());
                 CHECK(is_window(from, to, rank));
             }
@@ -221,7 +221,7 @@ TEST_CASE("where sizes are generic, the rule is exact: collective if and only if
         INFO(test::reproduction(seed, from, to));
         Index missing = 0;
         for (Index rank : oracle::ranks(from)) missing += oracle::missing(from, to, rank);
-        CHECK((kind_of(from, to) == Kind::collective) == (missing > 0));
+        CHECK((kind_of(from, to) == TransitionKind::collective) == (missing > 0));
         (missing > 0 ? moving : silent) += 1;
     }
     CHECK(silent > test::of_seeds(200));
@@ -238,10 +238,10 @@ TEST_CASE("doing nothing is a view, and a view after a view is a view") {
         DynamicDistribution const b = neighbour(a, random, limits.ops);
         DynamicDistribution const c = neighbour(b, random, limits.ops);
         INFO(test::reproduction(seed, a, c));
-        CHECK(kind_of(a, a) == Kind::view);
-        if (kind_of(a, b) == Kind::view && kind_of(b, c) == Kind::view) {
+        CHECK(kind_of(a, a) == TransitionKind::view);
+        if (kind_of(a, b) == TransitionKind::view && kind_of(b, c) == TransitionKind::view) {
             INFO("by way of ", to_string(b));
-            CHECK(kind_of(a, c) == Kind::view);
+            CHECK(kind_of(a, c) == TransitionKind::view);
             ++chains;
         }
     }

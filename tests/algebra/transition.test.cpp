@@ -24,18 +24,18 @@ using Avg = Partial<Reduce::avg>;
 static_assert(is_view<On8<Replicate>, On8<Replicate>> && is_view<On8<Shard<1>>, On8<Shard<1>>>);
 static_assert(is_view<On8<Partial<>>, On8<Partial<>>> && is_view<On8<Avg>, On8<Avg>>);
 static_assert(is_view<On8<Replicate>, On8<Shard<0>>> && is_view<On8<Replicate>, On8<Shard<1, Balanced>>>);
-static_assert(transition_kind<On8<Replicate>, On8<Shard<0, BlockCyclic>>> == Kind::copy, "several windows");
-static_assert(transition_kind<On8<Replicate>, On8<Shard<0, Strided>>> == Kind::copy);
-static_assert(transition_kind<On8<Replicate>, On8<Partial<>>> == Kind::copy);
-static_assert(transition_kind<On8<Replicate>, On8<Partial<Reduce::product>>> == Kind::copy);
-static_assert(transition_kind<On8<Replicate>, On8<Partial<Reduce::bxor>>> == Kind::copy);
+static_assert(transition_kind<On8<Replicate>, On8<Shard<0, BlockCyclic>>> == TransitionKind::copy, "several windows");
+static_assert(transition_kind<On8<Replicate>, On8<Shard<0, Strided>>> == TransitionKind::copy);
+static_assert(transition_kind<On8<Replicate>, On8<Partial<>>> == TransitionKind::copy);
+static_assert(transition_kind<On8<Replicate>, On8<Partial<Reduce::product>>> == TransitionKind::copy);
+static_assert(transition_kind<On8<Replicate>, On8<Partial<Reduce::bxor>>> == TransitionKind::copy);
 static_assert(is_view<On8<Replicate>, On8<Max>> && is_view<On8<Replicate>, On8<Partial<Reduce::min>>> &&
               is_view<On8<Replicate>, On8<Partial<Reduce::band>>> &&
               is_view<On8<Replicate>, On8<Partial<Reduce::bor>>> && is_view<On8<Replicate>, On8<Avg>>);
-static_assert(transition_kind<On8<Shard<0>>, On8<Partial<>>> == Kind::copy);
-static_assert(transition_kind<On8<Shard<0>>, On8<Max>> == Kind::copy, "the rest is filled with the identity");
-static_assert(transition_kind<On8<Partial<>>, On8<Avg>> == Kind::copy);
-static_assert(transition_kind<On8<Avg>, On8<Partial<>>> == Kind::copy);
+static_assert(transition_kind<On8<Shard<0>>, On8<Partial<>>> == TransitionKind::copy);
+static_assert(transition_kind<On8<Shard<0>>, On8<Max>> == TransitionKind::copy, "the rest is filled with the identity");
+static_assert(transition_kind<On8<Partial<>>, On8<Avg>> == TransitionKind::copy);
+static_assert(transition_kind<On8<Avg>, On8<Partial<>>> == TransitionKind::copy);
 static_assert(!is_local<On8<Shard<0>>, On8<Replicate>> && !is_local<On8<Shard<0>>, On8<Shard<1>>>);
 static_assert(!is_local<On8<Shard<0>>, On8<Shard<0, Balanced>>>, "numbers that coincide stay collective");
 static_assert(!is_local<On8<Partial<>>, On8<Replicate>> && !is_local<On8<Partial<>>, On8<Shard<0>>> &&
@@ -56,11 +56,11 @@ static_assert(!is_local<Nested, On2x4<Shard<0>, Replicate>>);
 static_assert(is_view<On2x4<Shard<0>, Replicate>, On2x4<Shard<0>, Shard<1>>>);
 static_assert(!is_local<On2x4<Shard<0>, Shard<1>>, On2x4<Shard<1>, Shard<0>>>);
 // From the tail axes may become Partial; from the front they may not.
-static_assert(transition_kind<Nested, On2x4<Shard<0>, Partial<>>> == Kind::copy);
+static_assert(transition_kind<Nested, On2x4<Shard<0>, Partial<>>> == TransitionKind::copy);
 static_assert(!is_local<Nested, On2x4<Partial<>, Shard<0>>>);
-static_assert(transition_kind<Swapped, On2x4<Partial<>, Shard<0>>> == Kind::copy);
-static_assert(transition_kind<Nested, On2x4<Partial<>, Partial<>>> == Kind::copy);
-static_assert(transition_kind<On2x4<Partial<>, Shard<0>>, On2x4<Partial<>, Partial<>>> == Kind::copy);
+static_assert(transition_kind<Swapped, On2x4<Partial<>, Shard<0>>> == TransitionKind::copy);
+static_assert(transition_kind<Nested, On2x4<Partial<>, Partial<>>> == TransitionKind::copy);
+static_assert(transition_kind<On2x4<Partial<>, Shard<0>>, On2x4<Partial<>, Partial<>>> == TransitionKind::copy);
 static_assert(is_view<On2x4<Partial<>, Replicate>, On2x4<Partial<>, Shard<0>>>, "a window of the addend");
 static_assert(!is_local<On2x4<Partial<>, Shard<0>>, On2x4<Shard<0>, Partial<>>>);
 
@@ -104,7 +104,7 @@ static_assert(is_view<On2x4<Shard<0, Thirds>, Replicate>, On2x4<Shard<0, Thirds>
               "a rule's type is its identity");
 static_assert(!is_local<On2x4<Shard<0, Thirds>, Replicate>, On2x4<Shard<0, Quarters>, Shard<0>>>);
 
-Kind kind(char const* from, char const* to) {
+TransitionKind kind(char const* from, char const* to) {
     Shape const shape{64, 64};
     return kind_of(parse(from, shape), parse(to, shape));
 }
@@ -116,18 +116,18 @@ bool fills(char const* from, char const* to) {
 }  // namespace
 
 TEST_CASE("values know their numbers: equal boundaries and equal blocks are the same cut") {
-    CHECK(kind("(2):(S0[0,3,64])", "(2):(S0[0,3,64])") == Kind::view);
-    CHECK(kind("(2):(S0[0,3,64])", "(2):(S0[0,4,64])") == Kind::collective);
-    CHECK(kind("(2):(S0:cyc4)", "(2):(S0:cyc4)") == Kind::view);  // the memory itself, however many boxes
-    CHECK(kind("(2):(S0:cyc4)", "(2):(S0:cyc8)") == Kind::collective);
-    CHECK(kind("(2,2):(S0,R)", "(2,2):(S0,S0:cyc4)") == Kind::copy);
-    CHECK(kind("(2,2):(S0,R)", "(2,2):(S0:bal,S0)") == Kind::collective);
-    CHECK(kind("(2,2):(S0[0,3,64],R)", "(2,2):(S0[0,3,64],S0)") == Kind::view);
+    CHECK(kind("(2):(S0[0,3,64])", "(2):(S0[0,3,64])") == TransitionKind::view);
+    CHECK(kind("(2):(S0[0,3,64])", "(2):(S0[0,4,64])") == TransitionKind::collective);
+    CHECK(kind("(2):(S0:cyc4)", "(2):(S0:cyc4)") == TransitionKind::view);  // the memory itself, however many boxes
+    CHECK(kind("(2):(S0:cyc4)", "(2):(S0:cyc8)") == TransitionKind::collective);
+    CHECK(kind("(2,2):(S0,R)", "(2,2):(S0,S0:cyc4)") == TransitionKind::copy);
+    CHECK(kind("(2,2):(S0,R)", "(2,2):(S0:bal,S0)") == TransitionKind::collective);
+    CHECK(kind("(2,2):(S0[0,3,64],R)", "(2,2):(S0[0,3,64],S0)") == TransitionKind::view);
 }
 
 TEST_CASE("values of size one count as any other axis: the plan may move zero bytes, the kind does not change") {
-    CHECK(kind("(1):(S0)", "(1):(R)") == Kind::collective);
-    CHECK(kind("(1):(P+)", "(1):(R)") == Kind::collective);
+    CHECK(kind("(1):(S0)", "(1):(R)") == TransitionKind::collective);
+    CHECK(kind("(1):(P+)", "(1):(R)") == TransitionKind::collective);
 }
 
 TEST_CASE("only R and P+ become Pavg: an average has no identity to fill with") {
@@ -136,18 +136,18 @@ TEST_CASE("only R and P+ become Pavg: an average has no identity to fill with") 
     CHECK(fills("(2,2):(P+,S0)", "(2,2):(Pavg,Pavg)"));
     CHECK_FALSE(fills("(2):(R)", "(2):(Pavg)"));
     CHECK_FALSE(fills("(2,2):(P+,R)", "(2,2):(Pavg,Pavg)"));
-    CHECK(kind("(2):(R)", "(2):(Pavg)") == Kind::view);
-    CHECK(kind("(2,2):(P+,R)", "(2,2):(Pavg,Pavg)") == Kind::copy);
-    CHECK(kind("(2,2):(S0,R)", "(2,2):(R,Pavg)") == Kind::collective);
+    CHECK(kind("(2):(R)", "(2):(Pavg)") == TransitionKind::view);
+    CHECK(kind("(2,2):(P+,R)", "(2,2):(Pavg,Pavg)") == TransitionKind::copy);
+    CHECK(kind("(2,2):(S0,R)", "(2,2):(R,Pavg)") == TransitionKind::collective);
     CHECK_FALSE(fills("(2):(P+)", "(2):(Pavg)"));
     CHECK_FALSE(fills("(2):(Pavg)", "(2):(Pavg)"));
     CHECK_FALSE(fills("(2,2):(Pavg,R)", "(2,2):(P+,P+)"));
     CHECK_FALSE(fills("(2):(Pavg)", "(2):(R)"));
-    CHECK(kind("(2,2):(Pavg,R)", "(2,2):(P+,P+)") == Kind::copy);
+    CHECK(kind("(2,2):(Pavg,R)", "(2,2):(P+,P+)") == TransitionKind::copy);
 }
 
 TEST_CASE("kinds have names") {
-    CHECK(name(Kind::view) == "view");
-    CHECK(name(Kind::copy) == "copy");
-    CHECK(name(Kind::collective) == "collective");
+    CHECK(name(TransitionKind::view) == "view");
+    CHECK(name(TransitionKind::copy) == "copy");
+    CHECK(name(TransitionKind::collective) == "collective");
 }

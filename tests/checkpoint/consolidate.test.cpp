@@ -442,7 +442,7 @@ TEST_SUITE("checkpoint/consolidate") {
         {
             reshard::detail::FolderLock const saving(shards.in, ".reshard.manifest.json.lock");
             check_refused(shards, caught_on_ranks(2, [&](auto& comm) { consolidate(shards.in, shards.out, comm); }),
-                          ErrorCode::io, {"a save into this folder is under way", "SaveHandle"});
+                          ErrorCode::io, {"a save into this folder is under way", "SaveRequest"});
         }
         write_text(shards.in + "/.reshard.manifest.json.lock", "");  // left by a process that died
         consolidate(shards.in, shards.folder / "first");

@@ -513,7 +513,7 @@ TEST_SUITE("checkpoint/load") {
                                  load(folder.path(), tensors.list(), comm, OneRankReads<Scatter>{comm.rank() / 2, 1});
                              }),
                    ErrorCode::mismatch,
-                   {"rank 2 of 3: loads with 'one rank reads, scatter', source rank 1, windows of 1 bytes, but rank 0 "
+                   {"rank 2 of 3: loads with 'one rank reads, scatter', root 1, windows of 1 bytes, but rank 0 "
                     "loads with"});
     }
 

@@ -225,7 +225,7 @@ TEST_SUITE("checkpoint/no_memory") {
                 options.progress = [&](Index, Index) {
                     if (poor) test::allocation_counter().refused_from = 0;  // of this thread, which writes
                 };
-                SaveHandle saving = start_save(out, local.list(), comm, options);
+                SaveRequest saving = start_save(out, local.list(), comm, options);
                 saving.wait();
             });
             test::check_same(thrown, ErrorCode::out_of_memory, {concat("rank 1 of ", ranks, ": "), "out of memory"});
@@ -237,7 +237,7 @@ TEST_SUITE("checkpoint/no_memory") {
         std::vector<Goal> const list{goal("a", DType::f32, "(3):(R)", Shape{40}),
                                      goal("b", DType::f32, "(3):(S0)", Shape{9}),
                                      goal("c", DType::f32, "(3):(R)", Shape{5, 7})};
-        VerifyOptions options;
+        VerifyReplicasOptions options;
         options.mode = VerifyMode::repair;
         options.block_bytes = 16;
         for (bool const differ : {false, true}) {

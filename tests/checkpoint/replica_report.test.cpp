@@ -42,13 +42,13 @@ TEST_CASE("a report counts tensors once, and stops printing where it was told to
     report.tensors = 5;
     report.compared = 3;
     CHECK(report.equal());
-    CHECK(to_string(report) == "3 tensors with replicas, all equal");
+    CHECK(explain(report) == "3 tensors with replicas, all equal");
     report.differences = {difference(), difference(), difference()};
     report.differences[2].tensor = 18;
     CHECK_FALSE(report.equal());
     std::string const line = "\n  " + to_string(difference());
-    CHECK(to_string(report) == "2 of 3 tensors with replicas differ" + line + line + line);
-    CHECK(to_string(report, 1) == "2 of 3 tensors with replicas differ" + line + "\n  and 2 more differences");
+    CHECK(explain(report) == "2 of 3 tensors with replicas differ" + line + line + line);
+    CHECK(explain(report, 1) == "2 of 3 tensors with replicas differ" + line + "\n  and 2 more differences");
 }
 
 }  // namespace

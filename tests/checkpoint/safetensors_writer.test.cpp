@@ -65,7 +65,7 @@ std::vector<TensorSpec> random_list(std::mt19937& random) {
         Indices extents;
         for (auto d = random() % 9; d > 0; --d) extents.push_back(static_cast<Index>(random() % 4));
         if (!is_byte_sized(tensor.dtype)) {
-            if (extents.size() == max_rank) extents.pop_back();
+            if (extents.size() == max_dims) extents.pop_back();
             extents.push_back(8);  // fills its last byte whatever the other extents
         }
         tensor.shape = DynamicShape(extents);

@@ -193,7 +193,7 @@ TEST_SUITE("checkpoint/save") {
         Index extents = 0;
         for (std::size_t r = 0; r < 5; ++r) {
             SaveReport const& report = reports[r];
-            CHECK(report.save == reports[0].save);
+            CHECK(report.save_id == reports[0].save_id);
             CHECK(report.tensors == 7);
             CHECK(report.bytes_saved == plan.bytes_written);
             CHECK(report.bytes_deduplicated == plan.bytes_held - plan.bytes_written);
@@ -211,7 +211,7 @@ TEST_SUITE("checkpoint/save") {
 
     TEST_CASE("a report in words") {
         SaveReport report;
-        report.save = "0123456789abcdef";
+        report.save_id = "0123456789abcdef";
         report.tensors = 7;
         report.extents = 3;
         report.bytes_written = 2048;
@@ -265,7 +265,7 @@ TEST_SUITE("checkpoint/save") {
                        {.dedup = threads == 1 ? SaveDedup::shared : SaveDedup::lowest_rank,
                         .durable = false,
                         .in_flight = threads,
-                        .buffer_bytes = 10'000});
+                        .window_bytes = 10'000});
             CHECK(damage(inside) == "");
             CHECK(holds_version(inside, sources, threads));
         }

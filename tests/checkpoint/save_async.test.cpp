@@ -59,7 +59,7 @@ TEST_SUITE("checkpoint/save_async") {
                     Trained mine(model(), comm.rank(), version);
                     SaveOptions const options{
                         .dedup = SaveDedup::shared, .in_flight = threads, .snapshot_bytes = snapshot};
-                    SaveHandle saving = start_save(folder.path(), mine.list(), comm, options);
+                    SaveRequest saving = start_save(folder.path(), mine.list(), comm, options);
                     spoil(mine.list());
                     barrier(comm);  // the communicator is free meanwhile
                     while (!saving.test()) std::this_thread::yield();
@@ -229,7 +229,7 @@ TEST_SUITE("checkpoint/save_async") {
             static_cast<void>(start_save(folder.path(), mine.list(), comm));
         });
         test::check_same(thrown, ErrorCode::mismatch, {"'b' BF16 on ranks 0-3: rank 1 is odd"});
-        SaveHandle empty;
+        SaveRequest empty;
         CHECK(empty.test());
         CHECK_THROWS_AS(empty.wait(), BufferError);
     }

@@ -216,7 +216,7 @@ TEST_SUITE("checkpoint/save_plan") {
         refuses(ErrorCode::placement, {"'c'", "500000000 boxes or more"},
                 {source("c", DType::u8, "(2,2):(S0:cyc1,S1:cyc1)", Shape{Index{1} << 29, Index{1} << 29})});
         refuses(ErrorCode::buffer, {"in_flight is 0"}, {}, {.in_flight = 0});
-        refuses(ErrorCode::buffer, {"buffer_bytes is 0"}, {}, {.buffer_bytes = 0});
+        refuses(ErrorCode::buffer, {"window_bytes is 0"}, {}, {.window_bytes = 0});
         refuses(ErrorCode::buffer, {"min_slice_bytes is 0"}, {}, {.min_slice_bytes = 0});
         refuses(ErrorCode::buffer, {"small_bytes is -1"}, {}, {.small_bytes = -1});
         refuses(ErrorCode::buffer, {"snapshot_bytes is -1"}, {}, {.snapshot_bytes = -1});

@@ -138,7 +138,7 @@ std::uint64_t element(Item const& item, std::size_t rank, std::size_t k, bool ca
 }
 
 /// The report by definition.
-ReplicaReport expected_report(std::vector<Item> const& items, VerifyOptions const& options) {
+ReplicaReport expected_report(std::vector<Item> const& items, VerifyReplicasOptions const& options) {
     ReplicaReport report;
     report.tensors = items.size();
     for (std::size_t t = 0; t < items.size(); ++t) {
@@ -257,16 +257,16 @@ int check_case(std::uint64_t seed) {
                        " ", name(items.back().dtype));
     }
     INFO(text);
-    VerifyOptions options;
-    options.mode = VerifyMode::warn;
+    VerifyReplicasOptions options;
+    options.mode = VerifyMode::report;
     options.canonicalise = random.chance(50);
     options.block_bytes = random.between(1, 100);
-    options.source = random.chance(60) ? static_cast<int>(random.between(0, ranks - 1)) : -1;
+    options.root = random.chance(60) ? static_cast<int>(random.between(0, ranks - 1)) : -1;
 
     std::vector<Item> after = items;
     ReplicaReport const expected = expected_report(items, options);
     ReplicaReport repaired = expected;
-    bool const decided = repair_by_hand(after, repaired, options.source);
+    bool const decided = repair_by_hand(after, repaired, options.root);
     if (!decided) after = items;
 
     struct Answers {
@@ -290,7 +290,7 @@ int check_case(std::uint64_t seed) {
             tensors.push_back({concat("tensor ", t), item.distribution, view});
         }
         mine.warned = verify_replicas(tensors, comm, options);
-        VerifyOptions other = options;
+        VerifyReplicasOptions other = options;
         other.mode = VerifyMode::error;
         try {
             verify_replicas(tensors, comm, other);
@@ -305,10 +305,10 @@ int check_case(std::uint64_t seed) {
         }
     });
     for (Answers const& answer : answers) {
-        CHECK(to_string(answer.warned) == to_string(expected));
+        CHECK(explain(answer.warned) == explain(expected));
         CHECK(answer.warned == expected);
         CHECK(answer.error == answers[0].error);
-        CHECK((answer.error.find(to_string(expected)) != std::string::npos) == !expected.equal());
+        CHECK((answer.error.find(explain(expected)) != std::string::npos) == !expected.equal());
         CHECK(answer.undecided == answers[0].undecided);
         CHECK(answer.undecided.empty() == decided);
         if (decided) CHECK(answer.repaired == repaired);

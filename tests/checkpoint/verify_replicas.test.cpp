@@ -57,7 +57,7 @@ struct Outcome {
 
 /// Runs on threads and checks that all ranks got the same.
 template <class Build>
-Outcome verify(int ranks, VerifyOptions const& options, Build const& build) {
+Outcome verify(int ranks, VerifyReplicasOptions const& options, Build const& build) {
     std::vector<Outcome> outcomes(static_cast<std::size_t>(ranks));
     Outcome first;
     first.memory.resize(outcomes.size());
@@ -108,7 +108,7 @@ private:
     LostMemory memory_;
 };
 
-constexpr VerifyOptions warn{.mode = VerifyMode::warn};
+constexpr VerifyReplicasOptions reporting{.mode = VerifyMode::report};
 
 TEST_CASE("equal replicas cost 16 bytes per rank and group, whatever the tensors are") {
     run_on_threads(4, [&](ThreadCommunicator& comm) {
@@ -141,7 +141,7 @@ TEST_CASE("one flipped bit in one rank is found: who, where, and both values") {
 }
 
 TEST_CASE("different random seeds on every rank make every tensor differ, and nobody is odd") {
-    Outcome const outcome = verify(3, warn, [](Model& model, int rank) {
+    Outcome const outcome = verify(3, reporting, [](Model& model, int rank) {
         std::mt19937 rng(static_cast<unsigned>(rank));
         for (std::size_t i = 0; i < 4; ++i) {
             model.add(concat("w", i), distribution(Mesh{3}, Shape{40}, "R"));
@@ -159,7 +159,7 @@ TEST_CASE("different random seeds on every rank make every tensor differ, and no
 }
 
 TEST_CASE("a buffer left out of a broadcast is named, among tensors that were sent") {
-    Outcome const outcome = verify(4, warn, [](Model& model, int rank) {
+    Outcome const outcome = verify(4, reporting, [](Model& model, int rank) {
         model.add("weight", distribution(Mesh{4}, Shape{8}, "R"));
         model.add("rotary.inv_freq", distribution(Mesh{4}, Shape{8}, "R"));
         for (std::size_t k = 0; k < 8 && rank != 0; ++k) model.at(1, k) = 0.0F;  // never received
@@ -184,7 +184,7 @@ TEST_CASE("-0.0 against 0.0 and NaN payloads differ, unless values are made cano
         model.at<std::uint16_t>(3, 1) = rank == 0 ? 0x8000U : 0U;
         model.add<std::int32_t>("int", distribution(Mesh{3}, Shape{4}, "R"));
     };
-    ReplicaReport const bits = verify(3, warn, build).report;
+    ReplicaReport const bits = verify(3, reporting, build).report;
     REQUIRE(bits.differences.size() == 4);
     CHECK(bits.differences[0].odd == Ranks{1});
     CHECK(to_string(bits.differences[0]).find("-0 (0x80000000) on rank 1, 0 (0x00000000) on rank 0") !=
@@ -193,7 +193,7 @@ TEST_CASE("-0.0 against 0.0 and NaN payloads differ, unless values are made cano
     CHECK(bits.differences[2].odd == Ranks{0});
     CHECK(bits.differences[3].odd == Ranks{0});
 
-    VerifyOptions values = warn;
+    VerifyReplicasOptions values = reporting;
     values.canonicalise = true;
     CHECK(verify(3, values, build).report.equal());
     ReplicaReport const real = verify(3, values, [&](Model& model, int rank) {
@@ -206,7 +206,7 @@ TEST_CASE("-0.0 against 0.0 and NaN payloads differ, unless values are made cano
 
 TEST_CASE("majorities, ties, and different odd ranks in different tensors") {
     auto const contents = [](std::vector<Ranks> const& per_tensor) {
-        return verify(static_cast<int>(per_tensor[0].size()), warn,
+        return verify(static_cast<int>(per_tensor[0].size()), reporting,
                       [&](Model& model, int rank) {
                           auto const ranks = static_cast<Index>(per_tensor[0].size());
                           for (std::size_t i = 0; i < per_tensor.size(); ++i) {
@@ -236,7 +236,7 @@ TEST_CASE("majorities, ties, and different odd ranks in different tensors") {
 }
 
 TEST_CASE("replicated on one axis and cut on the other: each shard has its own replicas") {
-    Outcome const outcome = verify(8, warn, [](Model& model, int rank) {
+    Outcome const outcome = verify(8, reporting, [](Model& model, int rank) {
         // Rows 0-2, 3-5, 6, none: the last shard is empty.
         model.add("w", distribution(Mesh{2, 4}, Shape{7, 3}, "R,S0"));
         if (rank == 5) model.at(0, 4) = -1.0F;
@@ -259,13 +259,13 @@ TEST_CASE("addends along a Partial axis differ by right; their copies must not")
         };
     };
     CHECK(verify(4, {}, build(-1)).report.equal());
-    ReplicaReport const report = verify(4, warn, build(3)).report;
+    ReplicaReport const report = verify(4, reporting, build(3)).report;
     REQUIRE(report.differences.size() == 1);
     CHECK(report.differences[0].ranks == Ranks{2, 3});
 }
 
 TEST_CASE("tensors on different meshes, lists of ranks, and ranks of none of them") {
-    Outcome const outcome = verify(6, warn, [](Model& model, int rank) {
+    Outcome const outcome = verify(6, reporting, [](Model& model, int rank) {
         model.add("a", distribution(Mesh{2}.on({0, {4, 1}}), Shape{9}, "R"));
         model.add("b", distribution(Mesh{3}.on(first_rank(2)), Shape{9}, "R"));
         model.add("c", distribution(Mesh{1}.on(first_rank(5)), Shape{9}, "R"));
@@ -281,7 +281,7 @@ TEST_CASE("tensors on different meshes, lists of ranks, and ranks of none of the
 }
 
 TEST_CASE("block-cyclic shards: the local view is dense, the index is that of the whole tensor") {
-    Outcome const outcome = verify(4, warn, [](Model& model, int rank) {
+    Outcome const outcome = verify(4, reporting, [](Model& model, int rank) {
         model.add("w", distribution(Mesh{2, 2}, Shape{11, 2}, "S0:cyc2,R"));
         if (rank == 3) model.at(0, 5) = 0.0F;  // rank 3: rows 2 3 6 7 10; local row 2 is row 6
     });
@@ -290,7 +290,7 @@ TEST_CASE("block-cyclic shards: the local view is dense, the index is that of th
 }
 
 TEST_CASE("blocks: the first element that differs, of the first block that does") {
-    VerifyOptions options = warn;
+    VerifyReplicasOptions options = reporting;
     options.block_bytes = 43;  // 10 floats
     Outcome const outcome = verify(2, options, [](Model& model, int rank) {
         model.add("w", distribution(Mesh{2}, Shape{95}, "R"));
@@ -311,7 +311,7 @@ TEST_CASE("a repair makes bits equal and says what it did; a second look finds n
         if (comm.rank() == 3) model.at(0, 999) = 0.0F;
         if (comm.rank() == 6) model.at(0, 0) = 0.0F;
         if (comm.rank() == 5) model.at(1, 1) = 7.0F;
-        VerifyOptions options{.mode = VerifyMode::repair};
+        VerifyReplicasOptions options{.mode = VerifyMode::repair};
         ReplicaReport const report = verify_replicas(model.tensors, comm, options);
         REQUIRE(report.differences.size() == 2);
         CHECK(report.differences[0].source == 0);
@@ -334,14 +334,14 @@ TEST_CASE("a tie is repaired from the replica of a named rank, and from nobody e
     Outcome const nobody = verify(4, {.mode = VerifyMode::repair}, build);
     CHECK(nobody.code == ErrorCode::mismatch);
     CHECK(nobody.text.find("'rows' cannot be repaired: ranks 0,2 hold equally many copies of different contents. Fix: "
-                           "name the rank that is right in VerifyOptions::source.\n1 of 2 tensors") !=
+                           "name the rank that is right in VerifyReplicasOptions::root.\n1 of 2 tensors") !=
           std::string::npos);
     for (int rank = 0; rank < 4; ++rank) {  // nothing was written
         float value = -1.0F;
         std::memcpy(&value, nobody.memory[static_cast<std::size_t>(rank)][0].data(), sizeof(value));
         CHECK(value == static_cast<float>(rank));
     }
-    Outcome const named = verify(4, {.mode = VerifyMode::repair, .source = 2}, build);
+    Outcome const named = verify(4, {.mode = VerifyMode::repair, .root = 2}, build);
     CHECK(named.code == ErrorCode::none);
     REQUIRE(named.report.differences.size() == 2);
     CHECK(named.report.differences[1].source == 3);  // of the replica that rank 2 is part of
@@ -349,13 +349,13 @@ TEST_CASE("a tie is repaired from the replica of a named rank, and from nobody e
     CHECK(named.memory[1][0] == named.memory[3][0]);
     CHECK(named.memory[2][0] != named.memory[3][0]);
 
-    Outcome const outside = verify(4, {.mode = VerifyMode::repair, .source = 3}, [](Model& model, int rank) {
+    Outcome const outside = verify(4, {.mode = VerifyMode::repair, .root = 3}, [](Model& model, int rank) {
         model.add("some", distribution(Mesh{2}, Shape{2}, "R"));
         if (rank == 1) model.at(0, 0) = 0.0F;
     });
     CHECK(outside.code == ErrorCode::mismatch);
     CHECK(outside.text.find("'some' cannot be repaired from rank 3, which holds nothing of it. Fix: name a rank of the "
-                            "mesh (2) in VerifyOptions::source.") != std::string::npos);
+                            "mesh (2) in VerifyReplicasOptions::root.") != std::string::npos);
 }
 
 TEST_CASE("tied weights, listed twice, are repaired twice") {
@@ -404,7 +404,7 @@ TEST_CASE("a view that is null, a tensor that only one rank lists, options that 
         "F32. Fix: give every rank the same arguments.");
     auto const nothing = [](Model&) {};
     CHECK(verify(2, {}, build(nothing)).code == ErrorCode::mesh);
-    CHECK(verify(3, {.source = 3}, build(nothing)).code == ErrorCode::mesh);
+    CHECK(verify(3, {.root = 3}, build(nothing)).code == ErrorCode::mesh);
     CHECK(verify(3, {.block_bytes = 0}, build(nothing)).code == ErrorCode::buffer);
 }
 
@@ -430,21 +430,21 @@ TEST_CASE("memory that cannot be read on one rank is the same error everywhere")
 }
 
 TEST_CASE("options are part of what ranks agree on, each of them") {
-    auto const check = [](VerifyOptions const& other) {
+    auto const check = [](VerifyReplicasOptions const& other) {
         run_on_threads(2, [&](ThreadCommunicator& comm) {
             try {
-                verify_replicas({}, comm, comm.rank() == 1 ? other : VerifyOptions{});
+                verify_replicas({}, comm, comm.rank() == 1 ? other : VerifyReplicasOptions{});
                 CHECK(false);
             } catch (MismatchError const& error) {
                 CHECK(error.message().find("rank 1 of 2: verifies with mode ") == 0);
-                CHECK(error.message().find(", but rank 0 verifies with mode error, canonicalise false, source -1") !=
+                CHECK(error.message().find(", but rank 0 verifies with mode error, canonicalise false, root -1") !=
                       std::string::npos);
             }
         });
     };
-    check({.mode = VerifyMode::warn});
+    check({.mode = VerifyMode::report});
     check({.canonicalise = true});
-    check({.source = 0});
+    check({.root = 0});
     check({.block_bytes = 1});
 }
 

@@ -168,7 +168,7 @@ void moves_in_order(CommunicatorRef comm, Count const& count, Bytes const& bytes
 
 /// Nine dimensions: the most a tensor with a dimension of addends has.
 inline void moves_nine_dimensions(CommunicatorRef comm) {
-    static_assert(max_rank + 1 == 9);
+    static_assert(max_dims + 1 == 9);
     StridedBox from;
     StridedBox to;
     from.element_bytes = to.element_bytes = 2;

@@ -120,7 +120,7 @@ TEST_SUITE("comm/threads") {
 
     TEST_CASE("ThreadCommunicator: keeps the contract when every exchange is streamed") {
         ThreadOptions options;
-        options.streaming_threshold = 0;
+        options.streaming_threshold_bytes = 0;
         for (int ranks : {1, 3, 4}) {
             CAPTURE(ranks);
             run_on_threads(ranks, options, [](auto& comm) { test::conforms(comm); });

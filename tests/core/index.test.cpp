@@ -80,7 +80,7 @@ TEST_CASE("an inline list compares what it holds and forgets what was popped") {
 
 TEST_CASE("a list that is full takes no more, and keeps what it has") {
     Indices extents;  // as a file of more dimensions than a tensor has would be read
-    for (Index d = 0; d < max_rank; ++d) extents.push_back(d);
+    for (Index d = 0; d < max_dims; ++d) extents.push_back(d);
     Indices const full = extents;
     CHECK_THROWS_WITH_AS(
         extents.push_back(9),

@@ -12,7 +12,7 @@ namespace {
 static_assert(std::is_trivially_copyable_v<Send> && std::is_trivially_copyable_v<Receive>);
 static_assert(std::is_same_v<decltype(Send::base), std::byte const*>, "what is sent is not written");
 static_assert(std::is_same_v<decltype(Receive::base), std::byte*>);
-static_assert(decltype(StridedBox::dims)::capacity() == max_rank + 1,
+static_assert(decltype(StridedBox::dims)::capacity() == max_dims + 1,
               "the addends of a partial tensor are a dimension");
 
 constexpr StridedBox box(Index rows, Index columns, Index element_bytes) {

@@ -89,7 +89,7 @@ void check_same_bits(std::uint64_t seed) {
     int const ranks = static_cast<int>(random.between(1, 8));
     std::vector<Item> items = random_items(random, ranks);
     BatchOptions options;
-    options.round_bytes = random.pick(std::vector<Index>{0, 100, 1000, 1 << 20});
+    options.bucket_bytes = random.pick(std::vector<Index>{0, 100, 1000, 1 << 20});
     Index most = 0;  // the smallest cap that lets every tensor pass
     for (Item const& item : items) {
         planning::Steps steps = item.plan.steps();
@@ -97,7 +97,7 @@ void check_same_bits(std::uint64_t seed) {
         Index const need = detail::padded_bytes(detail::largest_scratch(steps), item.dtype);
         most = std::max(most, need);
     }
-    if (random.chance(50)) options.workspace_bytes = most + random.between(0, 500);
+    if (random.chance(50)) options.max_workspace_bytes = most + random.between(0, 500);
     std::vector<Traffic> apart(static_cast<std::size_t>(ranks));
     std::vector<Traffic> joined(static_cast<std::size_t>(ranks));
     run_on_threads(ranks, [&](ThreadCommunicator& comm) {
@@ -116,7 +116,7 @@ void check_same_bits(std::uint64_t seed) {
         job.run();
         joined[r] = comm.traffic() - start;
         job.run();
-        REQUIRE(workspace_bytes(batch, comm.rank(), options) <= options.workspace_bytes);
+        REQUIRE(workspace_bytes(batch, comm.rank(), options) <= options.max_workspace_bytes);
     });
     for (Item const& item : items) {
         INFO(test::reproduction(seed, item.plan.from(), item.plan.to()));

@@ -161,7 +161,7 @@ TEST_SUITE("exec/batch") {
                 for (Index budget : {Index{0}, Index{64}, Index{1} << 20}) {
                     memory.spoil();
                     BatchOptions options;
-                    options.round_bytes = budget;
+                    options.bucket_bytes = budget;
                     auto job = prepare(batch, comm, options);
                     job.run();
                     if (!memory.arrived()) ++wrong;
@@ -198,7 +198,7 @@ TEST_SUITE("exec/batch") {
                 batch.add(of("(4):(Pavg)", "(4):(R)", Shape{6}), TensorView<double>(mean.data(), Shape{6}),
                           TensorView<double>(averaged.data(), Shape{6}));
                 BatchOptions options;
-                options.round_bytes = budget;
+                options.bucket_bytes = budget;
                 auto job = prepare(batch, comm, options);
                 for (int run = 0; run < 3; ++run) {
                     job.run();
@@ -320,7 +320,7 @@ TEST_SUITE("exec/batch") {
                       twice);
             for (Index budget : {Index{0}, Index{1} << 20}) {
                 BatchOptions options;
-                options.round_bytes = budget;
+                options.bucket_bytes = budget;
                 prepare(batch, comm, options).run();
                 for (BFloat16 half : halves) CHECK(static_cast<float>(half) == 1.5F);
                 CHECK(doubles == std::vector<double>(2, 6.0));
@@ -376,9 +376,9 @@ TEST_SUITE("exec/batch") {
             batch.reserve(list.size());
             memory.list(batch, rank, names);
             BatchOptions options;
-            options.round_bytes = 64 << 10;
+            options.bucket_bytes = 64 << 10;
             auto job = prepare(batch, comm, options);
-            Index const fewest = ceil_div(share, options.round_bytes);
+            Index const fewest = ceil_div(share, options.bucket_bytes);
             job.run();
             REQUIRE(memory.arrived());
             auto const records = seen(trace, TraceOperation::exchange);
@@ -389,10 +389,10 @@ TEST_SUITE("exec/batch") {
             for (TraceRecord const& record : records) {
                 CHECK(static_cast<int>(record.peer_count) <=
                       ranks - 1);  // what a transport may fuse into one message each
-                CHECK(record.moved.bytes_received <= 2 * options.round_bytes);
+                CHECK(record.moved.bytes_received <= 2 * options.bucket_bytes);
             }
             trace.clear();
-            options.round_bytes = 0;
+            options.bucket_bytes = 0;
             auto one_by_one = prepare(batch, comm, options);
             memory.spoil();
             one_by_one.run();
@@ -437,7 +437,7 @@ TEST_SUITE("exec/batch") {
             batch.add(of("(4):(P+)", "(4):(R)", Shape{8}), TensorView<float>(source.data(), Shape{8}),
                       TensorView<float>(destination.data(), Shape{8}));
             BatchOptions options;
-            options.round_bytes = 1000;
+            options.bucket_bytes = 1000;
             auto job = prepare(batch, comm, options);
             total += test::allocations_in([&] { job.run(); });
             total += test::allocations_in([&] {
@@ -464,7 +464,7 @@ TEST_SUITE("exec/batch") {
             CHECK(rounds(batch, comm.rank()).size() == 1);
             CHECK(workspace_bytes(batch, comm.rank()) == 10 * each);
             BatchOptions options;
-            options.workspace_bytes = 3 * each + 1;
+            options.max_workspace_bytes = 3 * each + 1;
             CHECK(rounds(batch, comm.rank(), options).size() == 4);
             CHECK(workspace_bytes(batch, comm.rank(), options) == 3 * each);
             prepare(batch, comm, options).run();
@@ -516,11 +516,11 @@ TEST_SUITE("exec/batch") {
             });
         };
         BatchOptions options;
-        options.workspace_bytes = each - 1;
+        options.max_workspace_bytes = each - 1;
         check_same(attempt(options), ErrorCode::buffer,
                    {"rank 0 of 2: tensor 0 'lm_head.grad': reshard::prepare: its fold needs ", concat(each, " bytes"),
-                    concat("a round may use ", each - 1), "Fix: raise BatchOptions::workspace_bytes"});
-        options.workspace_bytes = each;
+                    concat("a round may use ", each - 1), "Fix: raise BatchOptions::max_workspace_bytes"});
+        options.max_workspace_bytes = each;
         CHECK(attempt(options)[0] == Thrown{});
 
         std::vector<std::byte> little(8);
@@ -653,12 +653,12 @@ TEST_SUITE("exec/batch") {
     }
     TEST_CASE("options that differ between ranks are a MismatchError that shows them") {
         check_spoilt(ErrorCode::mismatch,
-                     {"rank 1 of 3: prepared a batch with round_bytes 5 and", "but rank 0 prepared a batch with"},
+                     {"rank 1 of 3: prepared a batch with bucket_bytes 5 and", "but rank 0 prepared a batch with"},
                      [](Tensors&, BatchOptions& options, int rank) {
-                         if (rank == 1) options.round_bytes = 5;
+                         if (rank == 1) options.bucket_bytes = 5;
                      });
         check_spoilt(ErrorCode::buffer, {"a round of -1 bytes", "Fix: no size is negative."},
-                     [](Tensors&, BatchOptions& options, int) { options.round_bytes = -1; });
+                     [](Tensors&, BatchOptions& options, int) { options.bucket_bytes = -1; });
         check_spoilt(ErrorCode::buffer, {"fold_elements is -1. Fix: 0 or more"},
                      [](Tensors& tensors, BatchOptions&, int) { tensors[0].options.fold_elements = -1; });
     }

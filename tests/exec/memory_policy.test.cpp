@@ -202,13 +202,13 @@ TEST_SUITE("memory/host_memory") {
             CHECK(workspace_bytes(good, comm, options) == needed);
             CHECK(workspace_bytes(good, comm.rank(), options) < needed);
             CHECK(rounds(good, comm, options).size() == 2);
-            options.workspace_bytes = needed;
+            options.max_workspace_bytes = needed;
             options.workspace = scratch;
             redistribute(good, comm, options);
             CHECK(second == part);
-            options.workspace_bytes = needed - 1;
+            options.max_workspace_bytes = needed - 1;
             CHECK_THROWS_WITH_AS(redistribute(good, comm, options),
-                                 doctest::Contains("raise BatchOptions::workspace_bytes to"), BufferError);
+                                 doctest::Contains("raise BatchOptions::max_workspace_bytes to"), BufferError);
             CHECK_THROWS_AS(static_cast<void>(rounds(good, comm, options)), BufferError);
         });
         for (auto const& each : thrown) CHECK(each == test::Thrown{});

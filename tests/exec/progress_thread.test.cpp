@@ -22,7 +22,7 @@ using namespace reshard;
 using test::thrown_by;
 using namespace std::chrono_literals;
 
-static_assert(!std::is_copy_constructible_v<BackgroundRun> && !std::is_move_assignable_v<BackgroundRun>);
+static_assert(!std::is_copy_constructible_v<BackgroundRequest> && !std::is_move_assignable_v<BackgroundRequest>);
 static_assert(!std::is_move_constructible_v<ProgressThread>);
 
 /// A plan over two ranks or more, prepared on integers of this rank.
@@ -45,7 +45,7 @@ private:
     }
 };
 
-void wait_for(BackgroundRun const& run) {
+void wait_for(BackgroundRequest const& run) {
     while (!run.test()) std::this_thread::sleep_for(1ms);
 }
 }  // namespace
@@ -56,7 +56,7 @@ TEST_SUITE("progress_thread") {
             Move sum(comm, "(3):(P+)", "(3):(R)", Shape{7});  // an exchange, a fold and an exchange
             std::iota(sum.source.begin(), sum.source.end(), comm.rank());
             ProgressThread progress;
-            BackgroundRun run = progress.start(sum.job);
+            BackgroundRequest run = progress.start(sum.job);
             wait_for(run);
             for (int i = 0; i < 7; ++i) CHECK(sum.destination[static_cast<std::size_t>(i)] == 3 * i + 3);
             run.wait();
@@ -78,9 +78,9 @@ TEST_SUITE("progress_thread") {
             for (int round = 0; round < 20; ++round) {
                 std::iota(gather.source.begin(), gather.source.end(), 10 * round + 2 * comm.rank());
                 std::fill(sum.source.begin(), sum.source.end(), round + comm.rank());
-                BackgroundRun first = progress.start(gather.job);
-                BackgroundRun second = progress.start(sum.job);
-                BackgroundRun last = progress.start(third);
+                BackgroundRequest first = progress.start(gather.job);
+                BackgroundRequest second = progress.start(sum.job);
+                BackgroundRequest last = progress.start(third);
                 if (comm.rank() % 2 == 0) {
                     last.wait();
                     CHECK(first.test());
@@ -101,8 +101,8 @@ TEST_SUITE("progress_thread") {
             Move gather(comm, "(2):(S0)", "(2):(R)", Shape{4});
             std::fill(gather.source.begin(), gather.source.end(), comm.rank() + 1);
             ProgressThread progress;
-            BackgroundRun first = progress.start(gather.job);
-            BackgroundRun second = progress.start(gather.job);
+            BackgroundRequest first = progress.start(gather.job);
+            BackgroundRequest second = progress.start(gather.job);
             second.wait();
             first.wait();
             CHECK(gather.destination == std::vector<int>{1, 1, 2, 2});
@@ -117,8 +117,8 @@ TEST_SUITE("progress_thread") {
             std::fill(sum.source.begin(), sum.source.end(), comm.rank() + 1);
             {
                 ProgressThread progress;
-                std::optional<BackgroundRun> run = progress.start(sum.job);
-                BackgroundRun moved = std::move(*run);
+                std::optional<BackgroundRequest> run = progress.start(sum.job);
+                BackgroundRequest moved = std::move(*run);
                 run.reset();
             }
             CHECK(sum.destination == std::vector<int>(4, 3));
@@ -143,9 +143,9 @@ TEST_SUITE("progress_thread") {
                 return;
             }
             ProgressThread progress;
-            BackgroundRun first = progress.start(gather.job);
-            BackgroundRun second = progress.start(sum.job);
-            { BackgroundRun const dropped = progress.start(gather.job); }
+            BackgroundRequest first = progress.start(gather.job);
+            BackgroundRequest second = progress.start(sum.job);
+            { BackgroundRequest const dropped = progress.start(gather.job); }
             wait_for(second);
             CHECK_THROWS_WITH_AS(second.wait(), doctest::Contains("no more"), PeerFailed);
             second.wait();  // its error has been heard

@@ -81,7 +81,7 @@ TEST_CASE("after sync every rank has what the source had, whichever rank that is
                 run_on_threads(ranks, [&](ThreadCommunicator& comm) {
                     Module& mine = modules[static_cast<std::size_t>(comm.rank())];
                     mine = copies(comm.rank(), ranks, shapes);
-                    sync(mine.tensors, comm, {.source = source, .bucket_bytes = bucket});
+                    sync(mine.tensors, comm, {.root = source, .bucket_bytes = bucket});
                 });
                 Module const truth = copies(source, ranks, shapes);
                 for (Module const& module : modules) CHECK(module.memory == truth.memory);
@@ -102,7 +102,7 @@ TEST_CASE("each byte leaves the source once, arrives once everywhere, and bucket
         Trace trace;
         Traced<ThreadCommunicator> comm(threads.split(0, threads.rank()), trace);
         Module module = copies(comm.rank(), ranks, shapes);
-        sync(module.tensors, comm, {.source = source, .bucket_bytes = 8000});
+        sync(module.tensors, comm, {.root = source, .bucket_bytes = 8000});
         traffic[rank] = comm.traffic();
         for (TraceRecord const& record : trace.records()) {
             exchanges[rank] += record.operation == TraceOperation::exchange ? 1U : 0U;
@@ -140,7 +140,7 @@ TEST_CASE("a tensor that is cut and copied becomes equal along the axes that cop
         Module& mine = modules[static_cast<std::size_t>(comm.rank())];
         mine.add("rows", rows, comm.rank());
         mine.add("whole shards", parse("(6):(S0)", Shape{12}), comm.rank());  // no copies: stays as it is
-        sync(mine.tensors, comm, {.source = 4});
+        sync(mine.tensors, comm, {.root = 4});
         traffic[static_cast<std::size_t>(comm.rank())] = comm.traffic();
     });
     for (int rank = 0; rank < 6; ++rank) {
@@ -163,7 +163,7 @@ TEST_CASE("tensors on a mesh of some ranks leave the other ranks alone") {
     run_on_threads(4, [&](ThreadCommunicator& comm) {
         Module& mine = modules[static_cast<std::size_t>(comm.rank())];
         mine.add("part", distribution(DynamicMesh({2}, first_rank(1)), Shape{3}, "R"), comm.rank());
-        sync(mine.tensors, comm, {.source = 2});
+        sync(mine.tensors, comm, {.root = 2});
     });
     CHECK(modules[0].memory[0].empty());
     CHECK(modules[1].memory[0] == std::vector<float>{2000, 2001, 2002});
@@ -229,7 +229,7 @@ TEST_CASE("ranks that list different tensors all hear which one, from whom, and 
                   });
     check_refused(ErrorCode::mismatch,
                   {"rank 1 of 3: syncs from rank 1 in buckets of 1048576 bytes, but rank 0 syncs from rank 0"},
-                  [](Module&, SyncOptions& options, int rank) { options.source = rank == 1 ? 1 : 0; });
+                  [](Module&, SyncOptions& options, int rank) { options.root = rank == 1 ? 1 : 0; });
     check_refused(ErrorCode::mismatch, {"buckets of 7 bytes, but rank 0"}, [](Module&, SyncOptions& options, int rank) {
         if (rank == 2) options.bucket_bytes = 7;
     });
@@ -256,13 +256,13 @@ TEST_CASE("what one rank cannot do all ranks hear of, and nothing is written") {
                   [](Module& module, SyncOptions&, int) {
                       module.tensors[1].view = DynamicView(module.memory[1].data(), DType::f4, Shape{6});
                   });
-    check_refused(ErrorCode::mesh, {"the source is rank 3 of a communicator of 3 ranks"},
-                  [](Module&, SyncOptions& options, int) { options.source = 3; });
-    check_refused(ErrorCode::mesh, {"the source is rank -1"},
-                  [](Module&, SyncOptions& options, int) { options.source = -1; });
+    check_refused(ErrorCode::mesh, {"the root is rank 3 of a communicator of 3 ranks"},
+                  [](Module&, SyncOptions& options, int) { options.root = 3; });
+    check_refused(ErrorCode::mesh, {"the root is rank -1"},
+                  [](Module&, SyncOptions& options, int) { options.root = -1; });
     check_refused(ErrorCode::buffer, {"buckets of -1 bytes"},
                   [](Module&, SyncOptions& options, int) { options.bucket_bytes = -1; });
-    check_refused(ErrorCode::mesh, {"tensor 'layer.2' has no part on the source, rank 0", "its mesh is (2)+1"},
+    check_refused(ErrorCode::mesh, {"tensor 'layer.2' has no part on the root, rank 0", "its mesh is (2)+1"},
                   [](Module& module, SyncOptions&, int) {
                       module.tensors[2].distribution = distribution(DynamicMesh({2}, first_rank(1)), Shape{5}, "R");
                   });
@@ -333,7 +333,7 @@ TEST_CASE("law: any placements, element types and sources: the truth is the sour
                 tensors.push_back(
                     {concat("t", i), list[i], TensorView<std::int16_t>(pieces[rank][i].after.data(), shape)});
             }
-            sync(tensors, comm, {.source = source, .bucket_bytes = bucket});
+            sync(tensors, comm, {.root = source, .bucket_bytes = bucket});
             traffic[rank] = comm.traffic();
         });
         for (std::size_t rank = 0; rank < 8; ++rank) {

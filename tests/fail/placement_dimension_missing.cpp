@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // expect-error: a placement shards a dimension the tensor does not have.
-// expect-error: Fix: dimensions count from 0 to the rank of the shape minus one.
+// expect-error: Fix: dimensions count from 0, so the last of n is n - 1.
 #include <reshard/algebra/transition.hpp>
 
 using namespace reshard;

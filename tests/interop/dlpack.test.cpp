@@ -62,7 +62,7 @@ TEST_CASE("what a view cannot be is refused by name") {
     sample.tensor.dtype = {17, 4, 1};
     refused<DTypeError>([&] { static_cast<void>(dlpack::view(sample.tensor)); }, "type code 17, 4 bits");
     sample.tensor.dtype = {2, 32, 1};
-    sample.tensor.ndim = max_rank + 1;
+    sample.tensor.ndim = max_dims + 1;
     refused<ShapeError>([&] { static_cast<void>(dlpack::view(sample.tensor)); }, "dimensions given");
     sample.tensor.ndim = 2;
     for (Index const step : {INT64_MAX, INT64_MIN, Index{1} << 61, -(Index{1} << 61)}) {

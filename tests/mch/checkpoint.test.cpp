@@ -76,7 +76,7 @@ TEST_SUITE("mch/checkpoint") {
                     Rows rows(loaded.ranks[r]);
                     Rows const right = rows;
                     rows.clear();
-                    MchLoaded const done =
+                    MchLoadResult const done =
                         files.load("user", current, static_cast<Index>(r), state_of(loaded.ranks[r]), rows.views());
                     CHECK(rows == right);
                     CHECK(done.saved == table_of(saved));
@@ -103,7 +103,7 @@ TEST_SUITE("mch/checkpoint") {
                 auto const r = static_cast<std::size_t>(comm.rank());
                 rows[r].clear();
                 MchState const state = state_of(loaded.ranks[r]);
-                MchLoaded const done =
+                MchLoadResult const done =
                     MchCheckpoint::open(folder.path()).load("user", current, comm.rank(), state, rows[r].views());
                 MchChange const change = redistribute(done.saved, current, state, comm);
                 for (MchRows const& one : rows[r].views()) apply_row_moves(change.moves, current, one.view, comm);
@@ -164,7 +164,7 @@ TEST_SUITE("mch/checkpoint") {
                                   {std::string(mch_counts), view_of(counts)}},
                                  view_of(segments),
                                  view_of(iteration)};
-            save(folder.path(), MchSaving{table, state}, comm);
+            save(folder.path(), MchTableToSave{table, state}, comm);
         });
         MchCheckpoint files = MchCheckpoint::open(folder.path());
         CHECK(files.table("a.b") == table);
@@ -450,7 +450,7 @@ TEST_SUITE("mch/checkpoint") {
         TempFolder const folder;
         SelfCommunicator self;
         MchTable const table = mch_table("t", Mesh{1}, 0, MchEviction::lfu);
-        save(folder.path(), MchSaving{table, MchState{}}, self);
+        save(folder.path(), MchTableToSave{table, MchState{}}, self);
         Metadata const metadata = manifest_in(folder.path()).metadata;
         TempFolder const whole;
         write_safetensors(
@@ -541,7 +541,8 @@ TEST_SUITE("mch/checkpoint") {
         BucketWorld item(48, 6, {0, 16, 48});
         TempFolder const folder;
         run_on_threads(2, [&](ThreadCommunicator& comm) {
-            save(folder.path(), MchSaving{table_of(item), state_of(item, static_cast<std::size_t>(comm.rank()))}, comm);
+            save(folder.path(), MchTableToSave{table_of(item), state_of(item, static_cast<std::size_t>(comm.rank()))},
+                 comm);
         });
         BucketWorld other(48, 3, {0, 48});
         check_error(checkpoint_test::caught([&] {
@@ -555,7 +556,7 @@ TEST_SUITE("mch/checkpoint") {
         World lru(90, 2, Policy::lru);
         MchTable const table = table_of(lru);
         MchLoadOptions options;
-        MchLoaded done;
+        MchLoadResult done;
         auto const load = [&] {
             return checkpoint_test::caught([&] {
                 done = MchCheckpoint::open(saved.path()).load("user", table, 1, state_of(lru.ranks[1]), {}, options);

@@ -133,9 +133,9 @@ TEST_SUITE("mch/checkpoint_resize") {
             double const exponent = pick(1.0, 0.5, 3.0);
             World loaded(slots * pick(Id{1}, Id{3}, Id{4}, Id{5}, Id{16}) / 4, to, saved.policy, saved.hash_size);
             TempFolder const folder;
-            for (std::string const &error : save_world(folder.path(), saved, [&](int, MchSaving&one, std::string&) {
-                     one.table.decay_exponent = exponent;
-                 })) {
+            for (std::string const &error :
+                 save_world(folder.path(), saved,
+                            [&](int, MchTableToSave&one, std::string&) { one.table.decay_exponent = exponent; })) {
                 REQUIRE(error == "");
             }
             std::vector<Expected> expected;
@@ -212,7 +212,7 @@ TEST_SUITE("mch/checkpoint_resize") {
             return files.load_redistributed("user", table_of(loaded), 2, state_of(loaded.ranks[2]), rows.views(), {},
                                             {.resize = true});
         };
-        MchLoaded const done = load(whole).loaded;
+        MchLoadResult const done = load(whole).loaded;
         CHECK(done.shards_read == 2);
         CHECK(rows.momenta.front() == momentum(20));
         CHECK(rows.momenta.back() == momentum(89));
@@ -226,7 +226,8 @@ TEST_SUITE("mch/checkpoint_resize") {
     TEST_CASE("the decay exponent is saved with the table") {
         World saved = trained(3, 40, 2, Policy::distance_lfu);
         TempFolder const folder;
-        save_world(folder.path(), saved, [](int, MchSaving& one, std::string&) { one.table.decay_exponent = 0.7; });
+        save_world(folder.path(), saved,
+                   [](int, MchTableToSave& one, std::string&) { one.table.decay_exponent = 0.7; });
         MchCheckpoint const files = MchCheckpoint::open(folder.path());
         CHECK(files.table("user").decay_exponent == 0.7);
         CHECK(contains(to_string(files.table("user")), "DistanceLFU^0.7"));

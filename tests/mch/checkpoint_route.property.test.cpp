@@ -33,7 +33,7 @@ struct Result {
     World world;
     std::vector<Rows> rows;
     std::vector<MchChange> changes;
-    std::vector<MchLoaded> loads;
+    std::vector<MchLoadResult> loads;
 };
 Result untouched(World const& saved, Id count) {
     Result result{fresh_like(saved, count), {}, {}, {}};
@@ -144,7 +144,7 @@ TEST_SUITE("mch/checkpoint_route") {
         TempFolder const folder;
         save_world(folder.path(), saved);
         Index read = 0;
-        for (MchLoaded const& one : apart(folder.path(), saved, 8, {}).loads) {
+        for (MchLoadResult const& one : apart(folder.path(), saved, 8, {}).loads) {
             CHECK(one.shards_read <= 2);  // the shard with its ids, and the one with its rows
             read += one.live;
         }
@@ -224,7 +224,7 @@ TEST_SUITE("mch/checkpoint_route") {
         std::vector<MchRows> const rows{{"weights", TensorView<float>(weights.data(), Shape{48})}};
         TempFolder const folder;
         run_on_threads(1, [&](ThreadCommunicator& comm) {
-            save(folder.path(), MchSaving{table_of(item), state_of(item, 0), rows}, comm);
+            save(folder.path(), MchTableToSave{table_of(item), state_of(item, 0), rows}, comm);
         });
         auto const load = [&](std::span<MchRows const> given, MchLoadOptions const& options) {
             return checkpoint_test::caught([&] {
@@ -246,7 +246,8 @@ TEST_SUITE("mch/checkpoint_route") {
         for (Id id : {7, 19, -5, 4000, 123'456'789}) item.admit(id, 3);
         TempFolder const folder;
         run_on_threads(2, [&](ThreadCommunicator& comm) {
-            save(folder.path(), MchSaving{table_of(item), state_of(item, static_cast<std::size_t>(comm.rank()))}, comm);
+            save(folder.path(), MchTableToSave{table_of(item), state_of(item, static_cast<std::size_t>(comm.rank()))},
+                 comm);
         });
         BucketWorld other(48, 6, {0, 8, 24, 48});
         Index live = 0;

@@ -36,7 +36,7 @@ void save_step(std::string const& folder, Id step) {
         Rows rows(world.ranks[r]);
         std::vector<Index> weights(4, step);
         std::vector<LocalTensor> const dense{{"w", d, TensorView<Index>(weights.data(), Shape{4})}};
-        std::vector<MchSaving> const tables{{table, state_of(world.ranks[r]), rows.views()}};
+        std::vector<MchTableToSave> const tables{{table, state_of(world.ranks[r]), rows.views()}};
         save(folder, dense, tables, comm);
     });
 }

@@ -83,11 +83,11 @@ TEST_SUITE("mch/checkpoint_save") {
             Rows rows(next.ranks[r]);
             std::vector<float> weights(4, static_cast<float>(comm.rank()));
             std::vector<LocalTensor> const dense{{"w", d, TensorView<float>(weights.data(), Shape{1, 4})}};
-            std::vector<MchSaving> const tables{{table, state_of(next.ranks[r]), rows.views()}};
+            std::vector<MchTableToSave> const tables{{table, state_of(next.ranks[r]), rows.views()}};
             SaveReport const report = save(before.folder.path(), dense, tables, comm, {.metadata = {{"step", "7"}}});
-            CHECK(report.save == MchCheckpoint::open(before.folder.path()).save());
+            CHECK(report.save_id == MchCheckpoint::open(before.folder.path()).save_id());
             CHECK(report.tensors == 6);  // w; ids, slots, counts; weights, momentum
-            CheckpointVerdict const verdict = verify_checkpoint(before.folder.path(), comm);
+            VerifyReport const verdict = verify_checkpoint(before.folder.path(), comm);
             CHECK(verdict.extents == 18);
             CHECK(verdict.extents_without_checksum == 0);
         });
@@ -114,9 +114,9 @@ TEST_SUITE("mch/checkpoint_save") {
         run_on_threads(3, [&](ThreadCommunicator& comm) {
             auto const r = static_cast<std::size_t>(comm.rank());
             Rows rows(world.ranks[r]);
-            SaveHandle saving;
+            SaveRequest saving;
             {
-                std::vector<MchSaving> const tables{{table, state_of(world.ranks[r]), rows.views()}};
+                std::vector<MchTableToSave> const tables{{table, state_of(world.ranks[r]), rows.views()}};
                 saving = start_save(folder.path(), std::span<LocalTensor const>(), tables, comm);
             }
             rows.clear();
@@ -138,21 +138,23 @@ TEST_SUITE("mch/checkpoint_save") {
     TEST_CASE("a rank whose state, rows or folder is wrong stops all, and the save before is whole") {
         SavedBefore before;
         before.refuses({"rank 2 of 4: ", "table 'user': on rank 2: the column of ids"},
-                       [](int rank, MchSaving& one, std::string&) {
+                       [](int rank, MchTableToSave& one, std::string&) {
                            if (rank == 2) one.state.ids = DynamicView();
                        });
-        before.refuses({"rank 3 of 4: ", "rows 'momentum' has shape [1]"}, [](int rank, MchSaving& one, std::string&) {
-            static double number = 0;
-            if (rank == 3) one.rows[1].view = TensorView<double>(&number, Shape{1});
-        });
-        before.refuses({"rank 0 of 4: ", "rows 'weights' have no shape"}, [](int rank, MchSaving& one, std::string&) {
-            if (rank == 0) one.rows[0].view = DynamicView();
-        });
+        before.refuses({"rank 3 of 4: ", "rows 'momentum' has shape [1]"},
+                       [](int rank, MchTableToSave& one, std::string&) {
+                           static double number = 0;
+                           if (rank == 3) one.rows[1].view = TensorView<double>(&number, Shape{1});
+                       });
+        before.refuses({"rank 0 of 4: ", "rows 'weights' have no shape"},
+                       [](int rank, MchTableToSave& one, std::string&) {
+                           if (rank == 0) one.rows[0].view = DynamicView();
+                       });
         before.refuses({"rank 1 of 4: IoError: ", "notes.txt/inside/", "Not a directory"},
-                       [](int rank, MchSaving&, std::string& path) {
+                       [](int rank, MchTableToSave&, std::string& path) {
                            if (rank == 1) path += "/notes.txt/inside";
                        });
-        before.refuses({"rank 1 of 4: ", "never loaded"}, [&](int rank, MchSaving& one, std::string&) {
+        before.refuses({"rank 1 of 4: ", "never loaded"}, [&](int rank, MchTableToSave& one, std::string&) {
             static Ids zeros(30, 0);
             static Ids others(30, 0);
             if (rank != 1) return;
@@ -171,7 +173,7 @@ TEST_SUITE("mch/checkpoint_save") {
             change();
             before.refuses({"rank 2 of 4: ", "table 'user': on rank 2: no load would take it: " + fault,
                             "redistribute() before it is saved"},
-                           [](int, MchSaving&, std::string&) {});
+                           [](int, MchTableToSave&, std::string&) {});
         };
         REQUIRE(module.live() > 3);
         spoiled([&] { std::swap(module.raw[1], module.raw[2]); }, "I1 ids do not ascend: 1, the first at rank 2, pos");
@@ -182,7 +184,8 @@ TEST_SUITE("mch/checkpoint_save") {
         module = good;
         World lru = trained(3, 90, 2, Policy::lru);
         lru.ranks[1].last[0] = lru.ranks[1].iteration[0] + 1;
-        for (std::string const& error : save_world(before.folder.path(), lru, [](int, MchSaving&, std::string&) {})) {
+        for (std::string const& error :
+             save_world(before.folder.path(), lru, [](int, MchTableToSave&, std::string&) {})) {
             CHECK(contains(error, "I4 accessed before iteration 0 or after the current one: 1"));
         }
         before.is_unchanged();
@@ -191,38 +194,40 @@ TEST_SUITE("mch/checkpoint_save") {
     TEST_CASE("ranks that save different things stop all") {
         SavedBefore before;
         before.refuses({"rank 1 of 4: saves 1 tables: 'item' of 90 slots", "but rank 0 saves 1 tables: 'user'"},
-                       [](int rank, MchSaving& one, std::string&) {
+                       [](int rank, MchTableToSave& one, std::string&) {
                            if (rank == 1) one.table.name = "item";
                        });
         before.refuses({"rank 2 of 4: ", "with F32 rows 'weights' [2]", "but rank 0 "},
-                       [](int rank, MchSaving& one, std::string&) {
+                       [](int rank, MchTableToSave& one, std::string&) {
                            if (rank == 2) one.rows.pop_back();
                        });
         before.refuses({"rank 3 is at iteration", "Fix: save when all ranks have made the same steps."},
-                       [&](int rank, MchSaving&, std::string&) {
+                       [&](int rank, MchTableToSave&, std::string&) {
                            if (rank == 3) before.next().ranks[3].iteration[0] += 1;
                        });
         before.next().ranks[3].iteration[0] -= 1;
         Index below_zero = -5;
-        before.refuses(
-            {"table 'user': rank 0 is at iteration -5, but they count from 0. Fix: "},
-            [&](int, MchSaving& one, std::string&) { one.state.iteration = TensorView<Index>(&below_zero, Shape{1}); });
+        before.refuses({"table 'user': rank 0 is at iteration -5, but they count from 0. Fix: "},
+                       [&](int, MchTableToSave& one, std::string&) {
+                           one.state.iteration = TensorView<Index>(&below_zero, Shape{1});
+                       });
         before.refuses({"on rank 1 column 'counts' has another type or shape than on ranks before it"},
-                       [](int rank, MchSaving& one, std::string&) {
+                       [](int rank, MchTableToSave& one, std::string&) {
                            DynamicView& view = one.state.metadata[0].view;
                            if (rank == 1) view = DynamicView(view.data(), DType::i64, Shape{view.extent(0), 1});
                        });
         before.refuses({"SaveOptions: metadata has 'mch.table.user', as that table is saved under"},
-                       [](int, MchSaving&, std::string&) {}, {.metadata = {{"mch.table.user", "{}"}}});
+                       [](int, MchTableToSave&, std::string&) {}, {.metadata = {{"mch.table.user", "{}"}}});
         before.refuses({"two lists of rows are called 'weights'"},
-                       [](int, MchSaving& one, std::string&) { one.rows.push_back(one.rows[0]); });
+                       [](int, MchTableToSave& one, std::string&) { one.rows.push_back(one.rows[0]); });
         before.refuses({"the hash function '", "is not UTF-8. Fix: "},
-                       [](int, MchSaving& one, std::string&) { one.table.hash_function = "\xff"; });
+                       [](int, MchTableToSave& one, std::string&) { one.table.hash_function = "\xff"; });
         before.refuses({"the name of the rows '", "is not UTF-8. Fix: "},
-                       [](int, MchSaving& one, std::string&) { one.rows[0].name = "\xff"; });
-        before.refuses({"is not UTF-8. Fix: "}, [](int, MchSaving& one, std::string&) { one.table.name = "\xff"; });
+                       [](int, MchTableToSave& one, std::string&) { one.rows[0].name = "\xff"; });
+        before.refuses({"is not UTF-8. Fix: "},
+                       [](int, MchTableToSave& one, std::string&) { one.table.name = "\xff"; });
         before.refuses({"the mesh (5) has rank 4, the communicator only 4 ranks"},
-                       [](int, MchSaving& one, std::string&) {
+                       [](int, MchTableToSave& one, std::string&) {
                            one = {};
                            one.table = mch_table("user", Mesh{5}, 4, MchEviction::lfu);
                            one.state.metadata = {};
@@ -238,7 +243,7 @@ TEST_SUITE("mch/checkpoint_save") {
             run_on_threads(4, [&](ThreadCommunicator& comm) {
                 auto const r = static_cast<std::size_t>(comm.rank());
                 if (comm.rank() == 2) return;
-                MchSaving const saving{table, state_of(before.next().ranks[r])};
+                MchTableToSave const saving{table, state_of(before.next().ranks[r])};
                 try {
                     save(before.folder.path(), saving, comm);
                 } catch (PeerFailed const&) {
@@ -262,10 +267,10 @@ TEST_SUITE("mch/checkpoint_save") {
         buckets.slots = mch_slots(DynamicMesh(Indices{2}, RankList{0, IndexList{3, 1}}), IndexList{0, 16, 48});
         run_on_threads(4, [&](ThreadCommunicator& comm) {
             auto const r = static_cast<std::size_t>(comm.rank());
-            std::vector<MchSaving> tables(2);
+            std::vector<MchTableToSave> tables(2);
             tables[0] = {table_of(user), r == 3 ? MchState{} : state_of(user.ranks[r])};
             tables[1] = {buckets, r == 3 ? state_of(item, 0) : r == 1 ? state_of(item, 1) : MchState{}};
-            save(folder.path(), std::span<MchSaving const>(tables), comm);
+            save(folder.path(), std::span<MchTableToSave const>(tables), comm);
         });
         MchCheckpoint files = MchCheckpoint::open(folder.path());
         CHECK(files.names() == std::vector<std::string>{"item", "user"});
@@ -277,14 +282,14 @@ TEST_SUITE("mch/checkpoint_save") {
         for (MchIdBounds const& bounds : files.ids("item")) admitted += static_cast<std::size_t>(bounds.live);
         CHECK(admitted == 5);
         BucketWorld whole(48, 6, {0, 48});
-        MchLoaded const loaded = files.load("item", table_of(whole), 0, state_of(whole, 0));
+        MchLoadResult const loaded = files.load("item", table_of(whole), 0, state_of(whole, 0));
         CHECK(loaded.live == 5);
         for (Id id : {Id{7}, Id{19}, Id{-5}, Id{4000}, INT64_MAX}) CHECK(whole.look_up(id) == item.look_up(id));
         CHECK(whole.hours == item.cut_at({0, 48}).hours);
 
         TempFolder const empty;
         SelfCommunicator self;
-        save(empty.path(), std::span<MchSaving const>(), self);
+        save(empty.path(), std::span<MchTableToSave const>(), self);
         CHECK(MchCheckpoint::open(empty.path()).names().empty());
     }
 }

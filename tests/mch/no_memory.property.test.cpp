@@ -203,7 +203,7 @@ TEST_SUITE("mch/no_memory") {
             {0, 1},
             [&](auto& comm) {
                 auto mine = mine_of(world, comm.rank());
-                auto saving = std::make_unique<MchSaving>(MchSaving{table, mine->state, mine->named});
+                auto saving = std::make_unique<MchTableToSave>(MchTableToSave{table, mine->state, mine->named});
                 return [&, mine = std::move(mine), saving = std::move(saving), to = out]() mutable {
                     static_cast<void>(save(std::move(to), *saving, comm));
                 };

@@ -62,7 +62,7 @@ Outcome change(World const& saved, Id count, MchOptions const& options, Spoil co
             TensorView<double> const view(rows.data(), Shape{static_cast<Index>(rows.size()) / 2, 2});
             apply_row_moves(result.changes[r].moves, to, view, comm);
             auto const report = validate(to, state, comm);
-            if (comm.rank() == 0 && !report.sound()) result.report = to_string(report);
+            if (comm.rank() == 0 && !report.sound()) result.report = explain(report);
         } catch (Error const& error) {
             result.errors[r] = error.message();
         }

@@ -14,7 +14,7 @@ TEST_CASE("a report without faults is sound and says so") {
     MchReport const report;
     CHECK(report.sound());
     CHECK(report.total() == 0);
-    CHECK(to_string(report) == "sound");
+    CHECK(explain(report) == "sound");
 }
 
 TEST_CASE("all faults are counted, the first places of each kind are listed") {
@@ -42,13 +42,13 @@ TEST_CASE("a report prints a line per kind: how many, and where") {
     report.add({MchFault::id_order, 0, 5, 7, 9});
     report.add({MchFault::unreachable, 1, 3, 70, 2});
     report.add({MchFault::unreachable, 1, 4, 71, 2});
-    CHECK(to_string(report) ==
+    CHECK(explain(report) ==
           "I1 ids do not ascend: 1 (rank 0, position 5: id 7 after 9)\n"
           "I5 id is looked up on another rank: 2 (rank 1, position 3: id 70, looked up on rank 2; rank 1, position 4: "
           "id 71, looked up on rank 2)");
     report = {};
     for (Index i = 0; i < 9; ++i) report.add({MchFault::iteration, i, 0, 5, 6});
-    std::string const text = to_string(report);
+    std::string const text = explain(report);
     CHECK(text.find("I6 current iteration differs between ranks: 9 (rank 0: 5 instead of 6; ") == 0);
     CHECK(text.find("; rank 7: 5 instead of 6; ...)") != std::string::npos);
 }

@@ -159,7 +159,7 @@ TEST_CASE("damage is counted and placed exactly, on all ranks alike") {
         CAPTURE(seed);
         MchReport const& report = reports[0];
         for (MchReport const& other : reports) CHECK(other == report);
-        INFO(to_string(report));
+        INFO(explain(report));
         for (int i = 0; i < mch_fault_count; ++i) {
             auto const fault = static_cast<MchFault>(i);
             CAPTURE(name(fault));

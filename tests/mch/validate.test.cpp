@@ -68,7 +68,7 @@ TEST_CASE("states that real training leaves are sound, whatever the policy, the 
                     MchTable const table = sim::table_of(world);
                     for (std::size_t r = 0; r < world.ranks.size(); ++r) {
                         MchReport const report = validate(table, sim::state_of(world.ranks[r]), static_cast<Index>(r));
-                        CHECK_MESSAGE(report.sound(), to_string(report));
+                        CHECK_MESSAGE(report.sound(), explain(report));
                     }
                 }
             }
@@ -168,7 +168,7 @@ TEST_CASE("a bucketed table is sound on all its ranks, also cut elsewhere") {
     run_on_threads(3, [&](ThreadCommunicator& comm) {
         MchReport const report =
             validate(sim::table_of(world), sim::state_of(world, static_cast<std::size_t>(comm.rank())), comm);
-        CHECK_MESSAGE(report.sound(), to_string(report));
+        CHECK_MESSAGE(report.sound(), explain(report));
     });
     sim::BucketWorld broken = world;
     broken.identities[2][5] = broken.identities[0][3];

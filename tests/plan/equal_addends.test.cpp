@@ -12,11 +12,11 @@ TEST_SUITE("plan/equal_addends") {
         auto const of = [&](char const* text) { return distribution(Mesh{4, 2}, shape, text); };
         Plan<> const move = plan_equal_addends(of("R,S0"), of("P+,S0"));
         CHECK(move == plan(of("Pavg,S0"), of("P+,S0")));
-        CHECK(move.kind() == Kind::copy);
+        CHECK(move.kind() == TransitionKind::copy);
         CHECK(move.steps().find(planning::StepKind::scale)->divide == 4);
         CHECK(plan_equal_addends(of("R,R"), of("P+,P+")).steps().find(planning::StepKind::scale)->divide == 8);
         CHECK(plan_equal_addends(of("R,S0"), of("P+,P+")).steps().find(planning::StepKind::scale)->divide == 4);
-        CHECK(plan_equal_addends(of("R,S0"), of("P+,R")).kind() == Kind::collective);
+        CHECK(plan_equal_addends(of("R,S0"), of("P+,R")).kind() == TransitionKind::collective);
         CHECK(plan_equal_addends(of("R,S0"), of("S1,R")) == plan(of("R,S0"), of("S1,R")));
         CHECK_THROWS_WITH_AS(static_cast<void>(plan_equal_addends(of("R,P+"), of("P+,P+"))),
                              "reshard::plan_equal_addends: (4,2):(R,P+) -> (4,2):(P+,P+) divides copies of addends. "

@@ -87,7 +87,7 @@ void check_rank(Plan<> const& plan, Index rank, std::size_t peers) {
 }
 
 void check_sample(Plan<> const& plan, Index ranks, std::size_t peers) {
-    REQUIRE(plan.kind() == Kind::collective);
+    REQUIRE(plan.kind() == TransitionKind::collective);
     for (Index rank : sample(plan.from().mesh(), ranks)) check_rank(plan, rank, peers);
     if (plan.is_across())
         for (Index rank : sample(plan.to().mesh(), ranks)) check_rank(plan, rank, peers);
@@ -218,8 +218,8 @@ TEST_SUITE("plan/large mesh") {
     TEST_CASE("2^20 ranks: views and fills need no peers") {
         DynamicShape const shape = Shape{15485863};
         auto const view = of("R,R", "S0,S0", shape);
-        CHECK(view.kind() == Kind::view);
-        CHECK(of("S0,S0", "P+,P+", shape).kind() == Kind::copy);
+        CHECK(view.kind() == TransitionKind::view);
+        CHECK(of("S0,S0", "P+,P+", shape).kind() == TransitionKind::copy);
         std::vector<std::uint8_t> memory(static_cast<std::size_t>(shape.size()));
         TensorView<std::uint8_t> const full(memory.data(), shape);
         Index next = 0;

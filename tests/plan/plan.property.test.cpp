@@ -32,7 +32,7 @@ TEST_SUITE("plan/plan") {
             auto const d = random.distribution();
             INFO(test::reproduction(seed, d));
             Plan<> const p = plan(d, d);
-            REQUIRE(p.kind() == Kind::view);
+            REQUIRE(p.kind() == TransitionKind::view);
             float element = 0;
             for (Index rank : oracle::ranks(d)) {
                 TensorView<float> const all(&element, d.local_shape(rank));
@@ -56,7 +56,7 @@ TEST_SUITE("plan/plan") {
             auto const from = random.distribution(mesh, shape);
             auto const to = random.distribution(mesh, shape);
             Plan<> const p = plan(from, to);
-            if (p.kind() != Kind::view) continue;
+            if (p.kind() != TransitionKind::view) continue;
             ++views;
             INFO(test::reproduction(seed, from, to));
             for (Index rank : oracle::ranks(from)) {

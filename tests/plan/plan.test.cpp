@@ -27,10 +27,10 @@ constexpr auto on2x4 = distribution<P...>(Mesh<2, 4>{}, Shape<64, 32>{});
 // ---- Kinds are known to the compiler -----------------------------------------------------------------------------
 
 constexpr auto rows_of_whole = plan(on2x4<R, R>, on2x4<R, S0>);
-static_assert(rows_of_whole.kind() == Kind::view && rows_of_whole.is_local() && !rows_of_whole.is_across());
-static_assert(plan(on2x4<R, S0>, on2x4<R, Sum>).kind() == Kind::copy);
-static_assert(plan(on2x4<Sum, S0>, on2x4<Avg, S0>).kind() == Kind::copy);
-static_assert(plan(on2x4<R, S0>, on2x4<S1, R>).kind() == Kind::collective);
+static_assert(rows_of_whole.kind() == TransitionKind::view && rows_of_whole.is_local() && !rows_of_whole.is_across());
+static_assert(plan(on2x4<R, S0>, on2x4<R, Sum>).kind() == TransitionKind::copy);
+static_assert(plan(on2x4<Sum, S0>, on2x4<Avg, S0>).kind() == TransitionKind::copy);
+static_assert(plan(on2x4<R, S0>, on2x4<S1, R>).kind() == TransitionKind::collective);
 static_assert(!plan(on2x4<Sum, R>, on2x4<R, R>).is_local());
 static_assert(
     std::is_same_v<decltype(plan(on2x4<R, R>, on2x4<R, S0>))::to_type, std::remove_const_t<decltype(on2x4<R, S0>)>>);
@@ -94,12 +94,12 @@ std::string text(char const* pattern, Index n) {
 TEST_SUITE("plan/plan") {
     TEST_CASE("run-time plans know their kind") {
         DynamicShape const shape = Shape{8, 6};
-        CHECK(of("(2):(R)", "(2):(S0)", shape).kind() == Kind::view);
-        CHECK(of("(2):(R)", "(2):(S0:cyc2)", shape).kind() == Kind::copy);
-        CHECK(of("(2):(R)", "(2):(P>)", shape).kind() == Kind::view);
+        CHECK(of("(2):(R)", "(2):(S0)", shape).kind() == TransitionKind::view);
+        CHECK(of("(2):(R)", "(2):(S0:cyc2)", shape).kind() == TransitionKind::copy);
+        CHECK(of("(2):(R)", "(2):(P>)", shape).kind() == TransitionKind::view);
         CHECK(of("(2):(S0)", "(2):(P+)", shape).is_local());
-        CHECK(of("(2):(S0)", "(2):(R)", shape).kind() == Kind::collective);
-        CHECK(across("(2):(R)", "(2):(R)", shape).kind() == Kind::collective);
+        CHECK(of("(2):(S0)", "(2):(R)", shape).kind() == TransitionKind::collective);
+        CHECK(across("(2):(R)", "(2):(R)", shape).kind() == TransitionKind::collective);
         CHECK(across("(2):(R)", "(2):(R)", shape).is_across());
     }
 
@@ -181,8 +181,8 @@ TEST_SUITE("plan/plan") {
         auto const from = distribution<Shard<0>, Replicate>(Mesh<1, 4>{}, Shape<8, 8>{});
         auto const to = distribution<Replicate, Replicate>(Mesh<1, 4>{}, Shape<8, 8>{});
         auto const window = plan(from, to);
-        CHECK(window.kind() == Kind::view);
-        CHECK(window.steps().kind == Kind::view);
+        CHECK(window.kind() == TransitionKind::view);
+        CHECK(window.steps().kind == TransitionKind::view);
         CHECK(window.steps().phases() == window.cost(0).phases);
         CHECK(window.steps().list.size() == 1);
         CHECK(Plan<>(window).steps().phases() == 1);
@@ -322,12 +322,12 @@ TEST_SUITE("plan/plan") {
     TEST_CASE("an axis that is one in the type does not count; as a value it does, and then nothing travels either") {
         auto const typed =
             plan(distribution<S0, R>(Mesh<1, 4>{}, Shape<8>{}), distribution<R, S0>(Mesh<1, 4>{}, Shape<8>{}));
-        CHECK(typed.kind() == Kind::view);
+        CHECK(typed.kind() == TransitionKind::view);
         std::vector<int> memory(8);
         CHECK(typed.view(TensorView<int>(memory.data(), Shape{8}), 3).data() == memory.data() + 6);
         CHECK(typed.cost(3) == Cost{});
         Plan<> const value = typed;
-        CHECK(value.kind() == Kind::collective);
+        CHECK(value.kind() == TransitionKind::collective);
         CHECK(moved(value) == Moved{});
         CHECK(value.cost(3).phases == 1);
     }
@@ -470,7 +470,7 @@ TEST_SUITE("plan/plan") {
         CHECK(one.cost(1).phases == 1);
         CHECK(one.cost(1).received == 3 * 64);
         CHECK(one.cost(1).sent == 3 * 64);
-        CHECK(one.kind() == Kind::collective);
+        CHECK(one.kind() == TransitionKind::collective);
         CHECK(one.ranks_per_node() == 0);
         CHECK(!(one == two));
         CHECK(one.hash() != two.hash());

@@ -129,7 +129,7 @@ TEST_SUITE("plan/relay") {
         static constexpr auto from = distribution<Shard<0>>(Mesh<16>{}, Shape<64>{});
         static constexpr auto to = distribution<Replicate>(Mesh<16>{}, Shape<64>{});
         static constexpr auto p = plan(from, to).relayed(8);
-        static_assert(p.ranks_per_node() == 8 && p.kind() == Kind::collective);
+        static_assert(p.ranks_per_node() == 8 && p.kind() == TransitionKind::collective);
         CHECK(Plan<>(p).cost(0).phases == 2);
     }
 

@@ -101,7 +101,8 @@ Simulation by_every_rank(Plan<> const& plan, Topology const& topology, DType dty
         Index memory = 0;
         bool const held = plan.from().contains(rank);
         if (held) memory += plan.from().local_shape(rank).size();
-        if (plan.to().contains(rank) && plan.kind() != Kind::view) memory += plan.to().local_shape(rank).size();
+        if (plan.to().contains(rank) && plan.kind() != TransitionKind::view)
+            memory += plan.to().local_shape(rank).size();
         memory += plan.cost(rank).workspace;
         world.most_memory = std::max(world.most_memory, size * memory);
         Bound const bound = receive_bound(plan.from(), plan.to(), rank, plan.is_across());

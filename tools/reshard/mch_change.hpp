@@ -106,7 +106,7 @@ struct Contents {
         }
         std::sort(known.begin(), known.end());
         Manifest const& manifest = checkpoint.emplace(Checkpoint::open(folder)).manifest();
-        if (!exists("mch.index.json") && manifest.save != tables.save()) {
+        if (!exists("mch.index.json") && manifest.save != tables.save_id()) {
             refuse(concat("'", folder, "' was replaced while it was opened. Fix: run this again."));
         }
         PlacementRule const rule(concat("(", ranks, "):(S0)"));
@@ -267,7 +267,7 @@ private:
             check_buckets(one.after, shard.state, rank);
         MchReport const report = validate(one.after, shard.state, rank);
         if (report.total() == report.total(MchFault::unreachable)) return;
-        refuse(concat("the table is not sound: ", to_string(report),
+        refuse(concat("the table is not sound: ", explain(report),
                       " Fix: take another save; if that one is sound, this is a bug, please report it."));
     }
     void save_all() {
@@ -275,9 +275,9 @@ private:
         waits.deadline = std::chrono::hours(1);  // what the slowest disk needs until ranks meet again
         run_on_threads(static_cast<int>(ranks_), waits, [&](ThreadCommunicator& comm) {
             auto const rank = static_cast<std::size_t>(comm.rank());
-            std::vector<MchSaving> savings;
+            std::vector<MchTableToSave> savings;
             for (std::size_t t = 0; t < outcomes_.size(); ++t) {
-                MchSaving saving{outcomes_[t].after, {}, {}};
+                MchTableToSave saving{outcomes_[t].after, {}, {}};
                 if (rank < shards_[t].size()) {
                     saving.state = shards_[t][rank].state;
                     saving.rows = shards_[t][rank].rows;

@@ -18,8 +18,8 @@ struct Verify {
     void run(Session& session) const {
         session.on_ranks(Session::ranks_of_machine(), [&](CommunicatorRef comm) {
             try {
-                auto const verdict = verify_checkpoint(path, comm, {}, default_window_bytes, session.progress(comm));
-                if (comm.rank() == 0) session.say(text(verdict), record(verdict));
+                auto const report = verify_checkpoint(path, comm, {}, default_window_bytes, session.progress(comm));
+                if (comm.rank() == 0) session.say(text(report), record(report));
             } catch (FormatError const& error) {  // on all ranks: none has failed, and the answer is no
                 if (comm.rank() == 0)
                     session.say_no(error.message() + "\n", {{"ok", false}, {"error", error.message()}});
@@ -28,27 +28,27 @@ struct Verify {
     }
 
 private:
-    [[nodiscard]] std::string text(CheckpointVerdict const& verdict) const {
+    [[nodiscard]] std::string text(VerifyReport const& report) const {
         std::string text =
-            concat(path, ": ", detail::count_text(verdict.tensors, "tensor"), " in ",
-                   detail::count_text(verdict.extents, "shard"), " of ", detail::count_text(verdict.files, "file"),
-                   ", ", detail::bytes_text(verdict.bytes), " read once: all as it should be");
-        if (verdict.extents_without_checksum != 0) {
-            text += concat(" (", detail::count_text(verdict.extents_without_checksum, "shard"), " without checksum)");
+            concat(path, ": ", detail::count_text(report.tensors, "tensor"), " in ",
+                   detail::count_text(report.extents, "shard"), " of ", detail::count_text(report.files, "file"), ", ",
+                   detail::bytes_text(report.bytes), " read once: all as it should be");
+        if (report.extents_without_checksum != 0) {
+            text += concat(" (", detail::count_text(report.extents_without_checksum, "shard"), " without checksum)");
         }
-        if (verdict.kind == CheckpointKind::shards) {
+        if (report.kind == CheckpointKind::shards) {
             text += "\n  PyTorch's shards do not say how many ranks saved: see that the last rank's file is there";
         }
-        return text + "\n" + detail::unlisted_text(verdict.unlisted);
+        return text + "\n" + detail::unlisted_text(report.unlisted);
     }
-    [[nodiscard]] static Json record(CheckpointVerdict const& verdict) {
+    [[nodiscard]] static Json record(VerifyReport const& report) {
         return {{"ok", true},
-                {"files", verdict.files},
-                {"tensors", verdict.tensors},
-                {"shards", verdict.extents},
-                {"shards_without_checksum", verdict.extents_without_checksum},
-                {"bytes", verdict.bytes},
-                {"unlisted", record_of(verdict.unlisted)}};
+                {"files", report.files},
+                {"tensors", report.tensors},
+                {"shards", report.extents},
+                {"shards_without_checksum", report.extents_without_checksum},
+                {"bytes", report.bytes},
+                {"unlisted", record_of(report.unlisted)}};
     }
 };
 

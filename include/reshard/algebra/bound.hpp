@@ -141,7 +141,7 @@ constexpr void add_to_bound(Index& total, Index elements, Index count = 1) {
         return {true, detail::missing(from, to, rank)};
     }
     if (!from.contains(rank)) return {true, 0};
-    if (kind_of(from, to) != Kind::collective) return {true, 0};
+    if (kind_of(from, to) != TransitionKind::collective) return {true, 0};
     detail::FoldShape const fold = detail::fold_shape(from, to);
     Index const local = from.local_shape(rank).size();
     switch (fold.form) {

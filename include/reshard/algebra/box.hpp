@@ -14,8 +14,8 @@ class Box {
 public:
     constexpr Box() = default;
     constexpr Box(std::initializer_list<Interval> intervals) {
-        if (intervals.size() > static_cast<std::size_t>(max_rank)) {
-            raise(ErrorCode::shape, "reshard::Box: ", intervals.size(), " intervals, at most ", max_rank,
+        if (intervals.size() > static_cast<std::size_t>(max_dims)) {
+            raise(ErrorCode::shape, "reshard::Box: ", intervals.size(), " intervals, at most ", max_dims,
                   " are supported. Fix: give one per tensor dimension.");
         }
         for (Interval interval : intervals) intervals_.push_back(interval);
@@ -57,7 +57,7 @@ public:
     [[nodiscard]] friend constexpr bool operator==(Box const&, Box const&) = default;
 
 private:
-    InlineList<Interval, max_rank> intervals_;
+    InlineList<Interval, max_dims> intervals_;
 };
 
 /// What both hold. \pre same rank. \post intersect(a, a) == a; commutative; associative up to empty boxes.

@@ -92,8 +92,8 @@ private:
     Box whole_;
     std::span<Box const> boxes_;
     Indices corner_;  // its values; it has no size
-    std::vector<Item> items_[max_rank + 1];
-    std::vector<Event> events_[max_rank];
+    std::vector<Item> items_[max_dims + 1];
+    std::vector<Event> events_[max_dims];
 };
 
 /// Whether boxes add up to a whole. \pre the whole is not empty, all boxes lie inside it.

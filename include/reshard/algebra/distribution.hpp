@@ -104,7 +104,7 @@ consteval bool check_distribution() {
         constexpr SignatureFault fault = static_signature<M, S, Order, P...>().fault;
         static_assert(fault != SignatureFault::dimension,
                       "reshard::distribution: a placement shards a dimension the tensor does not have. "
-                      "Fix: dimensions count from 0 to the rank of the shape minus one.");
+                      "Fix: dimensions count from 0, so the last of n is n - 1.");
         static_assert(fault != SignatureFault::two_ops,
                       "reshard::distribution: two different reductions in one tensor. "
                       "Fix: use one Partial op on all partial axes, or reduce one of them first.");

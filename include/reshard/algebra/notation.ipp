@@ -19,7 +19,7 @@ RESHARD_INLINE AxisList printed_order(Signature const& signature) {
     if (signature.shards < 2) return result;
     unsigned done = 0;
     unsigned wanted = 0;
-    InlineList<AxisList, max_rank> lists;
+    InlineList<AxisList, max_dims> lists;
     for (int dim = 0; dim < signature.rank; ++dim) {
         AxisList const cuts = signature.cuts(dim);
         bool ascending = true;
@@ -141,7 +141,7 @@ inline Placement read_placement(NotationReader& reader, int dims) {
     if (!reader.take("S")) reader.fail("expected R, S or P");
     bool const from_end = reader.take("-");
     Index dim = reader.number();
-    if (from_end ? dim == 0 || dim > dims : dim >= max_rank) {
+    if (from_end ? dim == 0 || dim > dims : dim >= max_dims) {
         reader.fail(concat("no dimension S", from_end ? "-" : "", dim, " in a tensor of ", dims),
                     "S-1 is the last dimension, S0 the first.");
     }
@@ -291,7 +291,7 @@ RESHARD_INLINE DynamicShape parse_shape(std::string_view text) {
     Indices extents;
     if (!reader.take("]")) {
         IndexList const list = detail::read_numbers(reader, "]");
-        if (list.size() > max_rank) reader.fail("a tensor has at most 8 dimensions");
+        if (list.size() > max_dims) reader.fail("a tensor has at most 8 dimensions");
         for (Index extent : list) extents.push_back(extent);
     }
     if (!reader.at_end()) reader.fail("unexpected text");

@@ -27,11 +27,11 @@ namespace detail {
 constexpr void check_permutation(Indices const& order, int rank) {
     unsigned seen = 0;
     for (Index dim : order) {
-        if (dim >= 0 && dim < max_rank) seen |= 1U << dim;
+        if (dim >= 0 && dim < max_dims) seen |= 1U << dim;
     }
     if (order.size() == rank && seen == (1U << rank) - 1U) return;
     raise(ErrorCode::shape, "reshard::permute: ", to_string(order), " is no permutation of ", rank,
-          " dimensions. Fix: name every dimension from 0 to rank - 1 once.");
+          " dimensions. Fix: name each of them once; they count from 0.");
 }
 
 [[nodiscard]] constexpr Indices permuted(Indices const& list, Indices const& order) noexcept {
@@ -114,7 +114,7 @@ template <int... Order, class M, class S, class Axes, class... P>
 [[nodiscard]] constexpr auto permute(Distribution<M, S, Axes, P...> const& distribution) {
     static_assert(detail::check_permutation<S::rank(), Order...>(),
                   "reshard::permute: the numbers are no permutation of the dimensions. "
-                  "Fix: name every dimension from 0 to rank - 1 once.");
+                  "Fix: name every dimension once; they count from 0.");
     using Result = Distribution<M, detail::PermutedShape<S, Order...>, Axes,
                                 typename detail::PermutedPlacement<P, Order...>::type...>;
     Indices order;

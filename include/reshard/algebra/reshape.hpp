@@ -129,7 +129,7 @@ template <class Place>
 
 [[noreturn]] inline void raise_view(std::string_view who, DynamicDistribution const& from, std::string_view what) {
     raise(ErrorCode::shape, "reshard::", who, ": a tensor of shape ", to_string(from.shape()), " has no such ", what,
-          ". Fix: dimensions and positions count from 0 and stay below the rank and the extent.");
+          ". Fix: dimensions and positions count from 0 and stay below their number and the extent.");
 }
 [[noreturn]] inline void raise_cut(std::string_view who, DynamicDistribution const& from, int dim,
                                    std::string_view fix) {
@@ -170,7 +170,7 @@ template <class Place>
 /// Dimension `dim` as several, whose extents multiply to its own. Its cuts become those of the first (above 1).
 [[nodiscard]] constexpr DynamicDistribution unflatten(DynamicDistribution const& from, int dim, Indices const& sizes) {
     DynamicShape const& shape = from.shape();
-    bool fits = dim >= 0 && dim < shape.rank() && !sizes.empty() && shape.rank() + sizes.size() <= max_rank + 1;
+    bool fits = dim >= 0 && dim < shape.rank() && !sizes.empty() && shape.rank() + sizes.size() <= max_dims + 1;
     Index whole = 1;
     for (Index size : sizes) fits = fits && size >= 0 && multiply_fits(whole, size, whole);
     if (!fits || whole != shape.extent(dim)) {

@@ -140,7 +140,7 @@ private:
               split_factors.size(), " split factors for a mesh of ", mesh.axes(),
               " axes. Fix: give one of each per mesh axis; 1 for Shard.");
     }
-    AxisList cuts[max_rank];
+    AxisList cuts[max_dims];
     unsigned strided = 0;
     for (int axis = 0; axis < mesh.axes(); ++axis) {
         Placement const& placement = placements[axis];

@@ -81,7 +81,7 @@ template <AnyDistribution From, AnyDistribution To>
         if (fills && from_one && !owes) return {true, 0, 0, 0};
         if (owes || fills) return result;
     } else {
-        if (kind_of(from, to) != Kind::collective) return {true, 0, 0, 0};
+        if (kind_of(from, to) != TransitionKind::collective) return {true, 0, 0, 0};
         fold = detail::fold_shape(from, to);
     }
     if (fold.form == detail::FoldForm::mixed) return result;

@@ -27,13 +27,13 @@
 
 namespace reshard::inline v0 {
 
-enum class Kind : std::uint8_t {
+enum class TransitionKind : std::uint8_t {
     view,       ///< one box of what the rank holds: no copy
     copy,       ///< a copy within the rank
     collective  ///< data crosses ranks (possibly zero bytes)
 };
 
-[[nodiscard]] constexpr std::string_view name(Kind kind) noexcept {
+[[nodiscard]] constexpr std::string_view name(TransitionKind kind) noexcept {
     constexpr std::string_view names[] = {"view", "copy", "collective"};
     return names[static_cast<int>(kind)];
 }
@@ -72,14 +72,14 @@ enum class AxisChange : std::uint8_t {
 /// The kind of a transition between two signatures of one mesh and shape; `same(axis)` says whether an axis cuts by
 /// the same rule on both sides. \pre !fills_average(from, to).
 template <class Same>
-[[nodiscard]] constexpr Kind kind_of(Signature const& from, Signature const& to, Same const& same) noexcept {
+[[nodiscard]] constexpr TransitionKind kind_of(Signature const& from, Signature const& to, Same const& same) noexcept {
     unsigned const ones = from.ones & to.ones;
     auto const counts = [&](int axis) { return ((ones >> axis) & 1U) == 0; };
     bool copies = false;
     for (int axis = 0; axis < from.axes; ++axis) {
         switch (axis_change(from[axis], to[axis])) {
             case AxisChange::fold:
-                if (counts(axis)) return Kind::collective;
+                if (counts(axis)) return TransitionKind::collective;
                 break;
             case AxisChange::fill: copies = copies || counts(axis); break;
             case AxisChange::scale: copies = copies || counts(axis); break;
@@ -96,16 +96,17 @@ template <class Same>
         for (std::int8_t axis : to.cuts(dim))
             if (counts(axis)) needed.push_back(axis);
         while (!held.empty() && to[held.back()].is_partial()) held.pop_back();
-        if (held.size() > needed.size()) return Kind::collective;
+        if (held.size() > needed.size()) return TransitionKind::collective;
         for (int i = 0; i < held.size(); ++i) {
-            if (held[i] != needed[i] || !same(held[i])) return Kind::collective;
+            if (held[i] != needed[i] || !same(held[i])) return TransitionKind::collective;
         }
         if (needed.size() > held.size() && interleaves(to[needed.back()].split())) copies = true;
     }
-    return copies ? Kind::copy : Kind::view;
+    return copies ? TransitionKind::copy : TransitionKind::view;
 }
 /// The same for two distributions, whose rules are compared by their numbers.
-[[nodiscard]] constexpr Kind kind_of(DynamicDistribution const& from, DynamicDistribution const& to) noexcept {
+[[nodiscard]] constexpr TransitionKind kind_of(DynamicDistribution const& from,
+                                               DynamicDistribution const& to) noexcept {
     return kind_of(from.signature(), to.signature(),
                    [&](int axis) { return from.placement(axis).rule() == to.placement(axis).rule(); });
 }
@@ -149,7 +150,7 @@ struct AxesOf {
     constexpr bool operator()(int axis) const { return ((mask >> axis) & 1U) != 0; }
 };
 template <class From, class To>
-consteval Kind kind_of_types() {
+consteval TransitionKind kind_of_types() {
     unsigned const same = same_rules(static_cast<From const*>(nullptr), static_cast<To const*>(nullptr));
     return kind_of(From::static_signature, To::static_signature, AxesOf{same});
 }
@@ -175,11 +176,12 @@ consteval bool check_transition() {
 /// The kind of the transition between two typed distributions, known to the compiler.
 template <TypedDistribution From, TypedDistribution To>
     requires(detail::check_transition<std::remove_cvref_t<From>, std::remove_cvref_t<To>>())
-inline constexpr Kind transition_kind = detail::kind_of_types<std::remove_cvref_t<From>, std::remove_cvref_t<To>>();
+inline constexpr TransitionKind transition_kind =
+    detail::kind_of_types<std::remove_cvref_t<From>, std::remove_cvref_t<To>>();
 
 /// Whether a transition provably needs no communicator: `static_assert(is_local<From, To>)`.
 template <class From, class To>
-inline constexpr bool is_local = transition_kind<From, To> != Kind::collective;
+inline constexpr bool is_local = transition_kind<From, To> != TransitionKind::collective;
 
 namespace detail {
 
@@ -200,6 +202,6 @@ consteval bool moves_only() {
 
 /// Whether it provably needs no copy either.
 template <class From, class To>
-inline constexpr bool is_view = transition_kind<From, To> == Kind::view;
+inline constexpr bool is_view = transition_kind<From, To> == TransitionKind::view;
 
 }  // namespace reshard::inline v0

@@ -47,8 +47,8 @@ RewriteReport consolidate(std::string from, std::string to, CommunicatorRef comm
 RewriteReport consolidate(std::string from, std::string to, ConsolidateOptions const& options = {});
 
 /// What start_save() is still writing into `from`: waits for it first. Collective also over the ranks that save; those
-/// of them that are not in `comm` call SaveHandle::wait(). Throws what that throws: nothing is written to `to` then.
-RewriteReport consolidate(SaveHandle& saving, std::string from, std::string to, CommunicatorRef comm,
+/// of them that are not in `comm` call SaveRequest::wait(). Throws what that throws: nothing is written to `to` then.
+RewriteReport consolidate(SaveRequest& saving, std::string from, std::string to, CommunicatorRef comm,
                           ConsolidateOptions const& options = {});
 
 /// As consolidate(), the other way: `to` becomes what save() would leave if the ranks of a mesh had the tensors as

@@ -23,7 +23,7 @@ RESHARD_INLINE RewriteReport consolidate(std::string from, std::string to, Conso
     return consolidate(std::move(from), std::move(to), alone, options);
 }
 
-RESHARD_INLINE RewriteReport consolidate(SaveHandle& saving, std::string from, std::string to, CommunicatorRef comm,
+RESHARD_INLINE RewriteReport consolidate(SaveRequest& saving, std::string from, std::string to, CommunicatorRef comm,
                                          ConsolidateOptions const& options) {
     static_cast<void>(saving.wait());
     return consolidate(std::move(from), std::move(to), comm, options);

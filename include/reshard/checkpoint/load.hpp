@@ -47,7 +47,7 @@ LoadReport load_from_one(std::string const& path, std::span<LocalTensor const> t
                          LoadTerms const& terms);
 }  // namespace detail
 
-/// Collective over `comm`. Rank strategy.source reads `path` (see Checkpoint::open) and passes it on; other ranks need
+/// Collective over `comm`. Rank strategy.root reads `path` (see Checkpoint::open) and passes it on; other ranks need
 /// no file. All ranks list the same tensors in the same order, and the same options; what differs is the memory.
 ///
 /// Throws the same error on every rank, naming the rank it belongs to: IoError, FormatError (TensorNotFound),

@@ -63,8 +63,8 @@ private:
 
 /// What all ranks must say alike of a load.
 [[nodiscard]] inline TensorTask task_of(LoadTerms const& terms) {
-    std::string text = concat("with '", terms.strategy, "', source rank ", terms.source, ", windows of ",
-                              terms.window_bytes, " bytes");
+    std::string text =
+        concat("with '", terms.strategy, "', root ", terms.root, ", windows of ", terms.window_bytes, " bytes");
     if (!terms.options.verify_checksums) text += ", verify_checksums false";
     std::string_view before = ", replica_axes ";
     for (int const axis : terms.options.replica_axes) text += concat(std::exchange(before, ","), axis);
@@ -78,7 +78,7 @@ private:
 /// The parts of a load that all strategies with a communicator share.
 class LoadSession {
 public:
-    /// Collective. Rank terms.source looks at the path and tells the others; all check the list. \pre all that is given
+    /// Collective. Rank terms.root looks at the path and tells the others; all check the list. \pre all that is given
     /// outlives this. (Nothing is copied before the first agreement: there may be no memory.)
     LoadSession(std::string const& path, std::span<LocalTensor const> tensors, CommunicatorRef comm,
                 LoadTerms const& terms)
@@ -87,22 +87,22 @@ public:
         report_.collectives.broadcasts = 2;
         auto const task = [&] { return task_of(terms); };
         agree_on_tensors(comm, tensors, task, [&] {
-            check_source(terms.source, comm.size());
+            check_root(terms.root, comm.size());
             check_window(terms.window_bytes);
             static_cast<void>(count_reads({}, terms.reads));
             check_apart(tensors, comm.rank(), "load");
             check_identities(tensors, comm.rank(), comm.memory());
             lists_.make_room(comm.size());
             shares_.resize(static_cast<std::size_t>(comm.size()));
-            if (comm.rank() == terms.source) files_ = look_at(path);
+            if (comm.rank() == terms.root) files_ = look_at(path);
         });
-        share_list(files_, path, comm, terms.source, lists_, pending_);
+        share_list(files_, path, comm, terms.root, lists_, pending_);
         attempt([&] {
             wanted_ = match(catalogue(), tensors, terms.options);
-            report_.lists_opened = comm.rank() == terms.source ? lists_opened(catalogue()) : 0;
+            report_.lists_opened = comm.rank() == terms.root ? lists_opened(catalogue()) : 0;
             report_.tensors = static_cast<Index>(tensors.size());
-            report_.files = catalogue().digest();
-            report_.save = catalogue().manifest().save;
+            report_.files_digest = catalogue().digest();
+            report_.save_id = catalogue().manifest().save;
         });
     }
 
@@ -221,7 +221,7 @@ RESHARD_INLINE LoadReport detail::load_from_one(std::string const& path, std::sp
     return detail::load_saved([&] {
         LoadSession session(path, tensors, comm, terms);
         ReadSchedule schedule;
-        session.attempt([&] { schedule = one_reads(session.wanted(), terms.source, terms.window_bytes); });
+        session.attempt([&] { schedule = one_reads(session.wanted(), terms.root, terms.window_bytes); });
         session.read_staged(schedule, spread_of(terms));
         return session.finish();
     });
@@ -234,8 +234,8 @@ RESHARD_INLINE LoadReport load(Checkpoint const& checkpoint, std::span<LocalTens
     report.strategy = EveryRankReads::name;
     report.tensors = static_cast<Index>(tensors.size());
     detail::LoadFiles files(checkpoint);
-    report.files = files.catalogue().digest();
-    report.save = files.catalogue().manifest().save;
+    report.files_digest = files.catalogue().digest();
+    report.save_id = files.catalogue().manifest().save;
     for (LocalTensor const& tensor : tensors) {
         detail::check_local_tensor(tensor, rank, "load");
         detail::check_on_host(tensor, rank, "load");
@@ -263,8 +263,8 @@ RESHARD_INLINE ConstDynamicView local_view(Checkpoint const& checkpoint, std::st
 
 RESHARD_INLINE void agree_loaded(CommunicatorRef comm, LoadReport const& report) {
     Verdict mine;
-    mine.digest = report.files;
-    mine.reason = concat("loaded ", report.tensors, " tensors from files with digest ", report.files);
+    mine.digest = report.files_digest;
+    mine.reason = concat("loaded ", report.tensors, " tensors from files with digest ", report.files_digest);
     detail::agree_or_raise(comm, std::move(mine));
 }
 

@@ -221,11 +221,11 @@ template <class Strategy>
 
 RESHARD_INLINE LoadForecast detail::forecast_from_one(Catalogue const& catalogue, std::span<PlacedTensor const> targets,
                                                       int ranks, LoadTerms const& terms, LoadModel const& model) {
-    check_source(terms.source, ranks);
+    check_root(terms.root, ranks);
     check_window(terms.window_bytes);
     LoadForecaster forecaster(catalogue, targets, ranks, terms);
     forecaster.add_session();
-    forecaster.read_staged(one_reads(forecaster.wanted(), terms.source, terms.window_bytes), spread_of(terms), model);
+    forecaster.read_staged(one_reads(forecaster.wanted(), terms.root, terms.window_bytes), spread_of(terms), model);
     return forecaster.result();
 }
 

@@ -53,12 +53,12 @@ struct Broadcast {
 
 /// One rank has the files. It goes through them in windows and passes each on: with Scatter every rank gets what it
 /// needs of it, with Broadcast all of it, and keeps its part. Memory beyond the local tensors: one window, on the
-/// source (Scatter) or on every rank (Broadcast).
+/// root (Scatter) or on every rank (Broadcast).
 template <class How = Scatter>
 struct OneRankReads {
     static constexpr std::string_view name = How::name;
     static constexpr bool communicates = true;
-    int source = 0;  ///< a rank of the communicator
+    int root = 0;  ///< a rank of the communicator
     /// Tensors share a window while they fit, up to 512; a larger one is read in slices of at most this, or of one
     /// element. 0: every tensor has windows of its own, as if it were loaded alone, and is not cut.
     Index window_bytes = default_window_bytes;
@@ -135,7 +135,7 @@ struct LoadTerms {
     std::string_view strategy;
     ReadOptions const& reads;
     LoadOptions const& options;
-    int source = 0;  ///< who looks at the path
+    int root = 0;  ///< who looks at the path
     Index window_bytes = 0;
     bool scatters = false;                     ///< what one rank reads, or it broadcasts that
     CooperativeRead const* chooser = nullptr;  ///< what the choice depends on, where there is one
@@ -146,7 +146,7 @@ template <class Strategy>
 }
 template <class How>
 [[nodiscard]] LoadTerms terms_of(OneRankReads<How> const& one) noexcept {
-    return {How::name, one.reads, one.options, one.source, one.window_bytes, std::is_same_v<How, Scatter>};
+    return {How::name, one.reads, one.options, one.root, one.window_bytes, std::is_same_v<How, Scatter>};
 }
 [[nodiscard]] inline LoadTerms terms_of(CooperativeRead const& strategy) noexcept {
     return {CooperativeRead::name, strategy.reads, strategy.options, 0, strategy.window_bytes, false, &strategy};
@@ -179,13 +179,13 @@ struct LoadReport {
     Index lists_opened = 0;    ///< manifest, index, and files whose headers were read for the list of tensors
     Index bytes_verified = 0;  ///< read by this rank and compared with a checksum
     Collectives collectives;
-    Traffic traffic;             ///< catalogue included
-    Index extra_bytes = 0;       ///< largest memory beyond the local tensors: staging, scratch
-    bool read_directly = false;  ///< no tensor crossed ranks
-    std::uint64_t files = 0;     ///< a digest of what is where: Catalogue::digest()
-    /// The id of the save; empty: of others' files. What is loaded besides is of the same save if MchCheckpoint::save()
-    /// is this.
-    std::string save;
+    Traffic traffic;                 ///< catalogue included
+    Index extra_bytes = 0;           ///< largest memory beyond the local tensors: staging, scratch
+    bool read_directly = false;      ///< no tensor crossed ranks
+    std::uint64_t files_digest = 0;  ///< a digest of what is where: Catalogue::digest()
+    /// The id of the save; empty: of others' files. What is loaded besides is of the same save if
+    /// MchCheckpoint::save_id() is this.
+    std::string save_id;
     double seconds = 0;
 };
 /// A line for each thing that it counts, in the order of explain(LoadForecast).

@@ -58,7 +58,7 @@ namespace detail {
 [[nodiscard]] std::string to_string(ReplicaDifference const& difference);
 
 /// A line of numbers, then a line for each of the first `most` differences.
-[[nodiscard]] std::string to_string(ReplicaReport const& report, std::size_t most = 20);
+[[nodiscard]] std::string explain(ReplicaReport const& report, std::size_t most = 20);
 
 }  // namespace reshard::inline v0
 

@@ -43,7 +43,7 @@ RESHARD_INLINE std::string to_string(ReplicaDifference const& difference) {
     return text;
 }
 
-RESHARD_INLINE std::string to_string(ReplicaReport const& report, std::size_t most) {
+RESHARD_INLINE std::string explain(ReplicaReport const& report, std::size_t most) {
     if (report.equal()) return concat(report.compared, " tensors with replicas, all equal");
     std::size_t differing = 0;
     for (std::size_t i = 0; i < report.differences.size(); ++i) {

@@ -16,7 +16,7 @@ namespace detail {
 struct RawEntry {
     std::string name;
     DType dtype = DType::u8;
-    InlineList<std::uint64_t, max_rank> shape;
+    InlineList<std::uint64_t, max_dims> shape;
     std::uint64_t offsets[2] = {0, 0};
 };
 
@@ -33,9 +33,9 @@ template <SafetensorsRule rule>
     if (!parse_dtype(dtype.text_view(), entry.dtype))
         dtype.fail(concat("is ", quote_name(dtype.text_view()), ", which is no dtype"));
     json.at("shape").for_each([&](JsonReader const& extent) {
-        if (entry.shape.size() == max_rank) {
+        if (entry.shape.size() == max_dims) {
             raise_rule(SafetensorsRule::too_many_dimensions,
-                       concat(file, ": tensor ", quote_name(entry.name), " has more than ", max_rank,
+                       concat(file, ": tensor ", quote_name(entry.name), " has more than ", max_dims,
                               " dimensions. Fix: merge dimensions before saving."));
         }
         entry.shape.push_back(extent.unsigned_integer());

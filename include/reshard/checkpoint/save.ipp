@@ -15,7 +15,7 @@ RESHARD_INLINE SaveReport save(std::string folder, std::span<LocalTensor const> 
     auto const make_room = [&](SaveStream const& stream) {
         Index const threads = smaller<Index>(options.in_flight, static_cast<Index>(stream.units()));
         if (threads == 0) return;
-        Index const fair = larger<Index>(options.buffer_bytes / threads, 4096);
+        Index const fair = larger<Index>(options.window_bytes / threads, 4096);
         each = smaller(fair, SaveStream::default_unit_bytes) / 64 * 64;
         buffers = Scratch(each * threads);
     };

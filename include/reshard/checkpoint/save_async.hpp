@@ -26,13 +26,13 @@ class SaveBehind;
 /// Dropped without wait() it stops writing and removes what it wrote: the save before stays. That is no collective
 /// call, so if other ranks wait() for theirs, they wait for this rank, as in any collective. \pre the communicator
 /// outlives it and stays where it is; calls of others on it may come between.
-class [[nodiscard]] SaveHandle {
+class [[nodiscard]] SaveRequest {
 public:
-    SaveHandle() noexcept;
-    explicit SaveHandle(std::unique_ptr<detail::SaveBehind> save) noexcept;
-    SaveHandle(SaveHandle&&) noexcept;
-    SaveHandle& operator=(SaveHandle&&) noexcept;
-    ~SaveHandle();
+    SaveRequest() noexcept;
+    explicit SaveRequest(std::unique_ptr<detail::SaveBehind> save) noexcept;
+    SaveRequest(SaveRequest&&) noexcept;
+    SaveRequest& operator=(SaveRequest&&) noexcept;
+    ~SaveRequest();
 
     /// Whether this rank's bytes are written, or will never be: wait() then waits for other ranks only. Never blocks.
     [[nodiscard]] bool test() const noexcept;
@@ -54,11 +54,11 @@ private:
 /// Throws what save() throws before its first write, the same on every rank: also IoError, naming the folder, while
 /// another save into it is under way; OutOfMemory when a rank has no room for its snapshot. What goes wrong with this
 /// rank's file is told by wait().
-SaveHandle start_save(std::string folder, std::span<LocalTensor const> tensors, CommunicatorRef comm,
-                      SaveOptions const& options = {});
+SaveRequest start_save(std::string folder, std::span<LocalTensor const> tensors, CommunicatorRef comm,
+                       SaveOptions const& options = {});
 /// The same for tensors that are const here.
-SaveHandle start_save(std::string folder, std::span<ConstLocalTensor const> tensors, CommunicatorRef comm,
-                      SaveOptions const& options = {});
+SaveRequest start_save(std::string folder, std::span<ConstLocalTensor const> tensors, CommunicatorRef comm,
+                       SaveOptions const& options = {});
 
 }  // namespace reshard::inline v0
 

@@ -53,7 +53,7 @@ struct SaveOptions {
     int in_flight = 1;
     /// Memory of all of them together for what does not lie in one run of memory, and for runs too short to be written
     /// alone.
-    Index buffer_bytes = Index{4} << 20;
+    Index window_bytes = Index{4} << 20;
     /// start_save() only: memory that the bytes wait in until they are written. 0: enough for all of this rank's.
     Index snapshot_bytes = 0;
     /// Called with the bytes that this rank has written, and all that it writes, from the threads that write (one at a
@@ -63,7 +63,7 @@ struct SaveOptions {
 
 /// What a save did, on one rank and on all.
 struct SaveReport {
-    std::string save;              ///< the id, in the names of the files
+    std::string save_id;           ///< the id, in the names of the files
     Index tensors = 0;             ///< that were listed
     Index extents = 0;             ///< that this rank wrote
     Index bytes_written = 0;       ///< by this rank, header included

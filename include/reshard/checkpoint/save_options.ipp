@@ -11,7 +11,7 @@ namespace reshard::inline v0 {
 RESHARD_INLINE std::string explain(SaveReport const& report) {
     using detail::bytes_text;
     using detail::count_text;
-    std::string text = concat("save ", report.save, ": ", count_text(report.tensors, "tensor"), ", ",
+    std::string text = concat("save ", report.save_id, ": ", count_text(report.tensors, "tensor"), ", ",
                               bytes_text(report.bytes_saved), " by all ranks, ", bytes_text(report.bytes_deduplicated),
                               " more are copies\n", detail::traffic_text(report.collectives, report.traffic));
     text += concat("  wrote ", bytes_text(report.bytes_written), " in ", count_text(report.extents, "extent"), " and ",

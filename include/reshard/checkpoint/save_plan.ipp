@@ -22,7 +22,7 @@ namespace detail {
 /// Throws BufferError for options that mean nothing.
 inline void check(SaveOptions const& options) {
     check_option("SaveOptions", "in_flight", options.in_flight, 1, "allow at least one write.");
-    check_option("SaveOptions", "buffer_bytes", options.buffer_bytes, 1, "allow 4 KiB or more.");
+    check_option("SaveOptions", "window_bytes", options.window_bytes, 1, "allow 4 KiB or more.");
     check_option("SaveOptions", "min_slice_bytes", options.min_slice_bytes, 1, "a slice has bytes.");
     check_option("SaveOptions", "small_bytes", options.small_bytes, 0, "0 means that nothing is small.");
     check_option("SaveOptions", "vote_bytes", options.vote_bytes, 1, "millions of bytes between two votes.");

@@ -64,7 +64,7 @@ enum class SafetensorsRule : int {
     tensor_not_found,                ///< no tensor of that name
 
     duplicate_key,        ///< a key given twice (the safetensors library keeps the last one)
-    too_many_dimensions,  ///< more than max_rank
+    too_many_dimensions,  ///< more than max_dims
     invalid_index,        ///< `model.safetensors.index.json` is not what it claims to be
 };
 

@@ -3,7 +3,7 @@
 /// \brief  Reads a whole checkpoint once, on all ranks together, and says everything that is wrong with it.
 /// \depends checkpoint/{load_strategy,manifest}, comm/any_communicator. Link reshard::checkpoint.
 ///
-///     CheckpointVerdict v = verify_checkpoint("checkpoints/step-1000", comm);   // or throws, naming all faults
+///     VerifyReport const report = verify_checkpoint("checkpoints/step-1000", comm);  // or throws, naming all faults
 ///
 /// Nothing is loaded and nothing but sums and messages crosses ranks.
 #pragma once
@@ -17,7 +17,7 @@
 namespace reshard::inline v0 {
 
 /// What was found in order.
-struct CheckpointVerdict {
+struct VerifyReport {
     CheckpointKind kind = CheckpointKind::file;
     Index files = 0;
     Index tensors = 0;
@@ -37,9 +37,9 @@ struct CheckpointVerdict {
 /// FormatError that names all faults (the first 20 in full), BufferError for options that mean nothing, OutOfMemory.
 /// When a save into the folder has removed files meanwhile, all ranks start again, as load() does.
 /// `progress` is called with the bytes that this rank has gone through, and all that it goes through.
-CheckpointVerdict verify_checkpoint(std::string const& path, CommunicatorRef comm, ReadOptions const& reads = {},
-                                    Index window_bytes = default_window_bytes,
-                                    std::function<void(Index done, Index total)> const& progress = {});
+VerifyReport verify_checkpoint(std::string const& path, CommunicatorRef comm, ReadOptions const& reads = {},
+                               Index window_bytes = default_window_bytes,
+                               std::function<void(Index done, Index total)> const& progress = {});
 
 }  // namespace reshard::inline v0
 

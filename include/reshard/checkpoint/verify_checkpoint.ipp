@@ -130,9 +130,8 @@ inline void raise_faults(CommunicatorRef comm, std::string const& path, std::spa
 }
 
 /// As verify_checkpoint(), but once: a save may overtake it.
-[[nodiscard]] inline CheckpointVerdict verify_once(std::string const& path, CommunicatorRef comm,
-                                                   ReadOptions const& reads, Index window_bytes,
-                                                   std::function<void(Index, Index)> const& progress) {
+[[nodiscard]] inline VerifyReport verify_once(std::string const& path, CommunicatorRef comm, ReadOptions const& reads,
+                                              Index window_bytes, std::function<void(Index, Index)> const& progress) {
     GatheredLists<std::byte> room;
     PendingVerdict pending;
     pending.attempt([&] {
@@ -143,7 +142,7 @@ inline void raise_faults(CommunicatorRef comm, std::string const& path, std::spa
     LoadFiles files = look_together(path, comm, room.lists, pending);
     Catalogue const& catalogue = files.catalogue();
 
-    CheckpointVerdict verdict;
+    VerifyReport report;
     std::optional<CheckpointCheck> check;
     ReadSchedule schedule;
     std::vector<std::byte> staging;
@@ -151,7 +150,7 @@ inline void raise_faults(CommunicatorRef comm, std::string const& path, std::spa
     std::vector<ExtentParts> all_parts;
     std::vector<std::byte> left_out;
     pending.attempt([&] {
-        verdict.unlisted = with_unlisted(catalogue.manifest().files);
+        report.unlisted = with_unlisted(catalogue.manifest().files);
         check.emplace(CheckpointCheck{files});
         if (comm.rank() == 0) left_out = check->other_sizes();
     });
@@ -194,23 +193,22 @@ inline void raise_faults(CommunicatorRef comm, std::string const& path, std::spa
     });
     raise_faults(comm, path, check->faults, room, pending);
 
-    verdict.kind = catalogue.kind();
-    verdict.files = static_cast<Index>(catalogue.files().size());
-    verdict.tensors = static_cast<Index>(catalogue.tensors().size());
-    verdict.extents = static_cast<Index>(catalogue.extents().size());
-    verdict.bytes_read = check->bytes_read;
+    report.kind = catalogue.kind();
+    report.files = static_cast<Index>(catalogue.files().size());
+    report.tensors = static_cast<Index>(catalogue.tensors().size());
+    report.extents = static_cast<Index>(catalogue.extents().size());
+    report.bytes_read = check->bytes_read;
     for (Extent const& extent : catalogue.extents()) {
-        verdict.bytes += catalogue.extent_bytes(extent);
-        if (!extent.has_checksum) ++verdict.extents_without_checksum;
+        report.bytes += catalogue.extent_bytes(extent);
+        if (!extent.has_checksum) ++report.extents_without_checksum;
     }
-    return verdict;
+    return report;
 }
 
 }  // namespace detail
 
-RESHARD_INLINE CheckpointVerdict verify_checkpoint(std::string const& path, CommunicatorRef comm,
-                                                   ReadOptions const& reads, Index window_bytes,
-                                                   std::function<void(Index, Index)> const& progress) {
+RESHARD_INLINE VerifyReport verify_checkpoint(std::string const& path, CommunicatorRef comm, ReadOptions const& reads,
+                                              Index window_bytes, std::function<void(Index, Index)> const& progress) {
     return detail::load_saved([&] { return detail::verify_once(path, comm, reads, window_bytes, progress); });
 }
 

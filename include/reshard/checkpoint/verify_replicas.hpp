@@ -8,8 +8,8 @@
 /// mesh. Ranks along Shard and Partial axes are never compared with each other. In the happy path every rank reads its
 /// tensors once and sends 16 bytes per replica group it belongs to.
 ///
-///     ReplicaReport const report = verify_replicas(tensors, comm, {.mode = VerifyMode::warn});
-///     if (!report.equal() && comm.rank() == 0) std::puts(to_string(report).c_str());
+///     ReplicaReport const report = verify_replicas(tensors, comm, {.mode = VerifyMode::report});
+///     if (!report.equal() && comm.rank() == 0) std::puts(explain(report).c_str());
 #pragma once
 
 #include <reshard/checkpoint/replica_report.hpp>
@@ -23,19 +23,19 @@ namespace reshard::inline v0 {
 /// What becomes of a difference.
 enum class VerifyMode : std::uint8_t {
     error,   ///< MismatchError on every rank, with the report's text
-    warn,    ///< the report is returned
+    report,  ///< the report is returned
     repair,  ///< the most common contents overwrite the others; the report says what was repaired
 };
 
 /// The same on every rank.
-struct VerifyOptions {
+struct VerifyReplicasOptions {
     VerifyMode mode = VerifyMode::error;
     /// -0.0 and 0.0 are equal, and so are all NaNs. A repair leaves those bits alone where nothing else in a rank's
     /// part of a tensor differs.
     bool canonicalise = false;
     /// Repairs only, and only where no contents are the most common: the rank that is right. Where a tensor is cut as
     /// well, the shards of its replica are. -1: none.
-    int source = -1;
+    int root = -1;
     /// To find the first difference, tensors are hashed in blocks of so many bytes, and one block is sent.
     Index block_bytes = Index{1} << 20;
 };
@@ -49,12 +49,12 @@ struct VerifyOptions {
 /// weights) if they do on all ranks.
 ///
 /// Throws, the same on every rank: MismatchError for differences under VerifyMode::error, for a tie that
-/// VerifyOptions::source does not decide under VerifyMode::repair (nothing has been written then), and when ranks list
-/// different tensors or options, naming the first; BufferError, naming tensor and rank, for a view that does not fit;
-/// MeshError for ranks that do not exist; DTypeError for elements smaller than a byte. Also what the communicator
+/// VerifyReplicasOptions::root does not decide under VerifyMode::repair (nothing has been written then), and when ranks
+/// list different tensors or options, naming the first; BufferError, naming tensor and rank, for a view that does not
+/// fit; MeshError for ranks that do not exist; DTypeError for elements smaller than a byte. Also what the communicator
 /// throws; a repair that was under way then leaves unspecified what it was to overwrite.
 ReplicaReport verify_replicas(std::span<LocalTensor const> tensors, CommunicatorRef comm,
-                              VerifyOptions const& options = {});
+                              VerifyReplicasOptions const& options = {});
 
 }  // namespace reshard::inline v0
 

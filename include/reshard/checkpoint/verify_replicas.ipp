@@ -12,12 +12,12 @@ namespace reshard::inline v0 {
 namespace detail {
 
 [[nodiscard]] constexpr std::string_view name(VerifyMode mode) noexcept {
-    return mode == VerifyMode::error ? "error" : mode == VerifyMode::warn ? "warn" : "repair";
+    return mode == VerifyMode::error ? "error" : mode == VerifyMode::report ? "report" : "repair";
 }
 
-inline void check_options(VerifyOptions const& options, int ranks) {
-    if (options.source < -1 || options.source >= ranks) {
-        raise(ErrorCode::mesh, "reshard::verify_replicas: source ", options.source, " of ", ranks,
+inline void check_options(VerifyReplicasOptions const& options, int ranks) {
+    if (options.root < -1 || options.root >= ranks) {
+        raise(ErrorCode::mesh, "reshard::verify_replicas: root ", options.root, " of ", ranks,
               " ranks. Fix: name a rank of the communicator, or -1 for none.");
     }
     if (options.block_bytes < 1) {
@@ -26,17 +26,17 @@ inline void check_options(VerifyOptions const& options, int ranks) {
     }
 }
 
-[[nodiscard]] inline TensorTask task_of(VerifyOptions const& options) {
+[[nodiscard]] inline TensorTask task_of(VerifyReplicasOptions const& options) {
     std::string const text =
-        concat("with mode ", name(options.mode), ", canonicalise ", options.canonicalise ? "true" : "false",
-               ", source ", options.source, ", block_bytes ", options.block_bytes);
+        concat("with mode ", name(options.mode), ", canonicalise ", options.canonicalise ? "true" : "false", ", root ",
+               options.root, ", block_bytes ", options.block_bytes);
     return {"verify_replicas", "verifies", Digest{}.add_text(text).value(), text};
 }
 
 }  // namespace detail
 
 RESHARD_INLINE ReplicaReport verify_replicas(std::span<LocalTensor const> tensors, CommunicatorRef comm,
-                                             VerifyOptions const& options) {
+                                             VerifyReplicasOptions const& options) {
     std::optional<detail::ReplicaCheck> check;
     auto const task = [&] { return detail::task_of(options); };
     agree_on_tensors(comm, tensors, task, [&] {
@@ -44,15 +44,15 @@ RESHARD_INLINE ReplicaReport verify_replicas(std::span<LocalTensor const> tensor
         check.emplace(comm, tensors, options.canonicalise, options.block_bytes);
     });
     ReplicaReport report = check->run();
-    if (report.equal() || options.mode == VerifyMode::warn) return report;
+    if (report.equal() || options.mode == VerifyMode::report) return report;
     if (options.mode == VerifyMode::error) {
-        raise(ErrorCode::mismatch, "reshard::verify_replicas: ", to_string(report),
+        raise(ErrorCode::mismatch, "reshard::verify_replicas: ", explain(report),
               "\nFix: load or broadcast these tensors again, or pass VerifyMode::repair.");
     }
     std::string undecided;
     agree_on_errors(comm, [&] {
-        std::string const found = to_string(report);
-        undecided = detail::choose_sources(report.differences, tensors, options.source);
+        std::string const found = explain(report);
+        undecided = detail::choose_sources(report.differences, tensors, options.root);
         if (!undecided.empty()) undecided = concat("reshard::verify_replicas: ", undecided, "\n", found);
     });
     if (!undecided.empty()) raise(ErrorCode::mismatch, std::move(undecided));

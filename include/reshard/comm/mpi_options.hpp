@@ -44,7 +44,8 @@ enum class MpiPath : std::uint8_t {
 struct MpiOptions {
     std::chrono::milliseconds deadline = std::chrono::minutes(5);  ///< of a wait in which nothing moves
     MpiPath path = MpiPath::automatic;
-    Index streaming_threshold = streaming_payload_bytes;  ///< bytes the ranks of a node receive at once, see CopyHint
+    /// Bytes the ranks of a node receive at once, see CopyHint.
+    Index streaming_threshold_bytes = streaming_payload_bytes;
     int ranks_per_node = 0;  ///< at most so many ranks count as one node; 0: as many as share memory. For tests.
 };
 

@@ -13,7 +13,8 @@ namespace reshard::inline v0 {
 /// How ranks that are threads behave.
 struct ThreadOptions {
     std::chrono::milliseconds deadline = std::chrono::minutes(5);  ///< of every wait for other ranks; 1 ms or more
-    Index streaming_threshold = streaming_payload_bytes;  ///< bytes all ranks receive in one exchange, see CopyHint
+    /// Bytes all ranks receive in one exchange, see CopyHint.
+    Index streaming_threshold_bytes = streaming_payload_bytes;
 };
 
 }  // namespace reshard::inline v0

@@ -17,7 +17,7 @@ using Index = std::int64_t;
 inline constexpr Index dynamic = -1;
 
 /// A tensor has at most this many dimensions, a mesh at most this many axes.
-inline constexpr int max_rank = 8;
+inline constexpr int max_dims = 8;
 inline constexpr int max_axes = 8;
 
 /// ceil(a / b) for a >= 0, b > 0.
@@ -55,7 +55,7 @@ namespace detail {
 
 [[noreturn, gnu::cold, gnu::noinline]] inline void raise_full(int capacity) {
     raise(ErrorCode::shape, "reshard::InlineList: more than ", capacity, " values. Fix: a tensor has at most ",
-          max_rank, " dimensions and a mesh at most ", max_axes, " axes; merge some.");
+          max_dims, " dimensions and a mesh at most ", max_axes, " axes; merge some.");
 }
 [[noreturn, gnu::cold, gnu::noinline]] inline void raise_value() {
     raise(ErrorCode::shape,
@@ -125,7 +125,7 @@ struct InlineList {
 };
 
 /// One integer per tensor dimension (or per mesh axis).
-using Indices = InlineList<Index, max_rank>;
+using Indices = InlineList<Index, max_dims>;
 
 /// Integers that know how many they are: a std::vector, a std::span. No text.
 template <class T>

@@ -12,7 +12,7 @@
 
 namespace reshard::inline v0 {
 
-/// Extents outer to inner, at most max_rank of them; rank 0 is a scalar; an extent of zero is legal.
+/// Extents outer to inner, at most max_dims of them; rank 0 is a scalar; an extent of zero is legal.
 /// Throws ShapeError when an extent is negative, there are too many, or the size does not fit 64 bits.
 class DynamicShape {
 public:
@@ -21,8 +21,8 @@ public:
     template <IntegerList List>
     constexpr explicit DynamicShape(List const& extents) : DynamicShape(detail::indices_of(extents)) {}
     constexpr DynamicShape(Index const* extents, int rank) {
-        if (rank < 0 || rank > max_rank) {
-            raise(ErrorCode::shape, "reshard::Shape: ", rank, " dimensions given, at most ", max_rank,
+        if (rank < 0 || rank > max_dims) {
+            raise(ErrorCode::shape, "reshard::Shape: ", rank, " dimensions given, at most ", max_dims,
                   " are supported. Fix: merge dimensions that are never cut.");
         }
         for (int d = 0; d < rank; ++d) extents_.push_back(extents[d]);
@@ -71,7 +71,7 @@ private:
 /// It is a DynamicShape: whatever takes or keeps a reference to one takes this.
 template <Index... Extents>
 class Shape : public DynamicShape {
-    static_assert(sizeof...(Extents) <= max_rank,
+    static_assert(sizeof...(Extents) <= max_dims,
                   "reshard::Shape: too many dimensions. Fix: merge dimensions that are never cut.");
     static_assert(((Extents >= 0 || Extents == dynamic) && ...),
                   "reshard::Shape: an extent is negative. Fix: extents are zero or more, or reshard::dynamic.");

@@ -20,7 +20,7 @@ struct StridedDim {
 /// in the same order, so element k of the sent box is element k of the received one. One more dimension than a
 /// tensor has: the addends of a partial tensor are a dimension here.
 struct StridedBox {
-    InlineList<StridedDim, max_rank + 1> dims;
+    InlineList<StridedDim, max_dims + 1> dims;
     Index element_bytes = 1;
 
     [[nodiscard]] constexpr Index elements() const noexcept {

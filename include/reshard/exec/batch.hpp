@@ -17,10 +17,10 @@ namespace reshard::inline v0 {
 /// The first two must be the same on every rank.
 struct BatchOptions {
     /// Tensors share a round while a rank's share of them is at most this many bytes. 0: every tensor alone.
-    Index round_bytes = Index{1} << 20;
+    Index bucket_bytes = Index{1} << 20;
     /// No round needs more scratch memory than this on any rank; rounds follow each other in the same memory. Only
     /// folds need any. A tensor that needs more by itself is a BufferError.
-    Index workspace_bytes = INT64_MAX;
+    Index max_workspace_bytes = INT64_MAX;
     /// Scratch memory of workspace_bytes(batch, comm, options) bytes or more that outlives the prepared plan, where the
     /// tensors lie; allocated when empty.
     std::span<std::byte> workspace{};
@@ -85,8 +85,8 @@ namespace detail {
 /// batch need not. The empty batch is legal.
 ///
 /// Throws what prepare of one plan throws, its message led by the tensor's number and name; BufferError also when two
-/// tensors share memory that one of them writes, and for scratch memory beyond options.workspace_bytes; MismatchError
-/// when ranks list different tensors or options, naming the first that differs.
+/// tensors share memory that one of them writes, and for scratch memory beyond options.max_workspace_bytes;
+/// MismatchError when ranks list different tensors or options, naming the first that differs.
 [[nodiscard]] PreparedPlan prepare(Batch const& batch, CommunicatorRef comm, BatchOptions const& options = {});
 
 /// prepare + run. Collective over `comm`.

@@ -28,16 +28,16 @@ namespace detail {
     return name.empty() ? concat("tensor ", i) : concat("tensor ", i, " '", name, "'");
 }
 
-/// \pre the element type has whole bytes. Throws BufferError for a tensor beyond options.workspace_bytes.
+/// \pre the element type has whole bytes. Throws BufferError for a tensor beyond options.max_workspace_bytes.
 [[nodiscard]] inline RoundLoad round_load(RankSteps const& mine, int rank, BatchOptions const& options) {
-    if (mine.steps.kind != Kind::collective) return {};
+    if (mine.steps.kind != TransitionKind::collective) return {};
     bool const folds = mine.steps.find(planning::StepKind::fold) != nullptr;
     RoundLoad const load{true, round_bytes(mine.steps, folds ? mine.change.from : mine.change.wire()),
                          padded_bytes(largest_scratch(mine.steps), mine.change.from), scratch_bytes(mine, rank)};
-    if (load.workspace > options.workspace_bytes) {
+    if (load.workspace > options.max_workspace_bytes) {
         raise(ErrorCode::buffer, "reshard::prepare: its fold needs ", load.workspace,
-              " bytes of scratch memory, but a round may use ", options.workspace_bytes,
-              ". Fix: raise BatchOptions::workspace_bytes to ", load.workspace,
+              " bytes of scratch memory, but a round may use ", options.max_workspace_bytes,
+              ". Fix: raise BatchOptions::max_workspace_bytes to ", load.workspace,
               ", or move this tensor to fewer ranks at a time.");
     }
     return load;
@@ -50,7 +50,7 @@ struct Rounds {
     Index workspace = 0;               ///< bytes, of the round that needs most
 
     Rounds(std::vector<RoundLoad> const& loads, BatchOptions const& options)
-        : tensors(cut_into_rounds(loads, options.round_bytes, options.workspace_bytes)), offsets(loads.size(), 0) {
+        : tensors(cut_into_rounds(loads, options.bucket_bytes, options.max_workspace_bytes)), offsets(loads.size(), 0) {
         for (auto const& round : tensors) {
             Index sum = 0;
             for (std::size_t i : round)
@@ -68,9 +68,9 @@ struct Rounds {
 }
 
 inline void check_options(BatchOptions const& options) {
-    if (options.round_bytes >= 0 && options.workspace_bytes >= 0) return;
-    raise(ErrorCode::buffer, "reshard::prepare: a round of ", options.round_bytes, " bytes with ",
-          options.workspace_bytes, " bytes of scratch memory. Fix: no size is negative.");
+    if (options.bucket_bytes >= 0 && options.max_workspace_bytes >= 0) return;
+    raise(ErrorCode::buffer, "reshard::prepare: a round of ", options.bucket_bytes, " bytes with ",
+          options.max_workspace_bytes, " bytes of scratch memory. Fix: no size is negative.");
 }
 
 /// Writer and reader, or two writers, of the same memory.
@@ -94,7 +94,7 @@ inline void check_clashes(Batch const& batch, int rank) {
 /// What this rank brings to the agreement.
 [[nodiscard]] inline BatchDigest digest_of(Batch const& batch, int rank, BatchOptions const& options) {
     BatchDigest result;
-    result.options = Digest{}.add_signed(options.round_bytes).add_signed(options.workspace_bytes).value();
+    result.options = Digest{}.add_signed(options.bucket_bytes).add_signed(options.max_workspace_bytes).value();
     result.tensors.reserve(batch.size());
     for (BatchTensor const& tensor : batch.tensors()) {
         Digest words;
@@ -107,8 +107,8 @@ inline void check_clashes(Batch const& batch, int rank) {
 /// Completes "rank 3 ... , but rank 0 ...".
 [[nodiscard]] inline std::string describe(Batch const& batch, Index place, int rank, BatchOptions const& options) {
     if (place < 0) {
-        return concat("prepared a batch with round_bytes ", options.round_bytes, " and workspace_bytes ",
-                      options.workspace_bytes);
+        return concat("prepared a batch with bucket_bytes ", options.bucket_bytes, " and max_workspace_bytes ",
+                      options.max_workspace_bytes);
     }
     auto const i = static_cast<std::size_t>(place);
     if (i >= batch.size()) return concat("prepared a batch of ", batch.size(), " tensors, without a tensor ", place);

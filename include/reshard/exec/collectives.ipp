@@ -20,9 +20,9 @@ class Beside {
 public:
     Beside(DynamicMesh const& mesh, MeshAxes const& axes, DynamicShape const& shape)
         : mesh_(mesh), axes_(mesh.axis_numbers(axes)), others_(mesh.axes() - axes_.size()) {
-        if (shape.rank() + others_ > max_rank) {
+        if (shape.rank() + others_ > max_dims) {
             raise(ErrorCode::shape, "reshard: a tensor of ", shape.rank(), " dimensions beside ", others_,
-                  " other axes of ", to_string(mesh), ": together they may be ", max_rank,
+                  " other axes of ", to_string(mesh), ": together they may be ", max_dims,
                   ". Fix: flatten the tensor, or split the communicator along the axes.");
         }
         if (axes_.empty())

@@ -92,7 +92,7 @@ namespace detail {
 /// NotationError, PlacementError.
 [[nodiscard]] inline DynamicDistribution from_local(DynamicMesh const& mesh, std::string_view placements,
                                                     CommunicatorRef comm, DynamicShape const& mine) {
-    constexpr std::size_t words = 1 + max_rank;  // dimensions, extents
+    constexpr std::size_t words = 1 + max_dims;  // dimensions, extents
     std::vector<Index> all;
     std::vector<Indices> parts;
     detail::TransferLists lists;

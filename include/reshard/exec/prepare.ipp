@@ -99,7 +99,7 @@ RESHARD_INLINE void detail::check_work(MemoryPolicy const& memory, PlanValue con
     check_ops(mine.steps, mine.change);
     if (mine.change.is_active()) check_change(plan, mine.change);
     bool const scales = mine.steps.find(StepKind::scale) != nullptr;
-    bool const converts = mine.steps.converts && mine.steps.kind != Kind::collective;
+    bool const converts = mine.steps.converts && mine.steps.kind != TransitionKind::collective;
     if (memory.copies_only().empty() || (!fills && !folds && !scales && !converts)) return;
     raise(ErrorCode::transition, "reshard::prepare: ", to_string(plan.from), " -> ", to_string(plan.to), " ",
           folds   ? "folds addends"
@@ -132,7 +132,7 @@ RESHARD_INLINE PreparedPlan detail::prepare_with(Means const& means, PlanValue c
         std::vector<Job> jobs;
         jobs.emplace_back(plan, mine, rank, source, destination, workspace, memory, means.work);
         BatchJob::Round const alone(1, 0);
-        std::span const rounds(&alone, mine.steps.kind == Kind::collective ? 1 : 0);
+        std::span const rounds(&alone, mine.steps.kind == TransitionKind::collective ? 1 : 0);
         prepared = PreparedPlan(comm, new BatchJob(comm, std::move(jobs), rounds, std::move(own)));
     });
     Digest words;

@@ -5,7 +5,7 @@
 ///
 ///     ProgressThread progress;                          // one thread of this rank
 ///     auto job = prepare(move, comm, gradient, shard);
-///     BackgroundRun moving = progress.start(job);       // run() begins on that thread
+///     BackgroundRequest moving = progress.start(job);   // run() begins on that thread
 ///     compute();                                        // until wait() the thread has the communicator to itself
 ///     moving.wait();
 ///
@@ -27,12 +27,12 @@ namespace reshard::inline v0 {
 class ProgressThread;
 
 /// A run on a progress thread, which outlives it. Move-only; the destructor waits, and keeps an error to itself.
-class [[nodiscard]] BackgroundRun {
+class [[nodiscard]] BackgroundRequest {
 public:
-    BackgroundRun(BackgroundRun&& other) noexcept
+    BackgroundRequest(BackgroundRequest&& other) noexcept
         : progress_(std::exchange(other.progress_, nullptr)), number_(other.number_) {}
-    BackgroundRun& operator=(BackgroundRun&&) = delete;
-    ~BackgroundRun();
+    BackgroundRequest& operator=(BackgroundRequest&&) = delete;
+    ~BackgroundRequest();
 
     /// Returns when the destination is complete and nobody reads this rank's source any more. Throws what
     /// RunRequest::wait() throws.
@@ -42,7 +42,8 @@ public:
 
 private:
     friend class ProgressThread;
-    BackgroundRun(ProgressThread& progress, std::uint64_t number) noexcept : progress_(&progress), number_(number) {}
+    BackgroundRequest(ProgressThread& progress, std::uint64_t number) noexcept
+        : progress_(&progress), number_(number) {}
 
     ProgressThread* progress_;  ///< null: it has been waited for
     std::uint64_t number_;
@@ -60,11 +61,11 @@ public:
     ~ProgressThread();
 
     /// Begins a run; whatever goes wrong is thrown by its wait(). \pre `job` outlives it and stays where it is.
-    BackgroundRun start(PreparedPlan& job);
-    BackgroundRun start(PreparedPlan&&) = delete;  ///< a run needs what was prepared: give that a name
+    BackgroundRequest start(PreparedPlan& job);
+    BackgroundRequest start(PreparedPlan&&) = delete;  ///< a run needs what was prepared: give that a name
 
 private:
-    friend class BackgroundRun;
+    friend class BackgroundRequest;
     struct Failure {
         std::uint64_t number;
         std::exception_ptr error;

@@ -17,7 +17,7 @@ RESHARD_INLINE ProgressThread::~ProgressThread() {
     thread_.join();
 }
 
-RESHARD_INLINE BackgroundRun ProgressThread::start(PreparedPlan& job) {
+RESHARD_INLINE BackgroundRequest ProgressThread::start(PreparedPlan& job) {
     std::uint64_t number = 0;
     {
         std::lock_guard const lock(mutex_);
@@ -69,17 +69,17 @@ RESHARD_INLINE std::exception_ptr ProgressThread::end_of(std::uint64_t number) {
     return error;
 }
 
-RESHARD_INLINE BackgroundRun::~BackgroundRun() {
+RESHARD_INLINE BackgroundRequest::~BackgroundRequest() {
     if (progress_ != nullptr) static_cast<void>(progress_->end_of(number_));
 }
 
-RESHARD_INLINE void BackgroundRun::wait() {
+RESHARD_INLINE void BackgroundRequest::wait() {
     if (progress_ == nullptr) return;
     if (std::exception_ptr const error = std::exchange(progress_, nullptr)->end_of(number_)) {
         std::rethrow_exception(error);
     }
 }
 
-RESHARD_INLINE bool BackgroundRun::test() const { return progress_ == nullptr || progress_->is_over(number_); }
+RESHARD_INLINE bool BackgroundRequest::test() const { return progress_ == nullptr || progress_->is_over(number_); }
 
 }  // namespace reshard::inline v0

@@ -68,7 +68,7 @@ void run_locally(Means const& means, Plan<From, To> const& plan, TensorView<S> c
                  TensorView<T> const& destination, int rank, Options const&... options) {
     static_assert(check_types<From, To, S, T, Options...>());
     if constexpr (TypedDistribution<From> && TypedDistribution<To>) {
-        static_assert(transition_kind<From, To> != Kind::collective,
+        static_assert(transition_kind<From, To> != TransitionKind::collective,
                       "reshard::redistribute: this transition needs communication. Fix: pass a communicator.");
     } else {
         check_local(plan);

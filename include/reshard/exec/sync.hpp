@@ -4,10 +4,10 @@
 /// \depends exec/local_tensor, comm/any_communicator; <span>. Opt-in: not part of the umbrella.
 ///
 ///     sync(module, comm);                                          // what rank 0 holds is the truth
-///     sync(module, comm, SyncOptions{.source = 3});
+///     sync(module, comm, SyncOptions{.root = 3});
 ///
 /// A tensor that is cut along some mesh axes and copied along others is made equal along the copied ones: the truth for
-/// a rank is what the rank with the source's coordinates on those axes, and its own on the others, holds. A tensor
+/// a rank is what the rank with the root's coordinates on those axes, and its own on the others, holds. A tensor
 /// without copies has nothing to be made equal.
 ///
 /// Every byte leaves its source once; the other replicas pass it on (plan/relay.hpp), so that each receives the
@@ -23,19 +23,19 @@ namespace reshard::inline v0 {
 
 /// The same on every rank.
 struct SyncOptions {
-    int source = 0;  ///< whose values count, a rank of the communicator
+    int root = 0;  ///< whose values count, a rank of the communicator
     /// Tensors travel together while they are at most this many bytes. 0: every tensor alone.
     Index bucket_bytes = Index{1} << 20;
 };
 
 /// Collective over `comm`: every rank lists the same tensors in the same order. Checks and agrees first, the same error
 /// everywhere, naming rank and tensor; until then nothing is written. A failure later on leaves tensors of ranks other
-/// than the source's unspecified.
+/// than the root's unspecified.
 ///
 /// Throws MismatchError when names, shapes, element types, distributions, numbers of tensors or options differ between
 /// ranks, naming the first tensor that does and both ranks; BufferError for a view that is not what the rank holds, or
 /// memory of two tensors that overlaps; PlacementError for Partial; DTypeError for elements smaller than a byte;
-/// MeshError for a source or mesh that does not fit; what prepare and RunRequest::wait throw.
+/// MeshError for a root or mesh that does not fit; what prepare and RunRequest::wait throw.
 void sync(std::span<LocalTensor const> tensors, CommunicatorRef comm, SyncOptions const& options = {});
 
 }  // namespace reshard::inline v0

@@ -12,7 +12,7 @@ namespace reshard::inline v0 {
 namespace detail {
 
 /// What only sync minds.
-inline void check_sync(LocalTensor const& tensor, int source) {
+inline void check_sync(LocalTensor const& tensor, int root) {
     DynamicDistribution const& distribution = tensor.distribution;
     auto const refuse = [&](ErrorCode code, auto const&... parts) {
         raise(code, "reshard::sync: tensor '", tensor.name, "' ", parts...);
@@ -22,16 +22,15 @@ inline void check_sync(LocalTensor const& tensor, int source) {
                ": its ranks hold addends, which need not be equal. Fix: redistribute it to R or S first, or leave it "
                "out.");
     }
-    if (!distribution.contains(source)) {
-        refuse(ErrorCode::mesh, "has no part on the source, rank ", source, ": its mesh is ",
-               to_string(distribution.mesh()),
-               ". Fix: choose a source in the mesh, or sync such tensors on their own.");
+    if (!distribution.contains(root)) {
+        refuse(ErrorCode::mesh, "has no part on the root, rank ", root, ": its mesh is ",
+               to_string(distribution.mesh()), ". Fix: choose a root in the mesh, or sync such tensors on their own.");
     }
 }
 
 inline void check_options(SyncOptions const& options, int ranks) {
-    if (options.source < 0 || options.source >= ranks) {
-        raise(ErrorCode::mesh, "reshard::sync: the source is rank ", options.source, " of a communicator of ", ranks,
+    if (options.root < 0 || options.root >= ranks) {
+        raise(ErrorCode::mesh, "reshard::sync: the root is rank ", options.root, " of a communicator of ", ranks,
               " ranks. Fix: ranks count from 0.");
     }
     if (options.bucket_bytes < 0) {
@@ -41,8 +40,8 @@ inline void check_options(SyncOptions const& options, int ranks) {
 }
 
 [[nodiscard]] inline TensorTask task_of(SyncOptions const& options) {
-    return {"sync", "syncs", Digest{}.add_signed(options.source).add_signed(options.bucket_bytes).value(),
-            concat("from rank ", options.source, " in buckets of ", options.bucket_bytes, " bytes"), false};
+    return {"sync", "syncs", Digest{}.add_signed(options.root).add_signed(options.bucket_bytes).value(),
+            concat("from rank ", options.root, " in buckets of ", options.bucket_bytes, " bytes"), false};
 }
 
 }  // namespace detail
@@ -58,16 +57,16 @@ RESHARD_INLINE void sync(std::span<LocalTensor const> tensors, CommunicatorRef c
         batch.reserve(tensors.size());
         for (std::size_t i = 0; i < tensors.size(); ++i) {
             LocalTensor const& tensor = tensors[i];
-            detail::check_sync(tensor, options.source);
+            detail::check_sync(tensor, options.root);
             if (detail::copies_of(tensor.distribution).size() == 1) continue;
-            Plan<> const plan = detail::replica_plan(tensor.distribution, options.source);
+            Plan<> const plan = detail::replica_plan(tensor.distribution, options.root);
             batch.add(plan, tensor.view, tensor.view, tensor.name);
             if (plan.from().contains(rank)) stretches.push_back({tensor.view, i, false});
             if (plan.to().contains(rank)) stretches.push_back({tensor.view, i, true});
         }
         detail::check_apart(tensors, stretches, rank, "sync");
         std::size_t current = 0;
-        BatchOptions const rounds{.round_bytes = options.bucket_bytes};
+        BatchOptions const rounds{.bucket_bytes = options.bucket_bytes};
         prepared = PreparedPlan(comm, detail::bind_batch(batch, comm, rounds, current));
     });
     prepared.run();

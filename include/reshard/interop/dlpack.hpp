@@ -137,8 +137,8 @@ DynamicView view_of(T const& tensor, DType dtype, Device where) {
 template <class M, class Owner>
 struct Shared {
     M managed{};
-    Index shape[max_rank] = {};
-    Index strides[max_rank] = {};
+    Index shape[max_dims] = {};
+    Index strides[max_dims] = {};
     Owner owner;
 
     explicit Shared(Owner&& given) : owner(std::move(given)) {}

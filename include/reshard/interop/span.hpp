@@ -36,7 +36,7 @@ template <Element T, std::size_t Extent>
 
 template <StridedMdspan M>
 [[nodiscard]] constexpr TensorView<typename M::element_type> view_of(M const& span) {
-    static_assert(M::rank() <= max_rank,
+    static_assert(M::rank() <= max_dims,
                   "reshard::view_of: the mdspan has too many dimensions. Fix: merge dimensions that are never cut.");
     Indices extents;
     Indices strides;

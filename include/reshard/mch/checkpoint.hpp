@@ -4,7 +4,7 @@
 /// \depends mch/{checkpoint_types,names,plan_reads,reach}, <memory>. Opt-in: package reshard::mch_checkpoint.
 ///
 ///     MchCheckpoint saved = MchCheckpoint::open(folder);              // local, on any number of ranks
-///     MchLoaded loaded = saved.load("user", current, rank, state, rows);
+///     MchLoadResult loaded = saved.load("user", current, rank, state, rows);
 ///     MchChange change = redistribute(loaded.saved, current, state, comm);
 ///     for (MchRows const& one : rows) apply_row_moves(change.moves, current, one.view, comm);
 ///
@@ -28,7 +28,7 @@ struct MchSavedTable;  // mch/detail/checkpoint_text.hpp
 }  // namespace detail
 
 /// What a load did.
-struct MchLoaded {
+struct MchLoadResult {
     MchTable saved;  ///< the saved table with the columns and the policy of the current one: what redistribute() takes
     Index iteration = 0;
     Index live = 0;         ///< ids among the entries that were read
@@ -38,7 +38,7 @@ struct MchLoaded {
 
 /// What a load that redistributes did.
 struct MchLoadedChange {
-    MchLoaded loaded;
+    MchLoadResult loaded;
     MchChange change;  ///< of entries found for this rank, `received` of them; nothing is sent
 };
 
@@ -57,7 +57,7 @@ public:
 
     [[nodiscard]] std::string const& folder() const noexcept;
     /// The id of the save: sixteen digits; empty where it is not known, of consolidated files.
-    [[nodiscard]] std::string const& save() const noexcept;
+    [[nodiscard]] std::string const& save_id() const noexcept;
     /// Ranks that saved; 0 where it is not known, of consolidated files.
     [[nodiscard]] Index ranks() const noexcept;
     /// Of the tables, sorted; none in a checkpoint without tables.
@@ -84,8 +84,8 @@ public:
     /// not those that were saved, ids that do not ascend or are not as the table's text says; IoError, also for files
     /// that change meanwhile. What is wrong with ids, and with bytes while they are read, leaves the buffers
     /// unspecified.
-    MchLoaded load(std::string_view name, MchTable const& current, Index rank, MchState const& state,
-                   std::span<MchRows const> rows = {}, MchLoadOptions const& options = {});
+    MchLoadResult load(std::string_view name, MchTable const& current, Index rank, MchState const& state,
+                       std::span<MchRows const> rows = {}, MchLoadOptions const& options = {});
 
     /// What load(), redistribute() and apply_row_moves() do together, by this rank alone: it reads the saved shards
     /// that plan_reads() names for the bounds of their ids, whole but piece by piece, keeps the entries that are its

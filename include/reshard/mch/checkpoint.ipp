@@ -43,7 +43,7 @@ RESHARD_INLINE MchCheckpoint MchCheckpoint::open(std::string folder) {
 
 RESHARD_INLINE std::string const& MchCheckpoint::folder() const noexcept { return files_->folder(); }
 
-RESHARD_INLINE std::string const& MchCheckpoint::save() const noexcept { return files_->manifest().save; }
+RESHARD_INLINE std::string const& MchCheckpoint::save_id() const noexcept { return files_->manifest().save; }
 
 RESHARD_INLINE Index MchCheckpoint::ranks() const noexcept { return files_->manifest().world_size; }
 
@@ -65,13 +65,13 @@ RESHARD_INLINE std::vector<MchIdBounds> const& MchCheckpoint::ids(std::string_vi
     return find(name).ids;
 }
 
-RESHARD_INLINE MchLoaded MchCheckpoint::load(std::string_view name, MchTable const& current, Index rank,
-                                             MchState const& state, std::span<MchRows const> rows,
-                                             MchLoadOptions const& options) {
+RESHARD_INLINE MchLoadResult MchCheckpoint::load(std::string_view name, MchTable const& current, Index rank,
+                                                 MchState const& state, std::span<MchRows const> rows,
+                                                 MchLoadOptions const& options) {
     detail::MchSavedTable const& saved = find(name);
     detail::MchReader reader(*files_, saved, current, rank, state, rows, options);
     MchShard const& shard = reader.shard();
-    MchLoaded loaded{reader.adapted(), saved.iteration};
+    MchLoadResult loaded{reader.adapted(), saved.iteration};
     std::vector<MchRead> const overlaps = detail::overlaps_of(saved.table, shard.range());
     for (MchRead const& one : overlaps) reader.check_part(one.part);
     for (MchRead const& one : overlaps) {

@@ -3,7 +3,7 @@
 /// \brief  save() with managed-collision tables: dense tensors and tables in one folder, by one commit.
 /// \depends mch/{checkpoint_types,state}, checkpoint/{save,save_async}. Link reshard::mch_checkpoint.
 ///
-///     save("checkpoint", tensors, tables, comm);          // MchSaving{table, state, rows}
+///     save("checkpoint", tensors, tables, comm);          // MchTableToSave{table, state, rows}
 ///     auto saving = start_save("checkpoint", tensors, tables, comm);
 ///
 /// A table is saved as tensors that are cut as its slots are (`user.ids`, `user.slots`, `user.metadata.counts`,
@@ -22,7 +22,7 @@
 namespace reshard::inline v0 {
 
 /// One table to save: this rank's shard of it and, if they are to be saved as well, its rows.
-struct MchSaving {
+struct MchTableToSave {
     MchTable table;
     MchState state;
     std::vector<MchRows> rows{};  ///< the same names, types and shapes of a row on all ranks, also where z is 0
@@ -37,16 +37,16 @@ struct MchSaving {
 /// that list different tables, have other types in a column, or are at different iterations, for names given twice, and
 /// for a state that is all zeros or that no load would take (ids that do not ascend, slots of another shard);
 /// FormatError for names that are not UTF-8.
-SaveReport save(std::string folder, std::span<LocalTensor const> tensors, std::span<MchSaving const> tables,
+SaveReport save(std::string folder, std::span<LocalTensor const> tensors, std::span<MchTableToSave const> tables,
                 CommunicatorRef comm, SaveOptions const& options = {});
 /// The same without other tensors.
-SaveReport save(std::string folder, std::span<MchSaving const> tables, CommunicatorRef comm,
+SaveReport save(std::string folder, std::span<MchTableToSave const> tables, CommunicatorRef comm,
                 SaveOptions const& options = {});
-SaveReport save(std::string folder, MchSaving const& table, CommunicatorRef comm, SaveOptions const& options = {});
+SaveReport save(std::string folder, MchTableToSave const& table, CommunicatorRef comm, SaveOptions const& options = {});
 
 /// start_save() of tensors and tables together. What the tables hold is copied: they may change when this returns.
-SaveHandle start_save(std::string folder, std::span<LocalTensor const> tensors, std::span<MchSaving const> tables,
-                      CommunicatorRef comm, SaveOptions const& options = {});
+SaveRequest start_save(std::string folder, std::span<LocalTensor const> tensors, std::span<MchTableToSave const> tables,
+                       CommunicatorRef comm, SaveOptions const& options = {});
 
 }  // namespace reshard::inline v0
 

@@ -52,7 +52,7 @@ static_assert(std::is_trivially_copyable_v<MchColumnForm>);
 /// Tables as tensors and texts, which is all that save() knows. Collective when it is made.
 class MchTensors {
 public:
-    MchTensors(std::span<LocalTensor const> tensors, std::span<MchSaving const> tables, CommunicatorRef comm,
+    MchTensors(std::span<LocalTensor const> tensors, std::span<MchTableToSave const> tables, CommunicatorRef comm,
                SaveOptions const& options)
         : tables_(tables), comm_(comm) {
         std::vector<std::byte> mine;
@@ -88,7 +88,7 @@ private:
     [[nodiscard]] std::string summarize() {
         std::string words = concat("saves ", tables_.size(), " tables");
         for (std::size_t t = 0; t < tables_.size(); ++t) {
-            MchSaving const& one = tables_[t];
+            MchTableToSave const& one = tables_[t];
             words += concat(t == 0 ? ": " : ", ", to_string(one.table));
             MchSavedTable saved;
             saved.table = one.table;
@@ -129,7 +129,7 @@ private:
         return block;
     }
     void check(std::size_t t) {
-        MchSaving const& one = tables_[t];
+        MchTableToSave const& one = tables_[t];
         int const rank = comm_.rank();
         check_names(t);
         shards_.push_back(host_shard_of(one.table, one.state, rank));
@@ -228,7 +228,7 @@ private:
                             DynamicView(data, dtype, DynamicShape(local))});
     }
 
-    std::span<MchSaving const> tables_;
+    std::span<MchTableToSave const> tables_;
     CommunicatorRef comm_;
     std::vector<MchSavedTable> saved_;
     std::vector<MchShard> shards_;
@@ -240,22 +240,23 @@ private:
 }  // namespace detail
 
 RESHARD_INLINE SaveReport save(std::string folder, std::span<LocalTensor const> tensors,
-                               std::span<MchSaving const> tables, CommunicatorRef comm, SaveOptions const& options) {
+                               std::span<MchTableToSave const> tables, CommunicatorRef comm,
+                               SaveOptions const& options) {
     detail::MchTensors const all(tensors, tables, comm, options);
     return save(std::move(folder), all.tensors(), comm, all.options());
 }
-RESHARD_INLINE SaveReport save(std::string folder, std::span<MchSaving const> tables, CommunicatorRef comm,
+RESHARD_INLINE SaveReport save(std::string folder, std::span<MchTableToSave const> tables, CommunicatorRef comm,
                                SaveOptions const& options) {
     return save(std::move(folder), std::span<LocalTensor const>(), tables, comm, options);
 }
-RESHARD_INLINE SaveReport save(std::string folder, MchSaving const& table, CommunicatorRef comm,
+RESHARD_INLINE SaveReport save(std::string folder, MchTableToSave const& table, CommunicatorRef comm,
                                SaveOptions const& options) {
-    return save(std::move(folder), std::span<MchSaving const>(&table, 1), comm, options);
+    return save(std::move(folder), std::span<MchTableToSave const>(&table, 1), comm, options);
 }
 
-RESHARD_INLINE SaveHandle start_save(std::string folder, std::span<LocalTensor const> tensors,
-                                     std::span<MchSaving const> tables, CommunicatorRef comm,
-                                     SaveOptions const& options) {
+RESHARD_INLINE SaveRequest start_save(std::string folder, std::span<LocalTensor const> tensors,
+                                      std::span<MchTableToSave const> tables, CommunicatorRef comm,
+                                      SaveOptions const& options) {
     detail::MchTensors const all(tensors, tables, comm, options);
     return start_save(std::move(folder), all.tensors(), comm, all.options());
 }

@@ -127,7 +127,7 @@ private:
 [[nodiscard]] std::string to_string(MchViolation const& violation);
 
 /// `sound`, or one line per kind: its name, how many, and the places.
-[[nodiscard]] std::string to_string(MchReport const& report);
+[[nodiscard]] std::string explain(MchReport const& report);
 
 }  // namespace reshard::inline v0
 

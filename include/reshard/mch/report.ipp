@@ -32,7 +32,7 @@ RESHARD_INLINE std::string to_string(MchViolation const& violation) {
     return concat(place, words.other, other);
 }
 
-RESHARD_INLINE std::string to_string(MchReport const& report) {
+RESHARD_INLINE std::string explain(MchReport const& report) {
     if (report.sound()) return "sound";
     std::string text;
     for (int i = 0; i < mch_fault_count; ++i) {

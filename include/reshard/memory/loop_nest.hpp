@@ -17,7 +17,7 @@ struct LoopDim {
 
 /// Loops outer to inner, none of extent 0 or 1; starts at the offsets (bytes) from the bases of the two boxes.
 struct LoopNest {
-    InlineList<LoopDim, max_rank + 1> dims;
+    InlineList<LoopDim, max_dims + 1> dims;
     Index from_offset = 0;
     Index to_offset = 0;
     bool empty = false;  ///< an extent is zero: there is nothing to visit
@@ -29,7 +29,7 @@ struct LoopNest {
 /// the smallest destination stride innermost, and loops that continue each other on both sides become one.
 [[nodiscard]] constexpr LoopNest loop_nest(StridedBox const& from, StridedBox const& to) noexcept {
     LoopNest nest;
-    InlineList<LoopDim, max_rank + 1> sorted;
+    InlineList<LoopDim, max_dims + 1> sorted;
     for (int d = 0; d < to.dims.size(); ++d) {
         LoopDim dim{to.dims[d].extent, from.dims[d].stride, to.dims[d].stride};
         if (dim.extent <= 0) nest.empty = true;
@@ -102,7 +102,7 @@ struct LoopPair {
 /// Calls body(from, to) at every point of the outermost `loops` loops; the inner ones are the body's business.
 template <class From, class To, class Body>
 constexpr void for_each_origin(LoopNest const& nest, int loops, From* from, To* to, Body&& body) {
-    Index at[max_rank + 1] = {};
+    Index at[max_dims + 1] = {};
     for (;;) {
         body(from, to);
         int d = loops - 1;

@@ -44,29 +44,30 @@ namespace detail {
 
 }  // namespace detail
 
-/// Tensor numbers per round, in the order the rounds are run. A tensor of `round_bytes` or more travels alone; smaller
-/// ones share a round, in their order, until the next would take it beyond `round_bytes` or its scratch memory beyond
-/// `workspace_bytes`. Tensors that travel alone do not end the round that the small ones share.
-/// \pre no load has a workspace beyond `workspace_bytes`.
+/// Tensor numbers per round, in the order the rounds are run. A tensor of `bucket_bytes` or more travels alone; smaller
+/// ones share a round, in their order, until the next would take it beyond `bucket_bytes` or its scratch memory beyond
+/// `max_workspace_bytes`. Tensors that travel alone do not end the round that the small ones share.
+/// \pre no load has a workspace beyond `max_workspace_bytes`.
 ///
 /// Why a budget: one message per peer saves the latency of small tensors, but a message that holds everything leaves
 /// the cache between packing and unpacking; docs/batch.md has the measurements.
 [[nodiscard]] inline std::vector<std::vector<std::size_t>> cut_into_rounds(std::span<RoundLoad const> loads,
-                                                                           Index round_bytes, Index workspace_bytes) {
+                                                                           Index bucket_bytes,
+                                                                           Index max_workspace_bytes) {
     std::vector<std::vector<std::size_t>> rounds;
     std::vector<std::size_t> shared;
-    Index bytes_left = round_bytes;
-    Index workspace_left = workspace_bytes;
+    Index bytes_left = bucket_bytes;
+    Index workspace_left = max_workspace_bytes;
     auto const close = [&] {
         if (!shared.empty()) rounds.push_back(std::move(shared));
         shared = {};
-        bytes_left = round_bytes;
-        workspace_left = workspace_bytes;
+        bytes_left = bucket_bytes;
+        workspace_left = max_workspace_bytes;
     };
     for (std::size_t i = 0; i < loads.size(); ++i) {
         RoundLoad const& load = loads[i];
         if (!load.travels) continue;
-        if (load.bytes >= round_bytes) {
+        if (load.bytes >= bucket_bytes) {
             rounds.push_back({i});
             continue;
         }

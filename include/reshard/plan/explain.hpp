@@ -9,7 +9,8 @@
 namespace reshard::inline v0 {
 
 namespace detail {
-[[nodiscard]] std::string explain(Plan<> const& plan, Kind kind, Index rank, DType dtype, Index fold_elements);
+[[nodiscard]] std::string explain(Plan<> const& plan, TransitionKind kind, Index rank, DType dtype,
+                                  Index fold_elements);
 }
 
 /// One rank's part of a plan as text of a few lines: the kind and the reason, each phase with peers and bytes, and

@@ -78,15 +78,15 @@ inline void explain_reason(std::string& text, Plan<> const& plan) {
 
 }  // namespace detail
 
-RESHARD_INLINE std::string detail::explain(Plan<> const& plan, Kind kind, Index rank, DType dtype,
+RESHARD_INLINE std::string detail::explain(Plan<> const& plan, TransitionKind kind, Index rank, DType dtype,
                                            Index fold_elements) {
     std::string text =
         concat(to_string(plan.from()), " -> ", to_string(plan.to()), "  shape ", to_string(plan.from().shape()), " ",
                name(dtype), ", rank ", rank, ": ", name(kind), "\n");
     detail::explain_reason(text, plan);
-    if (kind != Kind::collective) {
-        text += kind == Kind::view ? "  a view of local memory: no copy, no communicator, 0 B\n"
-                                   : "  a copy within the rank: no communicator, 0 B\n";
+    if (kind != TransitionKind::collective) {
+        text += kind == TransitionKind::view ? "  a view of local memory: no copy, no communicator, 0 B\n"
+                                             : "  a copy within the rank: no communicator, 0 B\n";
         return text;
     }
     if (!plan.from().contains(rank) && !plan.to().contains(rank)) {

@@ -81,7 +81,7 @@ template <class Interleaved>
 [[nodiscard]] constexpr DimForms dim_forms(int rank, int dims, Interleaved&& is_interleaved) noexcept {
     DimForms forms;
     for (int dim = 0; dim < dims; ++dim) forms.push_back({is_interleaved(dim), 0});
-    int room = smaller(max_rank + 1 - rank, Message::max_repeats);
+    int room = smaller(max_dims + 1 - rank, Message::max_repeats);
     for (int round = 0; round < 2; ++round) {
         for (int dim = 0; dim < dims && room > 0; ++dim) {
             if (!forms[dim].interleaved) continue;

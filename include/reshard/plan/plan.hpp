@@ -29,7 +29,7 @@ namespace planning {
 
 namespace detail {
 
-[[noreturn]] void raise_not_a_view(Kind kind, DynamicDistribution const& from, DynamicDistribution const& to);
+[[noreturn]] void raise_not_a_view(TransitionKind kind, DynamicDistribution const& from, DynamicDistribution const& to);
 [[noreturn]] void raise_view_shape(DynamicShape const& given, DynamicShape const& wanted, Index rank);
 [[noreturn]] void raise_view_dtype(DType dtype);
 
@@ -133,9 +133,9 @@ public:
         return Plan(from_, to_, across_, detail::folds_one_shot, nullptr);
     }
 
-    [[nodiscard]] constexpr Kind kind() const noexcept { return kind_; }
+    [[nodiscard]] constexpr TransitionKind kind() const noexcept { return kind_; }
     /// No data crosses ranks, whatever the sizes.
-    [[nodiscard]] constexpr bool is_local() const noexcept { return kind() != Kind::collective; }
+    [[nodiscard]] constexpr bool is_local() const noexcept { return kind() != TransitionKind::collective; }
 
     /// The window of `full` (this rank's local tensor under from()) that is its local tensor under to().
     /// No copy, no communicator, no allocation. Throws TransitionError when the transition is no view (for typed
@@ -145,12 +145,12 @@ public:
         requires requires(View const& view) { view.strides(); }
     [[nodiscard]] constexpr View view(View const& full, Index rank) const {
         if constexpr (TypedDistribution<From> && TypedDistribution<To>) {
-            static_assert(transition_kind<From, To> == Kind::view,
+            static_assert(transition_kind<From, To> == TransitionKind::view,
                           "reshard::Plan::view: this transition is not a view. "
                           "Fix: use redistribute(plan, ...) into memory of its own.");
             if (across_) detail::raise_not_a_view(kind(), source(), target());
         } else {
-            if (kind() != Kind::view) detail::raise_not_a_view(kind(), source(), target());
+            if (kind() != TransitionKind::view) detail::raise_not_a_view(kind(), source(), target());
         }
         return detail::view_of(source(), target(), full, rank);
     }
@@ -212,11 +212,11 @@ private:
           relayed_(maker),
           ranks_per_node_(static_cast<std::int32_t>(smaller<Index>(ranks_per_node, INT32_MAX))),
           across_(across),
-          kind_(across ? Kind::collective : kind_within()) {}
+          kind_(across ? TransitionKind::collective : kind_within()) {}
 
     [[nodiscard]] constexpr DynamicDistribution const& source() const noexcept { return from_; }
     [[nodiscard]] constexpr DynamicDistribution const& target() const noexcept { return to_; }
-    [[nodiscard]] constexpr Kind kind_within() const noexcept {
+    [[nodiscard]] constexpr TransitionKind kind_within() const noexcept {
         if constexpr (TypedDistribution<From> && TypedDistribution<To>) {
             return transition_kind<From, To>;
         } else {
@@ -229,7 +229,7 @@ private:
     StepsMaker relayed_;           ///< null: directly
     std::int32_t ranks_per_node_;  ///< or folds_one_shot
     bool across_;
-    Kind kind_;
+    TransitionKind kind_;
 };
 
 namespace detail {

@@ -10,7 +10,7 @@
 
 namespace reshard::inline v0 {
 
-[[noreturn]] RESHARD_INLINE void detail::raise_not_a_view(Kind kind, DynamicDistribution const& from,
+[[noreturn]] RESHARD_INLINE void detail::raise_not_a_view(TransitionKind kind, DynamicDistribution const& from,
                                                           DynamicDistribution const& to) {
     raise(ErrorCode::transition, "reshard::Plan::view: ", to_string(from), " -> ", to_string(to), " is a ", name(kind),
           ", not a view. Fix: use redistribute(plan, ...) into memory of its own.");
@@ -70,7 +70,7 @@ RESHARD_INLINE planning::Steps detail::steps_within(PlanValue const& plan) {
 }
 RESHARD_INLINE planning::Steps detail::steps_moving(PlanValue const& plan) {
     Steps steps = no_steps(plan, kind_of(plan.from, plan.to));
-    if (steps.kind == Kind::collective) {
+    if (steps.kind == TransitionKind::collective) {
         steps.layouts.emplace_back(Place::destination, plan.to);
         steps.list.push_back({StepKind::exchange, 0, 2, {}, 1, 1, plan_within});
     } else {
@@ -79,7 +79,7 @@ RESHARD_INLINE planning::Steps detail::steps_moving(PlanValue const& plan) {
     return steps;
 }
 RESHARD_INLINE planning::Steps detail::steps_locally(PlanValue const& plan) {
-    return Outline(plan, plan.kind == Kind::view ? Kind::view : Kind::copy).finish();
+    return Outline(plan, plan.kind == TransitionKind::view ? TransitionKind::view : TransitionKind::copy).finish();
 }
 /// Fold on the source mesh, then one exchange.
 RESHARD_INLINE planning::Steps detail::steps_between(PlanValue const& plan) {
@@ -103,7 +103,7 @@ RESHARD_INLINE Index planning::scratch_elements(Steps const& steps, Index rank) 
 RESHARD_INLINE Cost detail::cost_of(PlanValue const& plan, Index rank) {
     Cost cost;
     bool const inside = plan.from.contains(rank) || (plan.across && plan.to.contains(rank));
-    if (plan.kind != Kind::collective || !inside) return cost;
+    if (plan.kind != TransitionKind::collective || !inside) return cost;
     Steps const steps = plan.steps(plan);
     for (Step const& step : steps.list) {
         if (step.kind != StepKind::exchange) continue;
@@ -118,7 +118,7 @@ RESHARD_INLINE Cost detail::cost_of(PlanValue const& plan, Index rank) {
     return cost;
 }
 RESHARD_INLINE Exchange detail::exchange_of(PlanValue const& plan, Index rank, int phase) {
-    if (plan.kind != Kind::collective) return {};
+    if (plan.kind != TransitionKind::collective) return {};
     Steps const steps = plan.steps(plan);
     return phase < 0 || phase >= steps.phases() ? Exchange{} : exchange_of(steps, steps.exchange(phase), rank);
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/plan/simulate.hpp
 /// \brief  A whole world before it exists: what a plan loads on every tier of a topology, and about how long it takes.
-/// \depends cost, detail/rank_classes, detail/world_sum. Not part of the umbrella.
+/// \depends rank_load, detail/rank_classes, detail/world_sum. Not part of the umbrella.
 ///
 /// Ranks with the same picture of the plan form a class, and one rank of each class is planned. That is exact
 /// (detail/rank_classes.hpp says when and why; the tests compare with every rank planned). Where a plan has no
@@ -11,9 +11,9 @@
 #pragma once
 
 #include <reshard/algebra/bound.hpp>
-#include <reshard/plan/cost.hpp>
 #include <reshard/plan/detail/rank_classes.hpp>
 #include <reshard/plan/detail/world_sum.hpp>
+#include <reshard/plan/rank_load.hpp>
 
 namespace reshard::inline v0 {
 

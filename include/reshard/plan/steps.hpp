@@ -79,7 +79,7 @@ struct Relays {
 
 /// The places of a plan, and the steps between them.
 struct Steps {
-    Kind kind = Kind::view;
+    TransitionKind kind = TransitionKind::view;
     bool converts = false;                 ///< values change on the way
     Index fold_elements = Index{1} << 17;  ///< addends that a rank folds at a time
     std::vector<Layout> layouts;           ///< first the source and the destination, as they are given
@@ -156,7 +156,7 @@ struct PlanValue {
     DynamicDistribution const& to;
     planning::Steps (*steps)(PlanValue const& plan);
     bool across = false;
-    Kind kind = Kind::collective;
+    TransitionKind kind = TransitionKind::collective;
     Index ranks_per_node = 0;  ///< of relays; or folds_one_shot
 };
 // Defined by plan/plan.ipp.

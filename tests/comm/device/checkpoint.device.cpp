@@ -218,7 +218,7 @@ TEST_SUITE("comm/device") {
             };
             auto const in_small_pieces = [](std::string const& folder, auto tensors, auto& comm) {
                 SaveOptions options;
-                options.buffer_bytes = 1;
+                options.window_bytes = 1;
                 options.in_flight = 3;
                 save(folder, tensors, comm, options);
             };
@@ -251,7 +251,7 @@ TEST_SUITE("comm/device") {
                 CHECK((comm.rank() != 2 || tensors.wrong(stream) != ""));
                 CHECK_THROWS_WITH_AS(static_cast<void>(save(folder.path(), tensors.list(), comm)),
                                      doctest::Contains("at [2,7]"), MismatchError);
-                VerifyOptions mend;
+                VerifyReplicasOptions mend;
                 mend.mode = VerifyMode::repair;
                 ReplicaReport const found = verify_replicas(tensors.list(), comm, mend);
                 REQUIRE(found.differences.size() == 1);

@@ -145,9 +145,9 @@ TEST_SUITE("comm/mpi") {
             {"w", distribution(Mesh{comm.size()}, Shape{1000}, "R"), TensorView<float>(memory.data(), Shape{1000})}};
         CHECK(verify_replicas(tensors, comm).equal());
         if (comm.rank() == comm.size() - 1) memory[777] = -2.0F;
-        VerifyOptions options;
+        VerifyReplicasOptions options;
         options.mode = VerifyMode::repair;
-        options.source = 0;
+        options.root = 0;
         ReplicaReport const report = verify_replicas(tensors, comm, options);
         CHECK(report.equal() == (comm.size() == 1));
         CHECK(verify_replicas(tensors, comm).equal());

@@ -237,7 +237,7 @@ TEST_SUITE("comm/mpi") {
 
     TEST_CASE("MpiCommunicator: keeps the contract when every exchange is streamed") {
         MpiOptions options;
-        options.streaming_threshold = 0;
+        options.streaming_threshold_bytes = 0;
         MpiCommunicator comm(MPI_COMM_WORLD, options);
         test::conforms(comm);
     }

@@ -72,7 +72,7 @@ std::vector<Part> carry(Case const& one, C& comm, Spoil const& spoil) {
                                                 TensorView<double>(parts[t].momentum.data(), Shape{z})};
             apply_row_moves(changes[t].moves, tables[t].current, rows, comm);
             parts[t].change = std::move(changes[t]);
-            parts[t].report = to_string(validate(tables[t].current, tables[t].state, comm));
+            parts[t].report = explain(validate(tables[t].current, tables[t].state, comm));
         }
     } catch (Error const& error) {
         for (Part& part : parts) part.error = error.message();

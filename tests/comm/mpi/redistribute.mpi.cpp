@@ -124,8 +124,8 @@ TEST_SUITE("comm/mpi") {
             ProgressThread progress;
             for (int round = 0; round < 3; ++round) {
                 std::fill(sums.begin(), sums.end(), 0);
-                BackgroundRun first = progress.start(reduce);
-                BackgroundRun const second = progress.start(gather);
+                BackgroundRequest first = progress.start(reduce);
+                BackgroundRequest const second = progress.start(gather);
                 while (!second.test()) std::this_thread::sleep_for(1ms);
                 first.wait();
                 CHECK(sums == std::vector<int>(sums.size(), ranks * (ranks + 1) / 2));

@@ -56,7 +56,7 @@ inline Moves read_moves(std::string const& path) {
             if (!is(one, key, text)) wrong(concat(name, " has no text \"", key, "\""));
         name = one["name"].get<std::string>();
         auto const extents = [&](nlohmann::json const& shape) {
-            bool good = shape.is_array() && shape.size() <= static_cast<std::size_t>(max_rank);
+            bool good = shape.is_array() && shape.size() <= static_cast<std::size_t>(max_dims);
             for (auto const& extent : shape) good = good && extent.is_number_integer() && extent >= 0;
             return good;
         };

@@ -243,7 +243,7 @@ void check_saved(char const* how, int ranks, Make const& make, bool gaps, Save c
         tensors.fill();
         save_them(folder.path(), tensors, comm);
         settle();
-        CheckpointVerdict const verdict = verify_checkpoint(folder.path(), comm);
+        VerifyReport const verdict = verify_checkpoint(folder.path(), comm);
         CHECK(verdict.tensors == static_cast<Index>(saved_goals().size()));
         CHECK(verdict.extents_without_checksum == 0);
     });
@@ -262,7 +262,7 @@ void check_saves(Make const& make) {
             check_saved("in small pieces", ranks, make, gaps,
                         [](std::string const& folder, Tensors& tensors, auto& comm) {
                             SaveOptions options;
-                            options.buffer_bytes = 1;
+                            options.window_bytes = 1;
                             options.in_flight = 3;
                             options.durable = false;
                             static_cast<void>(save(folder, tensors.list(), comm, options));
@@ -301,7 +301,7 @@ void check_replicas(Make const& make) {
             refusal = error.message();
         }
         CHECK(refusal.find("at [2,7]") != std::string::npos);
-        VerifyOptions mend;
+        VerifyReplicasOptions mend;
         mend.mode = VerifyMode::repair;
         ReplicaReport const found = verify_replicas(tensors.list(), comm, mend);
         CHECK(found.differences.size() == 1);

@@ -68,7 +68,7 @@ TEST_SUITE("mch/checkpoint_old") {
             for (Id const count : {1, 2, 3}) {
                 World loaded = fresh_like(saved, count);
                 MchCheckpoint files = MchCheckpoint::open(folder.path());
-                CHECK(files.save() == "0000000000000abc");
+                CHECK(files.save_id() == "0000000000000abc");
                 CHECK(files.ranks() == 2);
                 CHECK(files.table("user") == table_of(saved));
                 for (std::size_t r = 0; r < loaded.ranks.size(); ++r) {
@@ -82,7 +82,7 @@ TEST_SUITE("mch/checkpoint_old") {
                 CHECK(buffers(loaded) == buffers(loaded_by_position(saved, count)));
             }
             save_world(folder.path(), saved);  // a save of today beside it is the one that counts
-            CHECK(MchCheckpoint::open(folder.path()).save() != "0000000000000abc");
+            CHECK(MchCheckpoint::open(folder.path()).save_id() != "0000000000000abc");
         }
         TempFolder const made;  // what this file's other tests damage is what those releases wrote
         save_old(made.path(), saved);
@@ -112,7 +112,7 @@ TEST_SUITE("mch/checkpoint_old") {
             save(saved.path(), dense, comm);
         });
         CHECK(saved.load().code == ErrorCode::none);
-        CHECK(MchCheckpoint::open(saved.path()).save() == "0000000000000abc");
+        CHECK(MchCheckpoint::open(saved.path()).save_id() == "0000000000000abc");
     }
 
     TEST_CASE("a folder of version 1 loads: by position, by exchange and apart") {
@@ -130,7 +130,7 @@ TEST_SUITE("mch/checkpoint_old") {
             Rows rows(loaded.ranks[r]);
             Rows const wanted = rows;
             rows.clear();
-            MchLoaded const done =
+            MchLoadResult const done =
                 MchCheckpoint::open(folder.path()).load("user", table, comm.rank(), state, rows.views());
             CHECK(rows == wanted);
             CHECK(done.saved == table_of(saved));

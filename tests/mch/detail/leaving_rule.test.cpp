@@ -93,7 +93,8 @@ TEST_SUITE("mch/leaving_rule") {
         MchTable table = table_of(saved);
         table.hash_size = 5000;
         run_on_threads(3, [&](ThreadCommunicator& comm) {
-            save(folder.path(), MchSaving{table, state_of(saved.ranks[static_cast<std::size_t>(comm.rank())])}, comm);
+            save(folder.path(), MchTableToSave{table, state_of(saved.ranks[static_cast<std::size_t>(comm.rank())])},
+                 comm);
         });
         World loaded = fresh_like(saved, 2);
         auto const before = buffers(loaded);

@@ -56,7 +56,7 @@ std::vector<std::string> save_world(std::string const& folder, World& world, Spo
     run_on_threads(static_cast<int>(world.ranks.size()), [&](ThreadCommunicator& comm) {
         auto const r = static_cast<std::size_t>(comm.rank());
         Rows rows(world.ranks[r]);
-        MchSaving saving{table, state_of(world.ranks[r]), rows.views()};
+        MchTableToSave saving{table, state_of(world.ranks[r]), rows.views()};
         std::string path = folder;
         spoil(comm.rank(), saving, path);
         try {
@@ -69,7 +69,7 @@ std::vector<std::string> save_world(std::string const& folder, World& world, Spo
 }
 inline void save_world(std::string const& folder, World& world, SaveOptions const& options = {}) {
     for (std::string const& error : save_world(
-             folder, world, [](int, MchSaving&, std::string&) {}, options)) {
+             folder, world, [](int, MchTableToSave&, std::string&) {}, options)) {
         REQUIRE(error == "");
     }
 }

@@ -38,7 +38,7 @@ inline void refuse_save_under_way(std::string const& folder) {
         FileDescriptor const file(::open(join_path(folder, leaf).c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
         if (!file.is_open() || ::flock(file.get(), LOCK_SH | LOCK_NB) == 0 || errno != EWOULDBLOCK) continue;
         raise(ErrorCode::io, "IoError: ", folder, ": a save into this folder is under way: it holds ", leaf,
-              ". Fix: wait for it (SaveHandle::wait, where this program saves), or read another checkpoint.");
+              ". Fix: wait for it (SaveRequest::wait, where this program saves), or read another checkpoint.");
     }
 }
 

@@ -105,7 +105,7 @@ public:
         FileBox const* box_;
         Index begin_;
         Index to_ = 0;  // from box_->to_
-        Index at_[max_rank + 1] = {};
+        Index at_[max_dims + 1] = {};
     };
 
     /// Copies what belongs to the box of `bytes`, which are the file's from `offset` on.
@@ -187,7 +187,7 @@ private:
     std::byte* to_;
     Index begin_;
     Index element_bytes_;
-    Index spans_[max_rank + 2] = {};  ///< bytes from the first to the last of what loop d and those inside it visit
+    Index spans_[max_dims + 2] = {};  ///< bytes from the first to the last of what loop d and those inside it visit
     Index unit_wanted_ = 0;
     int unit_loop_ = 0;  ///< the loops before it step from unit to unit
     MemoryPolicy const* onto_;

@@ -16,9 +16,9 @@
 namespace reshard::inline v0::detail {
 
 /// Throw MeshError and BufferError for what no load can be asked.
-inline void check_source(int source, int ranks) {
-    if (source >= 0 && source < ranks) return;
-    raise(ErrorCode::mesh, "reshard::load: source rank ", source, " of ", ranks, " ranks. Fix: ranks count from 0.");
+inline void check_root(int root, int ranks) {
+    if (root >= 0 && root < ranks) return;
+    raise(ErrorCode::mesh, "reshard::load: root ", root, " of ", ranks, " ranks. Fix: ranks count from 0.");
 }
 inline void check_window(Index window_bytes) {
     if (window_bytes >= 0) return;

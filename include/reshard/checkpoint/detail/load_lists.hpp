@@ -44,25 +44,25 @@ auto load_saved(Load&& load) {
 
 /// The text of one rank becomes that of all. Collective: two broadcasts, and between them an agreement about what is
 /// pending and about memory for the text.
-inline void broadcast_text(CommunicatorRef comm, int source, std::vector<std::byte>& text, TransferLists& lists,
+inline void broadcast_text(CommunicatorRef comm, int root, std::vector<std::byte>& text, TransferLists& lists,
                            PendingVerdict& pending) {
     Index size = pending.ok() ? static_cast<Index>(text.size()) : 0;
-    broadcast(comm, std::as_writable_bytes(std::span(&size, 1)), source, lists);
+    broadcast(comm, std::as_writable_bytes(std::span(&size, 1)), root, lists);
     pending.attempt([&] { text.resize(static_cast<std::size_t>(size)); });
     pending.agree(comm);
-    broadcast(comm, text, source, lists);
+    broadcast(comm, text, root, lists);
 }
 
-/// Collective. What rank `source` has found is what all know. Throws the same error on every rank; what fails at the
+/// Collective. What rank `root` has found is what all know. Throws the same error on every rank; what fails at the
 /// end is pending.
-inline void share_list(LoadFiles& files, std::string const& path, CommunicatorRef comm, int source,
-                       TransferLists& lists, PendingVerdict& pending) {
-    bool const knows = comm.rank() == source;
+inline void share_list(LoadFiles& files, std::string const& path, CommunicatorRef comm, int root, TransferLists& lists,
+                       PendingVerdict& pending) {
+    bool const knows = comm.rank() == root;
     std::vector<std::byte> text;
     pending.attempt([&] {
         if (knows) text = list_text(files.catalogue());
     });
-    broadcast_text(comm, source, text, lists, pending);
+    broadcast_text(comm, root, text, lists, pending);
     pending.attempt([&] {
         if (!knows) files = LoadFiles(path, catalogue_from(text));
     });

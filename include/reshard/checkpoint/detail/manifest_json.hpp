@@ -282,7 +282,7 @@ inline void check_manifest_seal(std::string_view json, std::string_view file) {
     if (!parse_dtype(dtype, tensor.dtype)) json.fail(concat("has the unknown dtype ", quote_name(dtype)));
     Indices extents;
     json.at("shape").for_each([&](JsonReader const& item) {
-        if (extents.size() == max_rank) json.fail(concat("has more than ", max_rank, " dimensions"));
+        if (extents.size() == max_dims) json.fail(concat("has more than ", max_dims, " dimensions"));
         extents.push_back(item.integer());
     });
     Index byte_count = 0;

@@ -16,25 +16,25 @@
 namespace reshard::inline v0::detail {
 
 /// Names the source and the receivers of every difference, or says why one has no source. The same on every rank.
-/// `source` is a rank, or -1; it matters in ties only.
+/// `root` is a rank, or -1; it matters in ties only.
 [[nodiscard]] inline std::string choose_sources(std::vector<ReplicaDifference>& differences,
-                                                std::span<LocalTensor const> tensors, int source) {
+                                                std::span<LocalTensor const> tensors, int root) {
     for (ReplicaDifference& difference : differences) {
         DynamicDistribution const& distribution = tensors[difference.tensor].distribution;
         std::vector<int> const& ranks = difference.ranks;
         difference.source = difference.spot.reference;
         if (difference.is_tie()) {
-            if (source < 0) {
+            if (root < 0) {
                 return concat("'", difference.name, "' cannot be repaired: ", counted_ranks(ranks),
                               " hold equally many copies of different contents. Fix: name the rank that is right in "
-                              "VerifyOptions::source.");
+                              "VerifyReplicasOptions::root.");
             }
-            if (!distribution.contains(source)) {
-                return concat("'", difference.name, "' cannot be repaired from rank ", source,
+            if (!distribution.contains(root)) {
+                return concat("'", difference.name, "' cannot be repaired from rank ", root,
                               ", which holds nothing of it. Fix: name a rank of the mesh ",
-                              to_string(distribution.mesh()), " in VerifyOptions::source.");
+                              to_string(distribution.mesh()), " in VerifyReplicasOptions::root.");
             }
-            difference.source = same_replica(distribution, ranks.front(), source);
+            difference.source = same_replica(distribution, ranks.front(), root);
         }
         auto const place = std::find(ranks.begin(), ranks.end(), difference.source) - ranks.begin();
         int const right = difference.contents[static_cast<std::size_t>(place)];
@@ -70,7 +70,7 @@ inline void repair(CommunicatorRef comm, std::span<LocalTensor const> tensors,
                           tensor.name);
             }
         });
-        redistribute(batch, comm, {.round_bytes = INT64_MAX});
+        redistribute(batch, comm, {.bucket_bytes = INT64_MAX});
     }
 }
 

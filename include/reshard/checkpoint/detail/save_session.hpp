@@ -145,7 +145,7 @@ public:
     /// Local: the file with its header, under a temporary name. A rank that writes nothing has none.
     void open() {
         plan_.manifest.save = hex_text(id_, 16);
-        report_.save = plan_.manifest.save;
+        report_.save_id = plan_.manifest.save;
         if (mine().empty()) return;
         SafetensorsLayout const layout = shard_layout(plan_.manifest, mine(), default_metadata());
         data_offset_ = static_cast<Index>(layout.start.size());
@@ -275,11 +275,10 @@ private:
         ++report_.collectives.exchanges;
         ++agreements_;
         if (found.equal()) return;
-        raise(
-            ErrorCode::mismatch,
-            concat("reshard::save: copies of which one would be saved differ, nothing was written: ", to_string(found),
-                   "\nFix: make them equal (verify_replicas with VerifyMode::repair), or keep them apart "
-                   "(SaveOptions::replica_axes)."));
+        raise(ErrorCode::mismatch,
+              concat("reshard::save: copies of which one would be saved differ, nothing was written: ", explain(found),
+                     "\nFix: make them equal (verify_replicas with VerifyMode::repair), or keep them apart "
+                     "(SaveOptions::replica_axes)."));
     }
 
     /// To rank 0, in one exchange.

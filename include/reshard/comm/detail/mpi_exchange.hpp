@@ -190,7 +190,7 @@ private:
         });
         self_done_ = self_sends_.empty() && self_receives_.empty();
         Index const here = team_->node() ? team_->node()->ranks() : 1;
-        hint_ = hint_for(transfers_.receive_bytes * here, team_->family()->options.streaming_threshold);
+        hint_ = hint_for(transfers_.receive_bytes * here, team_->family()->options.streaming_threshold_bytes);
     }
 
     [[nodiscard]] TeamStep step() {

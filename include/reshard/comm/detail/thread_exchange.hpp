@@ -52,7 +52,7 @@ void for_each_sender(ThreadTeam& team, int me, Body&& body) {
 /// Copies from the peers' memory.
 inline void pull(ThreadTeam& team, int me) {
     pull(team, me, TeamCall::exchange, [&](Index total) {
-        CopyHint const hint = hint_for(total, team.family()->options().streaming_threshold);
+        CopyHint const hint = hint_for(total, team.family()->options().streaming_threshold_bytes);
         for_each_sender(team, me, [&](int, std::span<Send const> sends, std::span<Receive const> receives) {
             for (std::size_t k = 0; k < receives.size(); ++k) {
                 team.check_poison(me);

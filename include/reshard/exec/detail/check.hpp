@@ -30,7 +30,7 @@ struct ByteRange {
 
 /// Whether no two indices of a view share an element. Sufficient, and exact for windows of dense tensors.
 [[nodiscard]] inline bool is_injective(ConstDynamicView const& view) noexcept {
-    InlineList<StridedDim, max_rank> dims;
+    InlineList<StridedDim, max_dims> dims;
     for (int dim = 0; dim < view.rank(); ++dim) {
         if (view.extent(dim) == 0) return true;
         Index const stride = view.stride(dim);
@@ -155,7 +155,8 @@ inline void check_ops(planning::Steps const& steps, ValueChange const& change) {
 /// nowhere else, and what it receives afterwards was folded by ranks that have read theirs. Whether types know that
 /// there is one addend (plan.kind) does not count: a trainer on one rank is the same program.
 [[nodiscard]] inline bool only_folds(PlanValue const& plan) {
-    if (plan.across || plan.ranks_per_node > 1 || kind_of(plan.from, plan.to) != Kind::collective) return false;
+    if (plan.across || plan.ranks_per_node > 1 || kind_of(plan.from, plan.to) != TransitionKind::collective)
+        return false;
     for (int axis = 0; axis < plan.from.mesh().axes(); ++axis) {
         PlacementForm const& source = plan.from.signature()[axis];
         PlacementForm const& target = plan.to.signature()[axis];

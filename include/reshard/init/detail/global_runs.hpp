@@ -77,7 +77,7 @@ private:
     }
 
     Body& body_;
-    InlineList<Dim, max_rank> dims_;
+    InlineList<Dim, max_dims> dims_;
     Index step_ = 1;
     bool empty_ = false;
 };

@@ -151,7 +151,7 @@ template <class List, class Item>
     }
     Index row_bytes = bytes(rows.dtype);
     for (Index extent : json.at("shape").integers()) {
-        if (rows.row_shape.size() == max_rank - 1) json.fail(concat("has rows of more than ", max_rank - 1, " axes"));
+        if (rows.row_shape.size() == max_dims - 1) json.fail(concat("has rows of more than ", max_dims - 1, " axes"));
         if (!multiply_fits(row_bytes, larger<Index>(extent, 1), row_bytes)) json.fail("has rows beyond 64 bits");
         rows.row_shape.push_back(extent);
     }

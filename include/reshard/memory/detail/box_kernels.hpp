@@ -18,7 +18,7 @@ namespace reshard::inline v0::detail {
 inline constexpr int box_threads = 256;
 inline constexpr int box_items = 8;
 inline constexpr Index box_tile = Index{box_threads} * box_items;
-inline constexpr int max_box_loops = max_rank + 2;
+inline constexpr int max_box_loops = max_dims + 2;
 
 /// Loops over units, innermost first.
 struct BoxLoops {

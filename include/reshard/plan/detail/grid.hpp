@@ -14,7 +14,7 @@
 
 namespace reshard::inline v0::detail {
 
-inline constexpr int max_grid_dims = max_rank + 2;
+inline constexpr int max_grid_dims = max_dims + 2;
 
 /// A box with the planner's extra dimensions behind the tensor's.
 using GridBox = InlineList<Interval, max_grid_dims>;

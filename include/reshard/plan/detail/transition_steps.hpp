@@ -26,7 +26,7 @@ using planning::StepKind;
 using planning::Steps;
 
 /// A plan's two sides, before there are any steps between them.
-[[nodiscard]] inline Steps no_steps(PlanValue const& plan, Kind kind) {
+[[nodiscard]] inline Steps no_steps(PlanValue const& plan, TransitionKind kind) {
     Steps steps;
     steps.kind = kind;
     steps.layouts.reserve(3);  // unless something is folded or relayed
@@ -38,15 +38,15 @@ using planning::Steps;
 /// What a transition asks for, before it is said how it travels; and the steps, as they are added.
 class Outline {
 public:
-    Outline(PlanValue const& plan, Kind kind) : plan_(plan), steps_(no_steps(plan, kind)) {
+    Outline(PlanValue const& plan, TransitionKind kind) : plan_(plan), steps_(no_steps(plan, kind)) {
         Refinement needed(plan.to, plan.across ? nullptr : &plan.from);
         plan.across ? fill_across(needed) : change_axes(needed);
         if (is_collective()) needed_ = needed.layout();
     }
     explicit Outline(PlanValue const& plan)
-        : Outline(plan, plan.across ? Kind::collective : kind_of(plan.from, plan.to)) {}
+        : Outline(plan, plan.across ? TransitionKind::collective : kind_of(plan.from, plan.to)) {}
 
-    [[nodiscard]] bool is_collective() const noexcept { return steps_.kind == Kind::collective; }
+    [[nodiscard]] bool is_collective() const noexcept { return steps_.kind == TransitionKind::collective; }
     [[nodiscard]] bool folds() const noexcept { return addends_ != 0; }
     /// Where addends are folded: a share of what the destination needs, in its memory, or in scratch memory one of what
     /// the source has, where that moves less.

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/plan/detail/world_sum.hpp
 /// \brief  Loads of ranks added up to those of a world: totals, the busiest rank and unit of every tier, time.
-/// \depends cost; <vector>.
+/// \depends rank_load; <vector>.
 #pragma once
 
-#include <reshard/plan/cost.hpp>
+#include <reshard/plan/rank_load.hpp>
 
 #include <vector>  // vector
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/// \file   reshard/plan/cost.hpp
+/// \file   reshard/plan/rank_load.hpp
 /// \brief  What one rank's part of a plan loads on each tier of a topology, and about how long that takes.
 /// \depends plan, explain, fold_chunks, relay, topology; <vector>. Not part of the umbrella.
 ///
@@ -106,7 +106,7 @@ inline void add_checked(Index& total, Index value, Index count = 1) {
         load.phases.push_back(phase_load(steps, topology, rank, phase, dtype));
     }
     load.memory = held_bytes(plan.from(), rank, dtype);
-    if (plan.kind() == Kind::view) return load;  // the window is memory the rank already holds
+    if (plan.kind() == TransitionKind::view) return load;  // the window is memory the rank already holds
     add_checked(load.memory, held_bytes(plan.to(), rank, dtype));
     if (phases != 0) add_checked(load.memory, bytes_of(scratch_elements(steps, rank), dtype));
     return load;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Mirrors include/reshard/plan/cost.hpp.
-#include <reshard/plan/cost.hpp>
+// Mirrors include/reshard/plan/rank_load.hpp.
+#include <reshard/plan/rank_load.hpp>
 
 #include <doctest/doctest.h>
 
@@ -16,7 +16,7 @@ Topology two_tiers() { return Topology({{"node", 4, 1e-6, 100e9, 0}, {"cluster",
 
 }  // namespace
 
-TEST_SUITE("plan/cost") {
+TEST_SUITE("plan/rank_load") {
     TEST_CASE("a rank's messages are counted where it meets the peer") {
         DynamicShape const shape(Indices{64, 64});
         DynamicMesh const mesh(Indices{8});
@@ -94,7 +94,7 @@ TEST_SUITE("plan/cost") {
                 }
                 REQUIRE(sum == TierLoad{cost.messages_sent, cost.messages_received, cost.sent, cost.received});
                 Index const held = from.local_shape(rank).size();
-                Index const after = move.kind() == Kind::view ? 0 : to.local_shape(rank).size();
+                Index const after = move.kind() == TransitionKind::view ? 0 : to.local_shape(rank).size();
                 REQUIRE(load.memory == held + after + cost.workspace);
             }
         }

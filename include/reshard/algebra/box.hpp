@@ -14,7 +14,7 @@ class Box {
 public:
     constexpr Box() = default;
     constexpr Box(std::initializer_list<Interval> intervals) {
-        if (intervals.size() > static_cast<std::size_t>(max_dims)) {
+        if (intervals.size() > detail::as_size(max_dims)) {
             raise(ErrorCode::shape, "reshard::Box: ", intervals.size(), " intervals, at most ", max_dims,
                   " are supported. Fix: give one per tensor dimension.");
         }

@@ -56,7 +56,7 @@ private:
     }
     /// Among the corners of items_[dim] in the dimensions from `dim` on, in lexicographic order.
     [[nodiscard]] int first_corner(int dim) {
-        auto const d = static_cast<std::size_t>(dim);
+        auto const d = as_size(dim);
         std::vector<Item> const& items = items_[d];
         if (dim == whole_.rank()) {
             int sum = 0;

@@ -100,7 +100,7 @@ consteval bool check_placement_count() {
 
 template <class M, class S, class Order, class... P>
 consteval bool check_distribution() {
-    if constexpr (check_placement_count<sizeof...(P), static_cast<std::size_t>(M::axes())>()) {
+    if constexpr (check_placement_count<sizeof...(P), as_size(M::axes())>()) {
         constexpr SignatureFault fault = static_signature<M, S, Order, P...>().fault;
         static_assert(fault != SignatureFault::dimension,
                       "reshard::distribution: a placement shards a dimension the tensor does not have. "

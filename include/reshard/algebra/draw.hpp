@@ -48,7 +48,7 @@ template <class Ranks>
                 if (at == positions.end() || *at != position) positions.insert(at, position);
             }
         }
-        check_drawable(static_cast<Index>(positions.size()));
+        check_drawable(as_index(positions.size()));
     }
     positions.erase(std::unique(positions.begin(), positions.end()), positions.end());  // an extent of 0
     return positions;
@@ -86,7 +86,7 @@ struct DrawnParts {
     detail::check_drawable(distribution.mesh().size());
     if (rank >= 1) parts.rows = detail::cut_positions(distribution, 0);
     if (rank >= 2) parts.columns = detail::cut_positions(distribution, 1);
-    detail::check_drawable(static_cast<Index>(parts.rows.size() * parts.columns.size()));
+    detail::check_drawable(detail::as_index(parts.rows.size() * parts.columns.size()));
     for (std::size_t r = 0; r + 1 < parts.rows.size(); ++r) {
         for (std::size_t c = 0; c + 1 < parts.columns.size(); ++c) {
             Index const first[] = {parts.rows[r], parts.columns[c]};
@@ -153,12 +153,12 @@ struct DrawnParts {
     constexpr Index top = 56;
     std::size_t longest = 4;
     for (auto const& holders : parts.holders) longest = larger(longest, detail::ranks_text(holders).size());
-    Index const width = 16 + 8 * static_cast<Index>(longest);
-    auto const rows = static_cast<Index>(parts.rows.size()) - 1;
-    auto const columns = static_cast<Index>(parts.columns.size()) - 1;
+    Index const width = 16 + 8 * detail::as_index(longest);
+    auto const rows = detail::as_index(parts.rows.size()) - 1;
+    auto const columns = detail::as_index(parts.columns.size()) - 1;
     std::vector<std::string> const left_out = detail::left_out(distribution);
     Index const grid = top + rows * height;
-    Index const bottom = grid + 20 * static_cast<Index>(left_out.size());
+    Index const bottom = grid + 20 * detail::as_index(left_out.size());
     std::string svg =
         concat("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"", left + larger<Index>(columns * width, 320),
                "\" height=\"", bottom + 8, "\" font-family=\"monospace\" font-size=\"13\">\n");
@@ -170,12 +170,12 @@ struct DrawnParts {
     };
     text_at(8, 20, "start", concat(to_string(distribution), "  shape ", to_string(distribution.shape())));
     for (Index c = 0; c < columns && distribution.shape().rank() >= 2; ++c) {
-        auto const at = static_cast<std::size_t>(c);
+        auto const at = detail::as_size(c);
         text_at(left + c * width + width / 2, top - 8, "middle", concat(parts.columns[at], ":", parts.columns[at + 1]));
     }
     auto holders = parts.holders.begin();
     for (Index r = 0; r < rows; ++r) {
-        auto const at = static_cast<std::size_t>(r);
+        auto const at = detail::as_size(r);
         Index const y = top + r * height;
         if (distribution.shape().rank() >= 1) {
             text_at(left - 8, y + 19, "end", concat(parts.rows[at], ":", parts.rows[at + 1]));
@@ -189,7 +189,7 @@ struct DrawnParts {
         }
     }
     for (std::size_t i = 0; i < left_out.size(); ++i)
-        text_at(8, grid + 20 * (static_cast<Index>(i) + 1), "start", left_out[i]);
+        text_at(8, grid + 20 * (detail::as_index(i) + 1), "start", left_out[i]);
     return svg + "</svg>\n";
 }
 

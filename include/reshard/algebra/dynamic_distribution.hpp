@@ -123,13 +123,13 @@ public:
         Indices const coordinates = mesh_.coordinates(rank);
         Index count = 1;
         for (int dim = 0; dim < shape_.rank(); ++dim) count *= index_set(coordinates, dim).segments();
-        Boxes result(static_cast<std::size_t>(count));
+        Boxes result(detail::as_size(count));
         Index repeats = count;  // boxes in a row that share their interval of this dimension
         for (int dim = 0; dim < shape_.rank() && count != 0; ++dim) {
             IndexSet const set = index_set(coordinates, dim);
             repeats /= set.segments();
             for (Index i = 0; i < count; ++i) {
-                result[static_cast<std::size_t>(i)].push_back(set.segment(i / repeats % set.segments()));
+                result[detail::as_size(i)].push_back(set.segment(i / repeats % set.segments()));
             }
         }
         return result;

@@ -7,7 +7,7 @@
 namespace reshard::inline v0 {
 
 RESHARD_INLINE void DynamicDistribution::intern_numbers(Placements const& placements, Index count) {
-    std::vector<Index> list(static_cast<std::size_t>(count));
+    std::vector<Index> list(detail::as_size(count));
     list_numbers(placements, list.data());
     numbers_.many = detail::intern(list.data(), count);
     interned_ = true;

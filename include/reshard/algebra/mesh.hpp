@@ -7,8 +7,6 @@
 #include <reshard/core/error.hpp>
 #include <reshard/core/index_list.hpp>
 
-#include <concepts>  // integral
-
 namespace reshard::inline v0 {
 
 namespace detail {
@@ -267,8 +265,8 @@ public:
         : DynamicMesh(make(ranks, Extents...)) {}
     template <std::integral... Integers>
         requires(sizeof...(Integers) == sizeof...(Extents))
-    constexpr Mesh(Integers... extents) : DynamicMesh(make({}, static_cast<Index>(extents)...)) {
-        if (((Extents != dynamic && Extents != static_cast<Index>(extents)) || ...)) {
+    constexpr Mesh(Integers... extents) : DynamicMesh(make({}, detail::as_index(extents)...)) {
+        if (((Extents != dynamic && Extents != detail::as_index(extents)) || ...)) {
             raise(ErrorCode::mesh,
                   "reshard::Mesh: an extent given at run time differs from the one in the type. "
                   "Fix: pass the same number, or write reshard::dynamic in the type.");
@@ -310,7 +308,7 @@ public:
 private:
     template <class... Integers>
     static constexpr DynamicMesh make(RankList const& ranks, Integers... extents) {
-        return DynamicMesh(Indices{static_cast<Index>(extents)...}, ranks);
+        return DynamicMesh(Indices{detail::as_index(extents)...}, ranks);
     }
 };
 

@@ -10,11 +10,11 @@
 namespace reshard::inline v0 {
 
 RESHARD_INLINE void DynamicMesh::intern_ranks(IndexList const& ranks) {
-    auto const count = static_cast<std::size_t>(size_);
+    auto const count = detail::as_size(size_);
     std::vector<Index> table(2 * count);
     for (std::size_t i = 0; i < count; ++i) {
-        table[i] = ranks[static_cast<Index>(i)];
-        table[count + i] = table[i] << 32 | static_cast<Index>(i);  // to be sorted by rank
+        table[i] = ranks[detail::as_index(i)];
+        table[count + i] = table[i] << 32 | detail::as_index(i);  // to be sorted by rank
     }
     std::qsort(&table[count], count, sizeof(Index), [](void const* a, void const* b) {
         return *static_cast<Index const*>(a) < *static_cast<Index const*>(b) ? -1 : 1;
@@ -41,9 +41,9 @@ RESHARD_INLINE void DynamicMesh::name_axes(InlineList<AxisName, max_axes> const&
         }
     }
     Index const count = listed_ ? Index{2} * size_ : 1;
-    std::vector<Index> table(static_cast<std::size_t>(count + Index{2} * axes()));
-    for (Index i = 0; i < count; ++i) table[static_cast<std::size_t>(i)] = i < numbers() ? number(i) : place(i - size_);
-    std::memcpy(table.data() + count, names.begin(), sizeof(AxisName) * static_cast<std::size_t>(axes()));
+    std::vector<Index> table(detail::as_size(count + Index{2} * axes()));
+    for (Index i = 0; i < count; ++i) table[detail::as_size(i)] = i < numbers() ? number(i) : place(i - size_);
+    std::memcpy(table.data() + count, names.begin(), sizeof(AxisName) * detail::as_size(axes()));
     numbers_.many = detail::intern(table.data(), count + Index{2} * axes());
     interned_ = named_ = true;
 }
@@ -95,7 +95,7 @@ RESHARD_INLINE DynamicMesh DynamicMesh::along(MeshAxes const& given, Index rank)
         names.push_back(AxisName(axis_name(axis)));
     }
     for (Index& member : members) member = rank_at(member);
-    DynamicMesh result(extents, RankList{0, IndexList(members.data(), static_cast<Index>(members.size()))});
+    DynamicMesh result(extents, RankList{0, IndexList(members.data(), detail::as_index(members.size()))});
     if (named_) result.name_axes(names);
     return result;
 }

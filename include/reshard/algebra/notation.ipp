@@ -108,7 +108,7 @@ inline IndexList read_numbers(NotationReader& reader, std::string_view close) {
         values.push_back(reader.number());
     } while (reader.take(","));
     reader.expect(close);
-    return IndexList(values.data(), static_cast<Index>(values.size()));
+    return IndexList(values.data(), as_index(values.size()));
 }
 
 /// An axis by its name or its number.

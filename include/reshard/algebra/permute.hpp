@@ -90,7 +90,7 @@ template <int... Order>
 }
 template <int Rank, int... Order>
 consteval bool check_permutation() {
-    bool complete = sizeof...(Order) == static_cast<std::size_t>(Rank);
+    bool complete = sizeof...(Order) == as_size(Rank);
     for (int dim = 0; dim < Rank; ++dim) complete = complete && place_of<Order...>(dim) >= 0;
     return complete;
 }

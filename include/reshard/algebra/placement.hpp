@@ -8,8 +8,6 @@
 #include <reshard/algebra/split.hpp>
 #include <reshard/core/reduce.hpp>
 
-#include <concepts>  // same_as
-
 namespace reshard::inline v0 {
 
 enum class PlacementKind : std::uint8_t { replicate, shard, partial };

@@ -64,8 +64,8 @@ constexpr void check_descriptor(ScalapackDescriptor const& d, ProcessGrid const&
         raise(ErrorCode::mesh, "reshard::ProcessGrid: ", grid.rows, " x ", grid.columns,
               " processes. Fix: a grid has one row and one column, or more.");
     }
-    Index const processes = static_cast<Index>(grid.rows) * grid.columns;
-    if (grid.first_rank < 0 || processes > INT32_MAX - static_cast<Index>(grid.first_rank)) {
+    Index const processes = as_index(grid.rows) * grid.columns;
+    if (grid.first_rank < 0 || processes > INT32_MAX - as_index(grid.first_rank)) {
         raise(ErrorCode::mesh, "reshard::ProcessGrid: first_rank is ", grid.first_rank, " of a grid of ", processes,
               " processes. Fix: ranks count from 0 and fit an int.");
     }
@@ -131,7 +131,7 @@ constexpr void check_descriptor(ScalapackDescriptor const& d, ProcessGrid const&
         for (Index j = 0; j < grid.columns; ++j) {
             ranks.push_back(grid.rank((descriptor.rsrc + i) % grid.rows, (descriptor.csrc + j) % grid.columns));
         }
-    IndexList const list(ranks.data(), static_cast<Index>(ranks.size()));
+    IndexList const list(ranks.data(), detail::as_index(ranks.size()));
     return {DynamicMesh({grid.rows, grid.columns}, RankList{0, list}),
             DynamicShape(Indices{descriptor.m, descriptor.n}),
             Placements{Placement::shard(0, {SplitKind::cyclic, descriptor.mb, {}}),

@@ -7,8 +7,6 @@
 #include <reshard/core/error.hpp>
 #include <reshard/core/index_list.hpp>
 
-#include <concepts>  // convertible_to
-
 namespace reshard::inline v0 {
 
 /// Half-open: begin is in, end is not.

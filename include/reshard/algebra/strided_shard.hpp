@@ -104,8 +104,8 @@ private:
     [[nodiscard]] bool fits_from(DynamicDistribution const& ours, Indices& at, int next, Runs const& held) const {
         if (next == axes_.size()) {
             IndexSet const set = ours.index_set(at, dim_);
-            bool same = set.segments() == static_cast<Index>(held.size());
-            for (std::size_t i = 0; same && i < held.size(); ++i) same = set.segment(static_cast<Index>(i)) == held[i];
+            bool same = set.segments() == as_index(held.size());
+            for (std::size_t i = 0; same && i < held.size(); ++i) same = set.segment(as_index(i)) == held[i];
             return same;
         }
         int const axis = axes_[next];

@@ -84,15 +84,15 @@ RESHARD_INLINE void Catalogue::check() const {
     if (manifest_.block_bytes < 1) refuse("block_bytes is ", manifest_.block_bytes);
     for (std::size_t i = 0; i < extents().size(); ++i) {
         Extent const& extent = extents()[i];
-        bool const listed = extent.tensor < tensors().size() && extent.file >= 0 &&
-                            static_cast<std::size_t>(extent.file) < files().size();
+        bool const listed =
+            extent.tensor < tensors().size() && extent.file >= 0 && detail::as_size(extent.file) < files().size();
         if (!listed) refuse("extent ", i, " is of a tensor or a file that is not listed");
         if (extent.box.rank() != tensors()[extent.tensor].shape.rank()) {
             refuse("extent ", i, " of tensor ", detail::quote_name(tensors()[extent.tensor].name), " has ",
                    extent.box.rank(), " dimensions, not ", tensors()[extent.tensor].shape.rank());
         }
         Index const blocks = detail::block_count(extent_bytes(extent), manifest_.block_bytes);
-        if (auto const sums = static_cast<Index>(extent.block_sums.size()); sums != 0 && sums != blocks)
+        if (auto const sums = detail::as_index(extent.block_sums.size()); sums != 0 && sums != blocks)
             refuse("extent ", i, " has ", sums, " block sums, not ", blocks);
         bool const behind =
             i == 0 || std::tie(extents()[i - 1].file, extents()[i - 1].begin) <= std::tie(extent.file, extent.begin);

@@ -19,7 +19,7 @@ RESHARD_INLINE SafetensorsFile const& Checkpoint::file_of(CheckpointTensor const
         raise(ErrorCode::buffer, "reshard::Checkpoint: it has no file ", tensor.file, " for tensor ",
               detail::quote_name(tensor.name), ". Fix: pass a tensor of this checkpoint.");
     }
-    return files_[static_cast<std::size_t>(tensor.file)];
+    return files_[detail::as_size(tensor.file)];
 }
 
 RESHARD_INLINE Index Checkpoint::total_bytes() const noexcept {

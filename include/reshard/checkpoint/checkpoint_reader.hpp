@@ -26,7 +26,7 @@ public:
         Index const bytes = extent_bytes(manifest(), extent);
         bool const checked = extent.has_checksum && ((begin == 0 && end == bytes) || bytes <= manifest().block_bytes);
         if (extent.block_sums.empty() && !checked) {
-            file.read_data(extent.begin + begin, {to, static_cast<std::size_t>(end - begin)});
+            file.read_data(extent.begin + begin, {to, as_size(end - begin)});
             return end - begin;
         }
         Index count = 0;
@@ -38,7 +38,7 @@ public:
                 count += last - at;
             } else {
                 std::byte const* const kept = kept_block(file, extent, block, count);
-                std::memcpy(to, kept + (at - block.begin), static_cast<std::size_t>(last - at));
+                std::memcpy(to, kept + (at - block.begin), as_size(last - at));
             }
             to += last - at;
             at = last;
@@ -57,7 +57,7 @@ private:
     };
 
     void read_block(SafetensorsFile const& file, Extent const& extent, SummedBytes const& block, std::byte* to) const {
-        std::span const bytes(to, static_cast<std::size_t>(block.end - block.begin));
+        std::span const bytes(to, as_size(block.end - block.begin));
         file.read_data(extent.begin + block.begin, bytes);
         std::uint32_t const is = crc32c(bytes);
         if (is == block.crc32c) return;
@@ -73,7 +73,7 @@ private:
         if (blocks_.size() < most_blocks) blocks_.emplace_back();
         Block& one = blocks_[next_block_++ % blocks_.size()];
         one.extent = nullptr;
-        one.bytes.resize(static_cast<std::size_t>(block.end - block.begin));
+        one.bytes.resize(as_size(block.end - block.begin));
         read_block(file, extent, block, one.bytes.data());
         one.extent = &extent;
         one.begin = block.begin;

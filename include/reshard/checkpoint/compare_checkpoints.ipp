@@ -75,7 +75,7 @@ private:
         DType const first = tensor.to;
         DType const second = tensor.from;
         bool const is_same_type = first == second;
-        auto const room = static_cast<std::size_t>((end - begin) * larger(bytes(first), bytes(second)));
+        auto const room = as_size((end - begin) * larger(bytes(first), bytes(second)));
         if (room > a_.size()) {
             a_.resize(room);
             b_.resize(room);
@@ -96,7 +96,7 @@ private:
             double const b = is_float ? float_value(other, y) : 0;
             double const distance = std::abs(a - b);
             if (is_float && is_close(a, b, distance, is_same_type)) continue;
-            bool const is_listed = out.size() - first_found_ < static_cast<std::size_t>(options_->most_elements);
+            bool const is_listed = out.size() - first_found_ < as_size(options_->most_elements);
             if (is_listed || out.size() == first_found_) out.push_back({number, 0, 0, is_listed, {i, x, y}});
             Found& sum = out[first_found_];
             ++sum.elements;
@@ -178,7 +178,7 @@ inline void join(std::vector<CheckpointDifference>& differences, std::span<Found
         CheckpointDifference& one = differences.back();
         one.elements += found.elements;
         one.largest = larger(one.largest, found.largest);
-        bool const has_room = one.places.size() < static_cast<std::size_t>(most_elements);
+        bool const has_room = one.places.size() < as_size(most_elements);
         if (found.is_listed && has_room) one.places.push_back(found.element);
     }
     sort_list(differences,
@@ -257,9 +257,9 @@ RESHARD_INLINE std::string explain(CompareReport const& report) {
         within = concat(" within rtol ", detail::number_text(report.rtol, 6), " and atol ",
                         detail::number_text(report.atol, 6));
     if (report.equal()) return concat("equal", within, ": ", compared, "\n");
-    std::string text = concat("not equal", within, ": ",
-                              detail::count_text(static_cast<Index>(report.differences.size()), "difference"), "; ",
-                              compared, " compared\n");
+    std::string text =
+        concat("not equal", within, ": ", detail::count_text(detail::as_index(report.differences.size()), "difference"),
+               "; ", compared, " compared\n");
     for (CheckpointDifference const& one : report.differences) {
         std::string const first = detail::form_text(one.dtype, one.shape);
         std::string const second = detail::form_text(one.other_dtype, one.other_shape);
@@ -280,7 +280,7 @@ RESHARD_INLINE std::string explain(CompareReport const& report) {
                     text += concat("    ", index_text(one, element.place), ": ", value_text(one, element.first),
                                    " and ", value_text(one, element.second, true), "\n");
                 }
-                Index const more = one.elements - static_cast<Index>(one.places.size());
+                Index const more = one.elements - detail::as_index(one.places.size());
                 if (more > 0) text += concat("    and ", more, " more\n");
             }
         }

@@ -47,9 +47,9 @@ RESHARD_INLINE RewriteReport shard_checkpoint(std::string from, std::string to, 
 RESHARD_INLINE std::string explain(RewriteReport const& report) {
     using detail::bytes_text;
     using detail::count_text;
-    std::string text = concat(count_text(static_cast<Index>(report.written.tensors.size()), "tensor"), ", ",
+    std::string text = concat(count_text(detail::as_index(report.written.tensors.size()), "tensor"), ", ",
                               bytes_text(report.bytes_total), " in ",
-                              count_text(static_cast<Index>(report.written.files.size()), "file"),
+                              count_text(detail::as_index(report.written.files.size()), "file"),
                               ", by all ranks\n  collectives: ", to_string(report.collectives), "\n");
     text += concat("  wrote ", bytes_text(report.bytes_written), " in ", count_text(report.writes, "write"), "\n");
     text += concat("  read ", bytes_text(report.bytes_read), " in ", count_text(report.reads, "read"), ", ",

@@ -26,9 +26,9 @@ template <class Make>
     ByteLine const& line = maker.line();
     RewritePlan plan;
     plan.ranks = ranks;
-    plan.tensors = static_cast<Index>(to.tensors().size());
-    plan.files_in = static_cast<Index>(from.files().size());
-    plan.files_out = static_cast<Index>(to.files().size());
+    plan.tensors = as_index(to.tensors().size());
+    plan.files_in = as_index(from.files().size());
+    plan.files_out = as_index(to.files().size());
     plan.bytes_out = line.bytes();
     plan.votes = votes_of(line.bytes(), ranks, options.vote_bytes);
     plan.memory = 2 * piece_bytes_of(options) * options.in_flight;

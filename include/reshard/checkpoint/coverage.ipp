@@ -14,7 +14,7 @@ RESHARD_INLINE std::string detail::coverage_fault(Manifest const& manifest, std:
     std::vector<Extent const*> order(extents.begin(), extents.end());
     sort_list(order, [](Extent const* a, Extent const* b) { return a->replica < b->replica; });
     auto const place = [&](Extent const& extent) {
-        return quote_name(manifest.files[static_cast<std::size_t>(extent.file)].leaf);
+        return quote_name(manifest.files[detail::as_size(extent.file)].leaf);
     };
     StoredTensor const& tensor = manifest.tensors[t];
     Box const whole(tensor.shape);

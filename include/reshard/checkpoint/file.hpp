@@ -79,8 +79,8 @@ struct FileStamp {
     friend bool operator==(FileStamp const&, FileStamp const&) = default;
 };
 [[nodiscard]] inline FileStamp stamp_from(struct stat const& status) noexcept {
-    return {status.st_dev, status.st_ino, static_cast<Index>(status.st_size), static_cast<Index>(status.st_mtim.tv_sec),
-            static_cast<Index>(status.st_mtim.tv_nsec)};
+    return {status.st_dev, status.st_ino, as_index(status.st_size), as_index(status.st_mtim.tv_sec),
+            as_index(status.st_mtim.tv_nsec)};
 }
 [[nodiscard]] inline struct stat status_of(FileDescriptor const& file, std::string_view path) {
     struct stat status {};
@@ -108,7 +108,7 @@ public:
     FileMap() = default;
     /// \pre bytes > 0.
     FileMap(FileDescriptor const& file, Index bytes, std::string_view path) {
-        auto const size = static_cast<std::size_t>(bytes);
+        auto const size = as_size(bytes);
         void* const address = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.get(), 0);
         if (address == MAP_FAILED) raise_io(path, "cannot map", errno, "open it with Access::pread.");
         data_ = {static_cast<std::byte const*>(address), Unmap{size}};
@@ -147,7 +147,7 @@ inline FileDescriptor open_for_reading(std::string const& path, Index& bytes) {
     struct stat const status = status_of(file, path);
     if (S_ISDIR(status.st_mode)) raise_io(path, "not a file", EISDIR, "name the file in the folder.");
     if (!S_ISREG(status.st_mode)) raise_io(path, "not a regular file", EINVAL, "copy it to a regular file first.");
-    bytes = static_cast<Index>(status.st_size);
+    bytes = as_index(status.st_size);
     return file;
 }
 
@@ -166,8 +166,8 @@ inline void read_fully(FileDescriptor const& file, std::string_view path, Index 
             raise(ErrorCode::io, "IoError: ", path, ": the file ends at offset ", offset, ", ", out.size(),
                   " bytes early: it was cut short while open. Fix: open it again once it is whole.");
         }
-        out = out.subspan(static_cast<std::size_t>(got));
-        offset += static_cast<Index>(got);
+        out = out.subspan(as_size(got));
+        offset += as_index(got);
     }
 }
 
@@ -182,8 +182,8 @@ inline void write_fully(FileDescriptor const& file, std::string_view path, Index
             raise_io(path, concat("cannot write ", want, " bytes at offset ", offset), done < 0 ? errno : EIO,
                      "free space or write elsewhere; nothing was replaced.");
         }
-        bytes = bytes.subspan(static_cast<std::size_t>(done));
-        offset += static_cast<Index>(done);
+        bytes = bytes.subspan(as_size(done));
+        offset += as_index(done);
     }
 }
 

@@ -213,7 +213,7 @@ public:
         if (value > static_cast<std::uint64_t>(most)) {
             fail(concat("is ", value, ", above ", most == INT64_MAX ? std::string("2^63 - 1") : std::to_string(most)));
         }
-        return static_cast<Index>(value);
+        return as_index(value);
     }
     [[nodiscard]] std::string text() const { return std::string(text_view()); }
     [[nodiscard]] std::string_view text_view() const { return tree_->text(expect(JsonTree::Kind::text, "text")); }

@@ -93,14 +93,14 @@ public:
             check_apart(tensors, comm.rank(), "load");
             check_identities(tensors, comm.rank(), comm.memory());
             lists_.make_room(comm.size());
-            shares_.resize(static_cast<std::size_t>(comm.size()));
+            shares_.resize(as_size(comm.size()));
             if (comm.rank() == terms.root) files_ = look_at(path);
         });
         share_list(files_, path, comm, terms.root, lists_, pending_);
         attempt([&] {
             wanted_ = match(catalogue(), tensors, terms.options);
             report_.lists_opened = comm.rank() == terms.root ? lists_opened(catalogue()) : 0;
-            report_.tensors = static_cast<Index>(tensors.size());
+            report_.tensors = as_index(tensors.size());
             report_.files_digest = catalogue().digest();
             report_.save_id = catalogue().manifest().save;
         });
@@ -152,7 +152,7 @@ public:
             }
             files_.count_sums(summed_runs(catalogue(), wanted_, terms_.options));
             cut = spread == Spread::exchange && may_be_cut(catalogue(), wanted_, terms_.options);
-            if (cut) all_parts.resize(static_cast<std::size_t>(comm_.size()));
+            if (cut) all_parts.resize(as_size(comm_.size()));
         });
         agree();
         StagedLoad staged(comm_, wanted_, tensors_, schedule, spread, report_);
@@ -232,7 +232,7 @@ RESHARD_INLINE LoadReport load(Checkpoint const& checkpoint, std::span<LocalTens
     auto const start = detail::LoadClock::now();
     LoadReport report;
     report.strategy = EveryRankReads::name;
-    report.tensors = static_cast<Index>(tensors.size());
+    report.tensors = detail::as_index(tensors.size());
     detail::LoadFiles files(checkpoint);
     report.files_digest = files.catalogue().digest();
     report.save_id = files.catalogue().manifest().save;

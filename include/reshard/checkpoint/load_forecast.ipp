@@ -35,7 +35,7 @@ public:
         wanted_ = match(catalogue, targets_, terms.options);
         result_.strategy = terms.strategy;
         result_.ranks = ranks;
-        result_.tensors = static_cast<Index>(targets.size());
+        result_.tensors = as_index(targets.size());
         for (std::size_t i = 0; i < wanted_.size(); ++i) {
             bool const again = i != 0 && wanted_[i - 1].extent == wanted_[i].extent;  // a tensor that is listed twice
             if (!again) result_.bytes_in_files += wanted_[i].bytes();
@@ -51,12 +51,12 @@ public:
     void add_session() {
         result_.collectives.broadcasts = 2;
         result_.collectives.agreements = 4;
-        result_.bytes_of_lists = (result_.ranks - 1) * static_cast<Index>(sizeof(Index) + list_text(catalogue_).size());
+        result_.bytes_of_lists = (result_.ranks - 1) * as_index(sizeof(Index) + list_text(catalogue_).size());
         result_.lists_opened = lists_opened(catalogue_);
     }
     void add_shares() {
         ++result_.collectives.exchanges;
-        result_.bytes_of_lists += Index{result_.ranks} * (result_.ranks - 1) * static_cast<Index>(sizeof(LoadShare));
+        result_.bytes_of_lists += Index{result_.ranks} * (result_.ranks - 1) * as_index(sizeof(LoadShare));
     }
 
     /// What a rank would read by itself, and compare of it.
@@ -94,7 +94,7 @@ public:
 
     /// The readers read and pass on.
     void read_staged(ReadSchedule const& schedule, Spread spread, LoadModel const& model) {
-        auto const ranks = static_cast<std::size_t>(result_.ranks);
+        auto const ranks = as_size(result_.ranks);
         std::vector<Index> reads(ranks);
         std::vector<Index> bytes_read(ranks);
         std::vector<Index> kept(ranks);
@@ -121,15 +121,13 @@ public:
                             if (rank != reader) pairs.emplace_back(reader, rank);
                         });
                     }
-                    kept[static_cast<std::size_t>(reader)] +=
-                        needed_bytes(pieces[end].box, extent, to, reader, scratch);
+                    kept[as_size(reader)] += needed_bytes(pieces[end].box, extent, to, reader, scratch);
                 }
                 ReadTotals const totals = count_reads(
                     staging_boxes(pieces.subspan(i, end - i), wanted_, reader, some_address()), terms_.reads);
-                reads[static_cast<std::size_t>(reader)] += totals.reads;
-                bytes_read[static_cast<std::size_t>(reader)] += totals.bytes_read;
-                result_.extra_bytes =
-                    larger(result_.extra_bytes, staging[static_cast<std::size_t>(reader)] + totals.scratch_bytes);
+                reads[as_size(reader)] += totals.reads;
+                bytes_read[as_size(reader)] += totals.bytes_read;
+                result_.extra_bytes = larger(result_.extra_bytes, staging[as_size(reader)] + totals.scratch_bytes);
                 i = end;
             }
             sort_list(pairs);
@@ -148,8 +146,7 @@ public:
         result_.bytes_verified = sum_of(summed_runs(catalogue_, wanted_, terms_.options));
         if (spread == Spread::exchange && may_be_cut(catalogue_, wanted_, terms_.options)) {
             ++result_.collectives.exchanges;
-            result_.bytes_of_lists +=
-                Index{result_.ranks} * (result_.ranks - 1) * static_cast<Index>(sizeof(ExtentParts));
+            result_.bytes_of_lists += Index{result_.ranks} * (result_.ranks - 1) * as_index(sizeof(ExtentParts));
         }
 
         if (spread == Spread::broadcast) {
@@ -253,8 +250,8 @@ RESHARD_INLINE LoadForecast forecast_load(Catalogue const& catalogue, std::span<
         std::vector<detail::LoadShare> shares;
         shares.reserve(direct.size());
         for (int rank = 0; rank < ranks; ++rank) {
-            shares.push_back(detail::share_of(direct[static_cast<std::size_t>(rank)].totals, schedule,
-                                              forecaster.wanted(), forecaster.targets(), rank));
+            shares.push_back(detail::share_of(direct[detail::as_size(rank)].totals, schedule, forecaster.wanted(),
+                                              forecaster.targets(), rank));
         }
         forecaster.add_shares();
         together = detail::exchange_pays(shares, schedule.windows, strategy.reads.in_flight, strategy.model);

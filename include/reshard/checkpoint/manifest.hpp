@@ -118,7 +118,7 @@ struct SummedBytes {
     if (extent.block_sums.empty()) return {0, bytes, extent.crc32c};
     Index const block = position / manifest.block_bytes;
     Index const begin = block * manifest.block_bytes;
-    return {begin, smaller(begin + manifest.block_bytes, bytes), extent.block_sums[static_cast<std::size_t>(block)]};
+    return {begin, smaller(begin + manifest.block_bytes, bytes), extent.block_sums[as_size(block)]};
 }
 
 /// Those with tensors that the index does not name.

@@ -127,7 +127,7 @@ private:
         auto const found = std::lower_bound(boxes_.begin(), boxes_.end(), position, [&](Entry const& a, Index at) {
             return a.box.file() != file ? a.box.file() < file : a.reach <= at;
         });
-        return static_cast<std::size_t>(found - boxes_.begin());
+        return as_size(found - boxes_.begin());
     }
 
     /// Merges the units of all boxes into one sequence by (file, begin).
@@ -248,24 +248,24 @@ ReadTotals read_boxes(ReadPlan const& plan, ReadAt&& read_at, std::byte* scratch
         scratch = quick.data();
     }
     std::unique_ptr<std::byte[]> made;
-    if (scratch == nullptr) made.reset(scratch = new std::byte[static_cast<std::size_t>(totals.scratch_bytes)]);
+    if (scratch == nullptr) made.reset(scratch = new std::byte[as_size(totals.scratch_bytes)]);
     CopyHint const hint = hint_for(totals.bytes_wanted);
 
     std::vector<std::byte*> own(
-        smaller(static_cast<std::size_t>(plan.in_flight()), reads.size()));  // scratch, of each worker that needs some
+        smaller(as_size(plan.in_flight()), reads.size()));  // scratch, of each worker that needs some
     std::atomic<Index> scratch_used{0};
     std::mutex placing;  // on devices, whose policy is one thread's at a time
     run_on_workers(reads.size(), plan.in_flight(), [&](std::size_t i, int worker) {
         PlannedRead const& read = reads[i];
         std::byte* to = read.to;
         if (to == nullptr) {
-            std::byte*& mine = own[static_cast<std::size_t>(worker)];
+            std::byte*& mine = own[as_size(worker)];
             if (mine == nullptr) {
                 mine = scratch + scratch_used.fetch_add(plan.longest_scratch(), std::memory_order_relaxed);
             }
             to = mine;
         }
-        read_at(read.file, read.offset, std::span<std::byte>(to, static_cast<std::size_t>(read.bytes)));
+        read_at(read.file, read.offset, std::span<std::byte>(to, as_size(read.bytes)));
         std::unique_lock lock(placing, std::defer_lock);
         if (onto != nullptr) lock.lock();
         plan.deliver(read, to, hint);

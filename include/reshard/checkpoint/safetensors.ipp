@@ -44,10 +44,10 @@ RESHARD_INLINE SafetensorsFile SafetensorsFile::open(std::string path, Access ac
     detail::OpenFile& file = *result.open_;
     detail::CachedFile::Use const open = file.cached.use();
     std::byte first[8]{};
-    auto const head = std::span(first).first(static_cast<std::size_t>(smaller<Index>(file.bytes, 8)));
+    auto const head = std::span(first).first(detail::as_size(smaller<Index>(file.bytes, 8)));
     file.read(0, head);
     Index const length = safetensors_header_length(head, file.bytes, file.path);
-    std::string json(static_cast<std::size_t>(length), '\0');
+    std::string json(detail::as_size(length), '\0');
     file.read(8, std::as_writable_bytes(std::span(json)));
     result.header_ = parse_safetensors_json(json, file.bytes, file.path);
     result.header_digest_ = safetensors_header_digest(json);
@@ -68,7 +68,7 @@ RESHARD_INLINE TensorInfo const& SafetensorsFile::at(std::string_view tensor) co
 RESHARD_INLINE void SafetensorsFile::read_range(TensorInfo const& tensor, Index byte_begin, Index byte_end,
                                                 std::span<std::byte> out) const {
     check_range(tensor, byte_begin, byte_end);
-    if (static_cast<Index>(out.size()) != byte_end - byte_begin) {
+    if (detail::as_index(out.size()) != byte_end - byte_begin) {
         raise(ErrorCode::buffer, "reshard::SafetensorsFile: bytes [", byte_begin, ", ", byte_end, ") of tensor ",
               detail::quote_name(tensor.name), " do not fill a buffer of ", out.size(),
               " bytes. Fix: pass a span of exactly that size.");
@@ -78,7 +78,7 @@ RESHARD_INLINE void SafetensorsFile::read_range(TensorInfo const& tensor, Index 
 }
 
 RESHARD_INLINE void SafetensorsFile::read_data(Index begin, std::span<std::byte> out) const {
-    if (begin < 0 || static_cast<Index>(out.size()) > header_.data_bytes() - begin) {
+    if (begin < 0 || detail::as_index(out.size()) > header_.data_bytes() - begin) {
         raise(ErrorCode::buffer, "reshard::SafetensorsFile: ", path(), " has no ", out.size(), " bytes at offset ",
               begin, " of its data section. Fix: read within its ", header_.data_bytes(), " bytes.");
     }
@@ -98,7 +98,7 @@ RESHARD_INLINE std::span<std::byte const> SafetensorsFile::mapped_bytes(TensorIn
         raise(ErrorCode::buffer, "reshard::SafetensorsFile: ", path(),
               " is not mapped. Fix: open it with Access::mmap.");
     }
-    return {open_->map.data() + data_offset() + tensor.begin, static_cast<std::size_t>(tensor.bytes())};
+    return {open_->map.data() + data_offset() + tensor.begin, detail::as_size(tensor.bytes())};
 }
 
 RESHARD_INLINE ConstDynamicView SafetensorsFile::view(TensorInfo const& tensor) const& {

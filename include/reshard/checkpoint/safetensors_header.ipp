@@ -68,7 +68,7 @@ inline TensorInfo check_entry(RawEntry&& entry, std::uint64_t previous_end, std:
             fail(SafetensorsRule::validation_overflow,
                  concat("has the extent ", extent, ", above 2^63 - 1. Fix: correct the shape."));
         }
-        extents.push_back(static_cast<Index>(extent));
+        extents.push_back(as_index(extent));
     }
     Index byte_count = 0;
     auto const rule = count_stored_bytes(entry.dtype, extents, byte_count);
@@ -83,8 +83,8 @@ inline TensorInfo check_entry(RawEntry&& entry, std::uint64_t previous_end, std:
              concat("of shape ", to_string(info.shape), " and dtype ", name(info.dtype), " takes ", bytes,
                     " bytes, but its data_offsets span ", end - begin, ". Fix: write the file anew."));
     }
-    info.begin = static_cast<Index>(begin);  // in range: the caller checks the last end against the file's size
-    info.end = static_cast<Index>(end);
+    info.begin = as_index(begin);  // in range: the caller checks the last end against the file's size
+    info.end = as_index(end);
     info.name = std::move(entry.name);
     return info;
 }
@@ -116,12 +116,12 @@ RESHARD_INLINE Index safetensors_header_length(std::span<std::byte const> first_
                    concat(file, ": the header claims ", length, " bytes, more than the ", max_safetensors_header_bytes,
                           " allowed. Fix: check that this is a safetensors file."));
     }
-    if (static_cast<Index>(length) > file_bytes - 8) {
+    if (detail::as_index(length) > file_bytes - 8) {
         raise_rule(SafetensorsRule::invalid_header_length,
                    concat(file, ": the header claims ", length, " bytes but only ", file_bytes - 8,
                           " follow its length. Fix: the file is cut short; fetch it again."));
     }
-    return static_cast<Index>(length);
+    return detail::as_index(length);
 }
 
 RESHARD_INLINE std::uint64_t safetensors_header_digest(std::string_view json) noexcept {
@@ -161,7 +161,7 @@ RESHARD_INLINE SafetensorsHeader parse_safetensors_json(std::string_view json, I
         tensors.push_back(detail::check_entry(std::move(entry), last_end, file));
         last_end = end;
     }
-    Index const data_offset = 8 + static_cast<Index>(json.size());
+    Index const data_offset = 8 + detail::as_index(json.size());
     if (last_end != static_cast<std::uint64_t>(file_bytes - data_offset)) {
         raise_rule(SafetensorsRule::metadata_incomplete_buffer,
                    concat(file, ": its tensors take ", last_end, " bytes but ", file_bytes - data_offset,

@@ -45,7 +45,7 @@ RESHARD_INLINE std::string detail::weight_map_text(std::span<std::pair<std::stri
         append_json_string(text, file);
     }
     text += "\n  }\n}\n";
-    if (static_cast<Index>(text.size()) > most_bytes) {
+    if (detail::as_index(text.size()) > most_bytes) {
         raise_rule(
             SafetensorsRule::invalid_index,
             concat("the index of ", map.size(), " tensors takes ", text.size(), " bytes, more than the ", most_bytes,
@@ -97,7 +97,7 @@ RESHARD_INLINE SafetensorsLayout safetensors_layout(std::vector<TensorSpec> tens
     }
     json += '}';
     json.append((8 - json.size() % 8) % 8, ' ');
-    if (static_cast<Index>(json.size()) > max_safetensors_header_bytes) {
+    if (detail::as_index(json.size()) > max_safetensors_header_bytes) {
         detail::raise_rule(
             SafetensorsRule::header_too_large,
             concat("the header would take ", json.size(), " bytes, more than the ", max_safetensors_header_bytes,
@@ -122,7 +122,7 @@ RESHARD_INLINE std::vector<FileSpec> split_into_files(std::vector<TensorSpec> te
         files.back().tensors.push_back(std::move(tensor));
     }
     auto const count = static_cast<int>(files.size());
-    for (int i = 0; i < count; ++i) files[static_cast<std::size_t>(i)].leaf = checkpoint_file_name(i, count);
+    for (int i = 0; i < count; ++i) files[detail::as_size(i)].leaf = checkpoint_file_name(i, count);
     return files;
 }
 

@@ -24,7 +24,7 @@ namespace detail {
         file.append(std::as_bytes(std::span<char const>(made.starts[i])));
         for (; tensor != tensors.end() && tensor->file == static_cast<int>(i); ++tensor) {
             for (Index begin = 0; begin < tensor->bytes(); begin += step) {
-                auto const size = static_cast<std::size_t>(smaller(step, tensor->bytes() - begin));
+                auto const size = as_size(smaller(step, tensor->bytes() - begin));
                 if (buffer.size() < size) buffer.resize(size);
                 std::span<std::byte> const piece = std::span(buffer).first(size);
                 fill(*tensor, begin, piece);

@@ -13,7 +13,7 @@ RESHARD_INLINE SaveReport save(std::string folder, std::span<LocalTensor const> 
     Scratch buffers;  // one for each thread: what short runs are put together in
     Index each = 0;
     auto const make_room = [&](SaveStream const& stream) {
-        Index const threads = smaller<Index>(options.in_flight, static_cast<Index>(stream.units()));
+        Index const threads = smaller<Index>(options.in_flight, detail::as_index(stream.units()));
         if (threads == 0) return;
         Index const fair = larger<Index>(options.window_bytes / threads, 4096);
         each = smaller(fair, SaveStream::default_unit_bytes) / 64 * 64;
@@ -22,7 +22,7 @@ RESHARD_INLINE SaveReport save(std::string folder, std::span<LocalTensor const> 
     detail::SaveSession session(std::move(folder), tensors, comm, options, SaveStream::default_unit_bytes, make_room);
     SaveStream& stream = session.stream();
     auto const write = [&](std::size_t unit, int worker) {
-        std::span<std::byte> const own(buffers.data() + each * worker, static_cast<std::size_t>(each));
+        std::span<std::byte> const own(buffers.data() + each * worker, detail::as_size(each));
         stream.write(unit, own, [&](Index at, std::span<std::byte const> bytes) { session.write_at(at, bytes); });
         session.tell_progress(stream.unit_size(unit));
     };

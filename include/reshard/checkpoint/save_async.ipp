@@ -73,16 +73,15 @@ private:
         slots_ = stream.units();
         Index bytes = stream.bytes();
         if (options.snapshot_bytes > 0) {
-            auto const fit = static_cast<std::size_t>(larger<Index>(options.snapshot_bytes / unit_bytes_, 1));
-            slots_ = smaller(slots_, fit);
-            bytes = smaller(bytes, static_cast<Index>(slots_) * unit_bytes_);
+            slots_ = smaller(slots_, as_size(larger<Index>(options.snapshot_bytes / unit_bytes_, 1)));
+            bytes = smaller(bytes, as_index(slots_) * unit_bytes_);
         }
         memory_ = Scratch(bytes);
         copied_.resize(stream.units());
         written_.resize(stream.units());
     }
     [[nodiscard]] std::byte* slot(std::size_t unit) const noexcept {
-        return memory_.data() + static_cast<Index>(unit % slots_) * unit_bytes_;
+        return memory_.data() + as_index(unit % slots_) * unit_bytes_;
     }
 
     void snapshot() {

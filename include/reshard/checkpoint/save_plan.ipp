@@ -144,7 +144,7 @@ private:
         if (whole_bytes == 0) return dealer_.add(0, 0);
         Index const line = shortest_line();
         for (Index g = 0; g < groups.groups(); ++g) {
-            Indices const at = mesh.coordinates(mesh.rank_at(groups.first[static_cast<std::size_t>(g)]));
+            Indices const at = mesh.coordinates(mesh.rank_at(groups.first[as_size(g)]));
             Index bytes = bits(source.dtype);
             Index count = 1;
             for (int dim = 0; dim < from.shape().rank(); ++dim) {
@@ -163,7 +163,7 @@ private:
                               ". Fix: redistribute block-cyclic tensors to contiguous shards before they are saved."));
             }
             text_ += count * line;
-            plan_.bytes_held += bytes * static_cast<Index>(groups.group_size());
+            plan_.bytes_held += bytes * as_index(groups.group_size());
             plan_.bytes_written += bytes;
             dealer_.add(g, bytes);
         }
@@ -186,7 +186,7 @@ private:
         for (std::size_t t = 0; t < sources_.size(); ++t)
             dealer_.for_each_extent(t, only, [&](Extent const& extent) { extents.push_back(extent); });
         plan_.first.assign(plan_.manifest.files.size() + 1, 0);
-        for (Extent const& extent : extents) ++plan_.first[static_cast<std::size_t>(extent.file) + 1];
+        for (Extent const& extent : extents) ++plan_.first[as_size(extent.file) + 1];
         std::partial_sum(plan_.first.begin(), plan_.first.end(), plan_.first.begin());
         int file = -1;
         Index at = 0;
@@ -217,7 +217,7 @@ RESHARD_INLINE int SavePlan::file_of(int rank) const noexcept {
 RESHARD_INLINE std::span<Extent const> SavePlan::extents_of(int rank) const noexcept {
     int const file = file_of(rank);
     if (file < 0) return {};
-    auto const f = static_cast<std::size_t>(file);
+    auto const f = detail::as_size(file);
     return std::span(manifest.extents).subspan(first[f], first[f + 1] - first[f]);
 }
 
@@ -245,7 +245,7 @@ RESHARD_INLINE SavePlan detail::plan_save_of_rank(std::span<PlacedTensor const> 
 RESHARD_INLINE std::string explain(SavePlan const& plan, std::size_t most) {
     using detail::bytes_text;
     using detail::count_text;
-    auto const count = [](std::size_t n) { return static_cast<Index>(n); };
+    auto const count = [](std::size_t n) { return detail::as_index(n); };
     Manifest const& manifest = plan.manifest;
     std::string text =
         concat("save ", count_text(count(manifest.tensors.size()), "tensor"), " as ",

@@ -42,15 +42,14 @@ struct CheckpointCheck {
         for (ByteReader in(other_sizes); !in.at_end();) {
             int file = 0;
             in.number(file);
-            out[static_cast<std::size_t>(file)] = true;
+            out[as_size(file)] = true;
         }
-        std::erase_if(wanted, [&](WantedExtent const& extent) { return out[static_cast<std::size_t>(extent.file)]; });
+        std::erase_if(wanted, [&](WantedExtent const& extent) { return out[as_size(extent.file)]; });
     }
     /// Opens a file and compares its header with what the catalogue says of it.
     void check_file(int file) {
         attempt([&, this] {
-            check_entries(files.open(file, false).header(), files.catalogue().manifest(),
-                          static_cast<std::size_t>(file),
+            check_entries(files.open(file, false).header(), files.catalogue().manifest(), as_size(file),
                           [&, this](std::string const& what) { faults.push_back(concat(what, "the manifest says")); });
         });
     }
@@ -89,7 +88,7 @@ private:
         return false;
     }
     [[nodiscard]] bool can_use(int file) {
-        auto const i = static_cast<std::size_t>(file);
+        auto const i = as_size(file);
         return usable[i] = usable[i] && attempt([&, this] { files.open(file, false); });
     }
 };
@@ -160,15 +159,14 @@ inline void raise_faults(CommunicatorRef comm, std::string const& path, std::spa
         schedule = spans_read(check->wanted, comm.size(), window_bytes);
         files.count_sums(summed_runs(catalogue, check->wanted, LoadOptions{}));
         cut = may_be_cut(catalogue, check->wanted, LoadOptions{});
-        if (cut) all_parts.resize(static_cast<std::size_t>(comm.size()));
-        staging.resize(static_cast<std::size_t>(staging_bytes(schedule, Spread::scatter, comm.rank())));
+        if (cut) all_parts.resize(as_size(comm.size()));
+        staging.resize(as_size(staging_bytes(schedule, Spread::scatter, comm.rank())));
     });
     pending.agree(comm);
 
     SumVerdict sum;
     pending.attempt([&] {
-        for (auto file = static_cast<std::size_t>(comm.rank()); file < catalogue.files().size();
-             file += static_cast<std::size_t>(comm.size())) {
+        for (auto file = as_size(comm.rank()); file < catalogue.files().size(); file += as_size(comm.size())) {
             check->check_file(static_cast<int>(file));
         }
         Index total = 0;
@@ -194,9 +192,9 @@ inline void raise_faults(CommunicatorRef comm, std::string const& path, std::spa
     raise_faults(comm, path, check->faults, room, pending);
 
     report.kind = catalogue.kind();
-    report.files = static_cast<Index>(catalogue.files().size());
-    report.tensors = static_cast<Index>(catalogue.tensors().size());
-    report.extents = static_cast<Index>(catalogue.extents().size());
+    report.files = as_index(catalogue.files().size());
+    report.tensors = as_index(catalogue.tensors().size());
+    report.extents = as_index(catalogue.extents().size());
     report.bytes_read = check->bytes_read;
     for (Extent const& extent : catalogue.extents()) {
         report.bytes += catalogue.extent_bytes(extent);

@@ -12,7 +12,7 @@ namespace reshard::inline v0 {
 RESHARD_INLINE Workspace CommunicatorRef::allocate(Index bytes) const {
     if (table_->allocate != nullptr) return table_->allocate(comm_, bytes);
     Workspace memory;
-    agree_on_errors(*this, [&] { memory = Workspace(std::vector<std::byte>(static_cast<std::size_t>(bytes))); });
+    agree_on_errors(*this, [&] { memory = Workspace(std::vector<std::byte>(detail::as_size(bytes))); });
     return memory;
 }
 

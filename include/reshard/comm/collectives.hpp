@@ -27,7 +27,7 @@ namespace detail {
 
 /// `whole` must hold one block of `block` bytes per rank.
 inline void check_blocks(std::string_view operation, std::size_t whole, std::size_t block, int ranks) {
-    if (whole == block * static_cast<std::size_t>(ranks)) return;
+    if (whole == block * as_size(ranks)) return;
     raise(ErrorCode::buffer, "reshard::", operation, ": a buffer of ", whole, " bytes for ", ranks, " blocks of ",
           block, " bytes. Fix: give it one block per rank.");
 }
@@ -48,17 +48,17 @@ struct TransferLists {
         receives.reserve(most_receives);
         room.reserve(2 * larger(most_sends, most_receives));
     }
-    void make_room(int ranks) { make_room(static_cast<std::size_t>(ranks), static_cast<std::size_t>(ranks)); }
+    void make_room(int ranks) { make_room(as_size(ranks), as_size(ranks)); }
     /// Nothing is sent of nothing. Several to one peer arrive in the order they were added.
     template <class T>
     void send(int peer, std::span<T> values) {
         auto const bytes = std::as_bytes(values);
-        if (!bytes.empty()) sends.push_back({peer, bytes.data(), byte_box(static_cast<Index>(bytes.size()))});
+        if (!bytes.empty()) sends.push_back({peer, bytes.data(), byte_box(as_index(bytes.size()))});
     }
     template <class T>
     void receive(int peer, std::span<T> values) {
         auto const bytes = std::as_writable_bytes(values);
-        if (!bytes.empty()) receives.push_back({peer, bytes.data(), byte_box(static_cast<Index>(bytes.size()))});
+        if (!bytes.empty()) receives.push_back({peer, bytes.data(), byte_box(as_index(bytes.size()))});
     }
     void clear() noexcept {
         sends.clear();
@@ -85,13 +85,12 @@ inline void broadcast(CommunicatorRef comm, std::span<std::byte> bytes, int root
     if (root < 0 || root >= ranks) {
         raise(ErrorCode::mesh, "reshard::broadcast: root ", root, " of ", ranks, " ranks. Fix: roots count from 0.");
     }
-    auto const size = static_cast<Index>(bytes.size());
+    auto const size = as_index(bytes.size());
     bool const in_shares = goes_in_shares(size, ranks);
     auto const share_of = [&](int rank) {
         if (!in_shares) return bytes;
-        auto const begin = static_cast<std::size_t>(size / ranks * rank);
-        return bytes.subspan(begin,
-                             rank + 1 == ranks ? bytes.size() - begin : bytes.size() / static_cast<std::size_t>(ranks));
+        auto const begin = as_size(size / ranks * rank);
+        return bytes.subspan(begin, rank + 1 == ranks ? bytes.size() - begin : bytes.size() / as_size(ranks));
     };
     lists.clear();
     for (int r = 0; r < ranks && comm.rank() == root; ++r)
@@ -110,7 +109,7 @@ inline void broadcast(CommunicatorRef comm, std::span<std::byte> bytes, int root
 inline void all_gather(CommunicatorRef comm, std::span<std::byte const> mine, std::span<std::byte> all,
                        TransferLists& lists) {
     check_blocks("all_gather", all.size(), mine.size(), comm.size());
-    std::byte const* const own_block = all.data() + static_cast<std::size_t>(comm.rank()) * mine.size();
+    std::byte const* const own_block = all.data() + as_size(comm.rank()) * mine.size();
     if (mine.data() != own_block && share_bytes(mine, all)) {
         raise(ErrorCode::buffer,
               "reshard::all_gather: both sides overlap. Fix: send from memory of its own, or from block ", comm.rank(),
@@ -120,7 +119,7 @@ inline void all_gather(CommunicatorRef comm, std::span<std::byte const> mine, st
     for (int r = 0; r < comm.size(); ++r) {
         if (r == comm.rank() && mine.data() == own_block) continue;  // it is there, and peers read it
         lists.send(r, mine);
-        lists.receive(r, all.subspan(static_cast<std::size_t>(r) * mine.size(), mine.size()));
+        lists.receive(r, all.subspan(as_size(r) * mine.size(), mine.size()));
     }
     lists.deliver(comm);
 }
@@ -135,19 +134,18 @@ struct GatheredLists {
     /// Local, where all ranks agree next.
     void make_room(int ranks) {
         lists.make_room(ranks);
-        sizes.resize(static_cast<std::size_t>(ranks));
+        sizes.resize(as_size(ranks));
     }
     /// Collective: an all-gather of sizes and one of the lists; between them an agreement about what is pending and
     /// about memory for them.
     void gather(CommunicatorRef comm, std::span<T const> mine, PendingVerdict& pending) {
-        Index const size = pending.ok() ? static_cast<Index>(mine.size()) : 0;
+        Index const size = pending.ok() ? as_index(mine.size()) : 0;
         all_gather(comm, std::as_bytes(std::span(&size, 1)), std::as_writable_bytes(std::span(sizes)), lists);
-        pending.attempt(
-            [&] { all.resize(static_cast<std::size_t>(std::accumulate(sizes.begin(), sizes.end(), Index{0}))); });
+        pending.attempt([&] { all.resize(as_size(std::accumulate(sizes.begin(), sizes.end(), Index{0}))); });
         pending.agree(comm);
         std::span<T> rest(all);
         for (int r = 0; r < comm.size(); ++r) {
-            auto const theirs = static_cast<std::size_t>(sizes[static_cast<std::size_t>(r)]);
+            auto const theirs = as_size(sizes[as_size(r)]);
             lists.send(r, mine);
             lists.receive(r, rest.first(theirs));
             rest = rest.subspan(theirs);
@@ -156,8 +154,7 @@ struct GatheredLists {
     }
     [[nodiscard]] std::span<T> of(int rank) {
         Index const begin = std::accumulate(sizes.begin(), sizes.begin() + rank, Index{0});
-        return std::span(all).subspan(static_cast<std::size_t>(begin),
-                                      static_cast<std::size_t>(sizes[static_cast<std::size_t>(rank)]));
+        return std::span(all).subspan(as_size(begin), as_size(sizes[as_size(rank)]));
     }
 };
 
@@ -179,15 +176,15 @@ inline void broadcast(CommunicatorRef comm, std::span<std::byte> bytes, int root
 namespace detail {
 /// Lists what all_to_all() moves, for who must not run out of memory when others already wait.
 inline void list_all_to_all(std::span<std::byte const> from, std::span<std::byte> to, int ranks, TransferLists& lists) {
-    std::size_t const block = to.size() / static_cast<std::size_t>(ranks);
+    std::size_t const block = to.size() / as_size(ranks);
     check_blocks("all_to_all", to.size(), block, ranks);
     check_blocks("all_to_all", from.size(), block, ranks);
     if (share_bytes(from, to)) {
         raise(ErrorCode::buffer, "reshard::all_to_all: both sides overlap. Fix: receive into memory of its own.");
     }
     for (int r = 0; r < ranks; ++r) {
-        lists.send(r, from.subspan(static_cast<std::size_t>(r) * block, block));
-        lists.receive(r, to.subspan(static_cast<std::size_t>(r) * block, block));
+        lists.send(r, from.subspan(as_size(r) * block, block));
+        lists.receive(r, to.subspan(as_size(r) * block, block));
     }
 }
 }  // namespace detail

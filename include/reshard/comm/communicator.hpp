@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/comm/communicator.hpp
 /// \brief  What a transport is: the Communicator concept, its table (the porting guide) and the values it speaks in.
-/// \depends core, algebra/mesh.hpp, <concepts>, <span>, <vector>. No transport, no threads.
+/// \depends core, algebra/mesh.hpp, <span>, <vector>. No transport, no threads.
 #pragma once
 
 #include <reshard/algebra/mesh.hpp>
 #include <reshard/core/error.hpp>
 #include <reshard/core/transfer.hpp>
 
-#include <concepts>  // default_initializable, movable, same_as
-#include <span>      // span
-#include <vector>    // vector
+#include <span>    // span
+#include <vector>  // vector
 
 namespace reshard::inline v0 {
 

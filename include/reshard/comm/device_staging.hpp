@@ -24,7 +24,7 @@ namespace detail {
 [[nodiscard]] inline StagingOptions pinned_staging(Index reserve_bytes = 0) noexcept {
     auto const allocate = [](Index bytes) noexcept -> std::byte* {
         void* memory = nullptr;
-        if (cudaMallocHost(&memory, static_cast<std::size_t>(bytes)) == cudaSuccess) {
+        if (cudaMallocHost(&memory, detail::as_size(bytes)) == cudaSuccess) {
             return static_cast<std::byte*>(memory);
         }
         static_cast<void>(cudaGetLastError());

@@ -52,8 +52,8 @@ public:
     [[nodiscard]] T* data() noexcept { return reinterpret_cast<T*>(memory_.get()); }
     [[nodiscard]] T const* data() const noexcept { return reinterpret_cast<T const*>(memory_.get()); }
     [[nodiscard]] Index size() const noexcept { return memory_ == nullptr ? 0 : size_; }
-    [[nodiscard]] std::span<T> span() noexcept { return {data(), static_cast<std::size_t>(size())}; }
-    [[nodiscard]] std::span<T const> span() const noexcept { return {data(), static_cast<std::size_t>(size())}; }
+    [[nodiscard]] std::span<T> span() noexcept { return {data(), detail::as_size(size())}; }
+    [[nodiscard]] std::span<T const> span() const noexcept { return {data(), detail::as_size(size())}; }
     /// A dense row-major tensor in it. Throws BufferError for a shape with more elements than the buffer has.
     [[nodiscard]] TensorView<T> view(DynamicShape const& shape) {
         check(shape);
@@ -129,7 +129,7 @@ public:
     template <Element T>
     [[nodiscard]] MpiBuffer<T> allocate(Index elements) {
         static_assert(std::is_trivially_copyable_v<T>, "reshard::MpiCommunicator: elements are moved as bytes.");
-        return MpiBuffer<T>(allocate_bytes(elements, static_cast<Index>(sizeof(T))), elements);
+        return MpiBuffer<T>(allocate_bytes(elements, detail::as_index(sizeof(T))), elements);
     }
 
 private:

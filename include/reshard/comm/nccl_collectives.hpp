@@ -67,8 +67,7 @@ void check_native(BasicNcclCommunicator<Copies> const& comm, Index elements, voi
 /// A group of one has nobody to ask.
 inline ncclResult_t copy_native(void const* from, void* to, Index bytes, cudaStream_t stream) {
     if (from != to && bytes != 0) {
-        cuda_check(cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), cudaMemcpyDefault, stream),
-                   "cudaMemcpyAsync");
+        cuda_check(cudaMemcpyAsync(to, from, as_size(bytes), cudaMemcpyDefault, stream), "cudaMemcpyAsync");
     }
     return ncclSuccess;
 }
@@ -84,7 +83,7 @@ void reduce_natively(BasicNcclCommunicator<Copies>& comm, void const* from, void
     check_native(comm, elements, from, to, operation);
     comm.run_native(call, [&](ncclComm_t native, cudaStream_t stream) {
         if (native == nullptr) return copy_native(from, to, elements * bytes(dtype), stream);
-        return reduction(from, to, static_cast<std::size_t>(elements), type, fold, native, stream);
+        return reduction(from, to, as_size(elements), type, fold, native, stream);
     });
 }
 
@@ -97,7 +96,7 @@ void native_all_gather(BasicNcclCommunicator<Copies>& comm, void const* mine, In
     detail::check_native(comm, bytes, mine, all, "native_all_gather");
     comm.run_native("ncclAllGather", [&](ncclComm_t native, cudaStream_t stream) {
         if (native == nullptr) return detail::copy_native(mine, all, bytes, stream);
-        return ncclAllGather(mine, all, static_cast<std::size_t>(bytes), ncclInt8, native, stream);
+        return ncclAllGather(mine, all, detail::as_size(bytes), ncclInt8, native, stream);
     });
 }
 

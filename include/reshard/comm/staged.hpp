@@ -27,7 +27,7 @@ struct StagingOptions {
     Index reserve_bytes = 0;  ///< set aside at once; what an exchange needs beyond this, it allocates once
     std::byte* (*allocate)(Index bytes) noexcept = [](Index bytes) noexcept {
         return static_cast<std::byte*>(
-            ::operator new (static_cast<std::size_t>(bytes), std::align_val_t{alignment}, std::nothrow));
+            ::operator new (detail::as_size(bytes), std::align_val_t{alignment}, std::nothrow));
     };
     void (*release)(std::byte* memory, Index bytes) noexcept = [](std::byte* memory, Index) noexcept {
         ::operator delete (memory, std::align_val_t{alignment});

@@ -85,7 +85,7 @@ public:
     StreamFamily(std::unique_ptr<transport::Streams> streams, std::chrono::milliseconds deadline);
 
     [[nodiscard]] transport::Streams& streams() const noexcept { return *streams_; }
-    [[nodiscard]] StreamPeer& peer(int other) noexcept { return peers_[static_cast<std::size_t>(other)]; }
+    [[nodiscard]] StreamPeer& peer(int other) noexcept { return peers_[as_size(other)]; }
     /// Where the body of a message to rank `other` is written, before the next one is asked for.
     [[nodiscard]] std::span<std::byte> message_to(int other, StreamHead const& head);
     /// Writes and reads what goes right now; this rank waits in a call of group `waiting`. Whether anything moved.
@@ -135,9 +135,9 @@ private:
     decltype(auto) guarded(Body&& body) {
         return watched(body, [&](ErrorCode code, std::string_view reason) noexcept { abort(code, reason); });
     }
-    [[nodiscard]] int outermost(int r) const noexcept { return members_[static_cast<std::size_t>(r)]; }
+    [[nodiscard]] int outermost(int r) const noexcept { return members_[as_size(r)]; }
     [[nodiscard]] StreamPeer& peer(int r) noexcept { return family_->peer(outermost(r)); }
-    [[nodiscard]] std::vector<std::byte>& in(int r) noexcept { return in_[static_cast<std::size_t>(r)]; }
+    [[nodiscard]] std::vector<std::byte>& in(int r) noexcept { return in_[as_size(r)]; }
     /// Throws what has poisoned the family, as this rank hears it: `waiting` for others, or when it begins a call.
     void check(bool waiting);
     void begin() {

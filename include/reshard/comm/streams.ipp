@@ -34,7 +34,7 @@ RESHARD_INLINE detail::StreamMessage* detail::StreamPeer::next_of(std::uint64_t 
 
 RESHARD_INLINE detail::StreamFamily::StreamFamily(std::unique_ptr<transport::Streams> streams,
                                                   std::chrono::milliseconds its_deadline)
-    : streams_(std::move(streams)), peers_(static_cast<std::size_t>(streams_->size())) {
+    : streams_(std::move(streams)), peers_(detail::as_size(streams_->size())) {
     check_deadline("StreamCommunicator", its_deadline);
     deadline = comparable(its_deadline);
     rank = streams_->rank();
@@ -58,7 +58,7 @@ RESHARD_INLINE void detail::StreamFamily::tell() noexcept {
                 Index const n = streams_->write_some(r, transport::StreamChannel::control, left);
                 if (n < 0 || (n == 0 && std::chrono::steady_clock::now() > limit)) return;
                 if (n == 0) streams_->idle();
-                left = left.subspan(static_cast<std::size_t>(n));
+                left = left.subspan(detail::as_size(n));
             }
         });
     }
@@ -70,7 +70,7 @@ RESHARD_INLINE void detail::StreamFamily::hear() noexcept {
         auto const bytes = std::as_writable_bytes(std::span(&from.record, 1)).subspan(from.record_read);
         quietly([&] {
             Index const n = streams_->read_some(r, transport::StreamChannel::control, bytes);
-            from.record_read += static_cast<std::size_t>(std::max<Index>(n, 0));
+            from.record_read += detail::as_size(std::max<Index>(n, 0));
         });
         if (from.record_read != sizeof from.record) continue;
         record(from.record);
@@ -82,7 +82,7 @@ RESHARD_INLINE std::span<std::byte> detail::StreamFamily::message_to(int other, 
     StreamPeer& to = peer(other);
     if (to.listed == to.written) to.out.clear();
     std::size_t const at = to.out.size();
-    to.out.resize(at + sizeof head + static_cast<std::size_t>(head.bytes));
+    to.out.resize(at + sizeof head + detail::as_size(head.bytes));
     std::memcpy(to.out.data() + at, &head, sizeof head);
     to.listed += sizeof head + head.bytes;
     return std::span(to.out).subspan(at + sizeof head);
@@ -99,7 +99,7 @@ RESHARD_INLINE bool detail::StreamFamily::move(std::uint64_t waiting) {
 RESHARD_INLINE bool detail::StreamFamily::write(int other) {
     StreamPeer& to = peer(other);
     if (to.listed == to.written || to.closed) return false;
-    auto const left = std::span(std::as_const(to.out)).last(static_cast<std::size_t>(to.listed - to.written));
+    auto const left = std::span(std::as_const(to.out)).last(detail::as_size(to.listed - to.written));
     // A peer that reads no more may have said why: what it wrote is read to its end, which closes it.
     Index const n = std::max<Index>(streams_->write_some(other, transport::StreamChannel::data, left), 0);
     to.written += static_cast<std::uint64_t>(n);
@@ -113,7 +113,7 @@ RESHARD_INLINE bool detail::StreamFamily::read(int other, std::uint64_t waiting)
             Index const n = streams_->read_some(other, transport::StreamChannel::data, all.subspan(got));
             if (n < 0) from.closed = true;
             if (n <= 0) return false;
-            got += static_cast<std::size_t>(n);
+            got += detail::as_size(n);
             moved = true;
         }
         return true;
@@ -123,7 +123,7 @@ RESHARD_INLINE bool detail::StreamFamily::read(int other, std::uint64_t waiting)
         if (!fill(std::as_writable_bytes(std::span(&head, 1)), from.head_read)) return moved;
         // It is ahead in the call that this rank waits in: it can wait, too.
         if (head.group == waiting && from.next_of(waiting) != nullptr) return moved;
-        body.resize(static_cast<std::size_t>(head.bytes));
+        body.resize(detail::as_size(head.bytes));
         if (!fill(body, from.body_read)) return moved;
         from.inbox.push_back({head, std::exchange(body, std::exchange(from.spare, {}))});
         from.head_read = 0;
@@ -153,7 +153,7 @@ RESHARD_INLINE void detail::StreamGroup::fail(ErrorCode code, std::string const&
 }
 RESHARD_INLINE std::span<std::byte> detail::StreamGroup::message_to(int r, std::size_t bytes) {
     auto const body = family_->message_to(outermost(r), {id_, call_, bytes});
-    listed_[static_cast<std::size_t>(r)] = peer(r).listed;
+    listed_[detail::as_size(r)] = peer(r).listed;
     return body;
 }
 RESHARD_INLINE bool detail::StreamGroup::meet(bool may_block, std::chrono::milliseconds patience) {
@@ -164,7 +164,7 @@ RESHARD_INLINE bool detail::StreamGroup::meet(bool may_block, std::chrono::milli
         bool const moved = family_->move(id_);
         int late = -1;
         for (int r = size() - 1; r >= 0; --r) {
-            bool const gone = r == me_ || peer(r).written >= listed_[static_cast<std::size_t>(r)];
+            bool const gone = r == me_ || peer(r).written >= listed_[detail::as_size(r)];
             if (r == me_ || (gone && peer(r).next_of(id_) != nullptr)) continue;
             late = r;
             if (!peer(r).closed) continue;
@@ -244,7 +244,7 @@ RESHARD_INLINE void detail::StreamGroup::pack() {
         if (r == me_) continue;
         auto const listing = TransferListing::of(mine, transfers_.number);
         std::size_t bytes = sizeof listing;
-        for (Send const& send : mine) bytes += static_cast<std::size_t>(slot_of(send.payload_bytes()));
+        for (Send const& send : mine) bytes += detail::as_size(slot_of(send.payload_bytes()));
         std::byte* at = message_to(r, bytes).data();
         std::memcpy(at, &listing, sizeof listing);
         at += sizeof listing;
@@ -316,7 +316,7 @@ RESHARD_INLINE std::unique_ptr<detail::StreamGroup> detail::StreamGroup::split(i
 RESHARD_INLINE StreamCommunicator::StreamCommunicator(std::unique_ptr<transport::Streams> streams,
                                                       std::chrono::milliseconds deadline) {
     int const me = streams->rank();
-    std::vector<int> everybody(static_cast<std::size_t>(streams->size()));
+    std::vector<int> everybody(detail::as_size(streams->size()));
     std::iota(everybody.begin(), everybody.end(), 0);
     auto family = std::make_shared<detail::StreamFamily>(std::move(streams), deadline);
     group_ = std::make_unique<detail::StreamGroup>(std::move(family), 1, std::move(everybody), me);

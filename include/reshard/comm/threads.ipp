@@ -59,18 +59,18 @@ RESHARD_INLINE void detail::run_on_threads(int ranks, ThreadOptions const& optio
         raise(ErrorCode::mesh, "reshard::run_on_threads: ", ranks, " ranks. Fix: start at least one.");
     }
     check_deadline("ThreadOptions", options.deadline);
-    std::vector<int> members(static_cast<std::size_t>(ranks));
-    for (int r = 0; r < ranks; ++r) members[static_cast<std::size_t>(r)] = r;
+    std::vector<int> members(detail::as_size(ranks));
+    for (int r = 0; r < ranks; ++r) members[detail::as_size(r)] = r;
     auto const team = ThreadTeam::make(std::make_shared<ThreadFamily>(ranks, options), std::move(members));
-    std::vector<RankEnd> ends(static_cast<std::size_t>(ranks));
+    std::vector<RankEnd> ends(detail::as_size(ranks));
     std::vector<std::thread> threads(ends.size());
     int started = 0;
     auto join_all = [&] {
-        for (int r = 0; r < started; ++r) threads[static_cast<std::size_t>(r)].join();
+        for (int r = 0; r < started; ++r) threads[detail::as_size(r)].join();
     };
     try {
         for (; started < ranks; ++started) {
-            auto const r = static_cast<std::size_t>(started);
+            auto const r = detail::as_size(started);
             threads[r] = std::thread([&, r] { run_rank(team, static_cast<int>(r), body, ends[r]); });
         }
     } catch (...) {

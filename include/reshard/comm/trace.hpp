@@ -76,7 +76,7 @@ class Trace {
 public:
     /// Names a record that is under way; of a record that was dropped or cleared it names nothing.
     struct Id {
-        std::size_t index = static_cast<std::size_t>(-1);
+        std::size_t index = detail::as_size(-1);
         unsigned generation = 0;
     };
 
@@ -131,8 +131,8 @@ public:
         bool fits = records_.size() < records_.capacity();
         detail::for_each_pair(sends, receives, [&](int rank, auto out, auto in) {
             Index const sent = detail::payload_of(out);
-            Traffic const moved{static_cast<Index>(out.size()), sent, static_cast<Index>(in.size()),
-                                detail::payload_of(in), 0};
+            Traffic const moved{detail::as_index(out.size()), sent, detail::as_index(in.size()), detail::payload_of(in),
+                                0};
             record.moved += rank == me ? Traffic{0, 0, 0, 0, sent} : moved;
             if (rank == me) return;
             fits = fits && peers_.size() < peers_.capacity();

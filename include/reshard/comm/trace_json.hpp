@@ -184,7 +184,7 @@ template <Communicator C>
               " ranks. Fix: name a rank that exists.");
     }
     detail::ChromeTraceText events(trace, comm.rank());
-    auto const ranks = static_cast<std::size_t>(comm.size());
+    auto const ranks = detail::as_size(comm.size());
     struct Head {
         Index first;
         Index dropped;
@@ -200,7 +200,7 @@ template <Communicator C>
     }
 
     std::string const text = events.text(origin);
-    auto const length = static_cast<Index>(text.size());
+    auto const length = detail::as_index(text.size());
     std::vector<Index> lengths(ranks);
     all_gather(comm, std::as_bytes(std::span(&length, 1)), std::as_writable_bytes(std::span(lengths)));
     std::vector<std::string> texts(comm.rank() == root ? ranks : 0);
@@ -208,7 +208,7 @@ template <Communicator C>
     lists.send(root, std::span(text));
     agree_on_errors(comm, [&] {
         for (std::size_t r = 0; r < texts.size(); ++r) {
-            texts[r].resize(static_cast<std::size_t>(lengths[r]));
+            texts[r].resize(detail::as_size(lengths[r]));
             lists.receive(static_cast<int>(r), std::span(texts[r]));
         }
     });

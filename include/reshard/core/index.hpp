@@ -6,7 +6,8 @@
 
 #include <reshard/core/error.hpp>
 
-#include <cstddef>  // size_t
+#include <concepts>  // integral
+#include <cstddef>   // size_t
 
 namespace reshard::inline v0 {
 
@@ -53,6 +54,14 @@ template <class T>
 
 namespace detail {
 
+/// What is never negative as the standard library counts it, and its counts as the library's own.
+[[nodiscard, gnu::always_inline]] RESHARD_HOST_DEVICE constexpr std::size_t as_size(std::integral auto i) noexcept {
+    return static_cast<std::size_t>(i);
+}
+[[nodiscard, gnu::always_inline]] RESHARD_HOST_DEVICE constexpr Index as_index(std::integral auto i) noexcept {
+    return static_cast<Index>(i);
+}
+
 [[noreturn, gnu::cold, gnu::noinline]] inline void raise_full(int capacity) {
     raise(ErrorCode::shape, "reshard::InlineList: more than ", capacity, " values. Fix: a tensor has at most ",
           max_dims, " dimensions and a mesh at most ", max_axes, " axes; merge some.");
@@ -79,13 +88,13 @@ template <class T, class U>
 /// Up to Capacity values kept inside the object: what shapes, strides, coordinates and boxes are made of.
 template <class T, int Capacity>
 struct InlineList {
-    T values[static_cast<std::size_t>(Capacity)]{};
+    T values[detail::as_size(Capacity)]{};
     int count = 0;
 
     InlineList() = default;
     /// Up to Capacity values; more do not compile, and fractions are no integers.
     template <class... U>
-        requires(sizeof...(U) >= 1 && sizeof...(U) <= static_cast<std::size_t>(Capacity) &&
+        requires(sizeof...(U) >= 1 && sizeof...(U) <= detail::as_size(Capacity) &&
                  (std::is_convertible_v<U const&, T> && ...) &&
                  !(std::is_integral_v<T> && (std::is_floating_point_v<U> || ...)))
     RESHARD_HOST_DEVICE constexpr InlineList(U const&... list)

@@ -38,7 +38,7 @@ inline Index const* intern(Index const* values, Index count) {
             return node->values;
         }
         if (entry == nullptr) {
-            entry = new InternedList{nullptr, count, new Index[static_cast<std::size_t>(count)]};
+            entry = new InternedList{nullptr, count, new Index[as_size(count)]};
             for (Index i = 0; i < count; ++i) entry->values[i] = values[i];
         }
         entry->next = first;
@@ -56,7 +56,7 @@ public:
 
     constexpr IndexList() = default;
     constexpr IndexList(std::initializer_list<Index> values)
-        : IndexList(values.begin(), static_cast<Index>(values.size())) {}
+        : IndexList(values.begin(), detail::as_index(values.size())) {}
     /// `interned`: the values are part of an interned list already.
     constexpr IndexList(Index const* values, Index count, bool interned = false) : count_(count) {
         if (count > inline_capacity) {

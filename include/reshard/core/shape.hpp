@@ -8,8 +8,6 @@
 #include <reshard/core/error.hpp>
 #include <reshard/core/index.hpp>
 
-#include <concepts>  // integral
-
 namespace reshard::inline v0 {
 
 /// Extents outer to inner, at most max_dims of them; rank 0 is a scalar; an extent of zero is legal.
@@ -82,8 +80,8 @@ public:
     constexpr Shape() requires is_static : DynamicShape(make(Extents...)) {}
     template <std::integral... Integers>
         requires(sizeof...(Integers) == sizeof...(Extents) && sizeof...(Integers) > 0)
-    constexpr Shape(Integers... extents) : DynamicShape(make(static_cast<Index>(extents)...)) {
-        if (((Extents != dynamic && Extents != static_cast<Index>(extents)) || ...)) {
+    constexpr Shape(Integers... extents) : DynamicShape(make(detail::as_index(extents)...)) {
+        if (((Extents != dynamic && Extents != detail::as_index(extents)) || ...)) {
             raise(ErrorCode::shape,
                   "reshard::Shape: an extent given at run time differs from the one in the type. "
                   "Fix: pass the same number, or write reshard::dynamic in the type.");

@@ -21,13 +21,13 @@ public:
     Tensor() = default;
     explicit Tensor(DynamicShape const& shape) : shape_(shape) {
         Index bytes = 0;
-        if (!multiply_fits(shape.size(), static_cast<Index>(sizeof(T)), bytes)) {
+        if (!multiply_fits(shape.size(), detail::as_index(sizeof(T)), bytes)) {
             raise(ErrorCode::shape, "reshard::Tensor: the bytes of shape ", to_string(shape),
                   " do not fit 64 bits. Fix: check the extents for a wrong unit.");
         }
-        data_ = static_cast<T*>(::operator new(static_cast<std::size_t>(bytes), alignment));
+        data_ = static_cast<T*>(::operator new(detail::as_size(bytes), alignment));
         // Not aligned to them: tensors whose addresses differ by multiples of 2 MiB share the sets of caches.
-        if (bytes >= large) prefer_large_pages(data_, static_cast<std::size_t>(bytes));
+        if (bytes >= large) prefer_large_pages(data_, detail::as_size(bytes));
     }
     /// Takes over memory from elsewhere (managed, pinned, shared): shape.size() elements, which release(data) frees.
     Tensor(T* data, DynamicShape const& shape, void (*release)(void*) noexcept) noexcept

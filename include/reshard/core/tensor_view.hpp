@@ -101,7 +101,7 @@ public:
     [[nodiscard]] constexpr T& operator()(Integers... index) const noexcept {
         Index position = 0;
         int dim = 0;
-        ((position += static_cast<Index>(index) * strides_[dim++]), ...);
+        ((position += detail::as_index(index) * strides_[dim++]), ...);
         return data_[position];
     }
 

@@ -66,7 +66,7 @@ struct ByteColumns {
 
     /// The largest piece that divides elements and keeps accesses aligned.
     [[nodiscard]] static constexpr Index piece_of(std::uintptr_t address, Index width) noexcept {
-        auto const bits = static_cast<Index>(address & 7U) | width | 8;
+        auto const bits = detail::as_index(address & 7U) | width | 8;
         return bits & -bits;
     }
     /// Throws ShapeError for more than max_device_columns.

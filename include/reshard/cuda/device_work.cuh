@@ -83,7 +83,7 @@ public:
 
     /// Throws OutOfMemory; TransportError where the device has failed.
     [[nodiscard]] Memory allocate(Index bytes) {
-        auto const size = static_cast<std::size_t>(bytes);
+        auto const size = detail::as_size(bytes);
         bool const is_piece = size <= chunks_->most_bytes;
         void* const data = is_piece ? chunks_->take(size) : order_.allocate(size);
         Memory memory;
@@ -98,7 +98,7 @@ public:
     }
     void fill(void* to, int byte, Index bytes) {
         if (bytes == 0) return;
-        detail::cuda_check(cudaMemsetAsync(to, byte, static_cast<std::size_t>(bytes), stream()), "cudaMemsetAsync");
+        detail::cuda_check(cudaMemsetAsync(to, byte, detail::as_size(bytes), stream()), "cudaMemsetAsync");
     }
     void copy(void* to, void const* from, Index bytes) { copy(to, from, bytes, cudaMemcpyDeviceToDevice); }
     /// Memory of the host that is not pinned is read before this returns.
@@ -145,15 +145,14 @@ private:
 
     void copy(void* to, void const* from, Index bytes, cudaMemcpyKind kind) {
         if (bytes == 0) return;
-        detail::cuda_check(cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), kind, stream()),
-                           "cudaMemcpyAsync");
+        detail::cuda_check(cudaMemcpyAsync(to, from, detail::as_size(bytes), kind, stream()), "cudaMemcpyAsync");
     }
     /// CUB says how much it needs when it is given none.
     template <class Run>
     void with_temporary(Run const& run) {
         std::size_t bytes = 0;
         run(nullptr, bytes);
-        Memory const memory = allocate(static_cast<Index>(larger<std::size_t>(bytes, 1)));
+        Memory const memory = allocate(detail::as_index(larger<std::size_t>(bytes, 1)));
         run(memory.data(), bytes);
     }
 

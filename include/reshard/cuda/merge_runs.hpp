@@ -259,12 +259,12 @@ private:
         std::vector<Index> words;  // of each list: begins, and tiles before each pair
         Index tiles = 0;
         for (List const& one : list_) {
-            auto const runs = static_cast<Index>(one.begins.size()) - 1;
+            auto const runs = as_index(one.begins.size()) - 1;
             words.insert(words.end(), one.begins.begin(), one.begins.end());
             words.push_back(0);
             for (Index run = 0; run < runs; run += 2) {
-                Index const begin = one.begins[static_cast<std::size_t>(run)];
-                Index const end = one.begins[static_cast<std::size_t>(smaller(run + 2, runs))];
+                Index const begin = one.begins[as_size(run)];
+                Index const end = one.begins[as_size(smaller(run + 2, runs))];
                 words.push_back(words.back() + ceil_div(end - begin, merge_tile));
             }
             tiles += words.back();
@@ -276,10 +276,10 @@ private:
         Index at = 0;
         MergeTile* piece = pieces.data();
         for (List& one : list_) {
-            auto const runs = static_cast<Index>(one.begins.size()) - 1;
+            auto const runs = as_index(one.begins.size()) - 1;
             Index const* const begins = lists.data() + at;
             at += runs + 1 + (runs + 1) / 2;
-            Index const count = words[static_cast<std::size_t>(at++)];
+            Index const count = words[as_size(at++)];
             searches.add(count, {begins, begins + runs + 1, runs, one.here.keys, piece});
             rounds.add(count, {piece, one.here.keys, one.values, one.other.keys, one.other.values});
             piece += count;

@@ -63,7 +63,7 @@ public:
     [[nodiscard]] Index workspace_bytes() const {
         Carver carver;
         static_cast<void>(carve(carver));
-        static_cast<void>(carver.take<std::byte>(static_cast<Index>(temporary_bytes(Memory{}))));
+        static_cast<void>(carver.take<std::byte>(detail::as_index(temporary_bytes(Memory{}))));
         return carver.bytes() + alignment;
     }
 
@@ -107,7 +107,7 @@ public:
         detail::cuda_check(cudaMemsetAsync(plan_.faults, 0, 8, stream), "cudaMemsetAsync");
         detail::cuda_check(cudaMemsetAsync(&plan_.faults->first, 0xff, 8, stream), "cudaMemsetAsync");
         std::size_t bytes = temporary_bytes(memory_);
-        void* const temporary = carver.take<std::byte>(static_cast<Index>(bytes));
+        void* const temporary = carver.take<std::byte>(detail::as_index(bytes));
         if (method_ == PartitionMethod::sort) {
             count_by_sort(rule, columns, temporary, bytes, stream);
         } else if (detail::tile_items(destinations()) == 8) {
@@ -122,7 +122,7 @@ public:
     void copy_report(std::span<Index> words, cudaStream_t stream) const {
         check_counted("reshard::DevicePartition::copy_report");
         static_cast<void>(PartitionReport(words, destinations()));
-        auto const bytes = static_cast<std::size_t>(PartitionReport::words(destinations())) * 8;
+        auto const bytes = detail::as_size(PartitionReport::words(destinations())) * 8;
         detail::cuda_check(cudaMemcpyAsync(words.data(), plan_.counts, bytes, cudaMemcpyDeviceToHost, stream),
                            "cudaMemcpyAsync");
     }

@@ -19,7 +19,7 @@ public:
 
     /// Throws BufferError when there are too few words.
     PartitionReport(std::span<Index const> words, Index destinations) : words_(words), destinations_(destinations) {
-        if (static_cast<Index>(words.size()) >= PartitionReport::words(destinations)) return;
+        if (detail::as_index(words.size()) >= PartitionReport::words(destinations)) return;
         raise(ErrorCode::buffer, "reshard::PartitionReport: ", words.size(), " words for ", destinations,
               " destinations. Fix: give PartitionReport::words(destinations) of them.");
     }
@@ -49,7 +49,7 @@ public:
 
 private:
     [[nodiscard]] std::span<Index const> list(Index first, Index count) const noexcept {
-        return words_.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(count));
+        return words_.subspan(detail::as_size(first), detail::as_size(count));
     }
 
     std::span<Index const> words_;

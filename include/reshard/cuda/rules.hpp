@@ -13,8 +13,6 @@
 
 #include <reshard/core/divider.hpp>
 
-#include <concepts>  // convertible_to
-
 namespace reshard::inline v0 {
 
 /// What a rule answers for entries that are not sent: empty places.
@@ -34,7 +32,7 @@ public:
     }
     [[nodiscard]] RESHARD_HOST_DEVICE constexpr Index operator()(Index slot) const noexcept {
         if (slot < 0 || slot >= slots_) return out_of_range;
-        return static_cast<Index>(by_block_(static_cast<std::uint64_t>(slot)));
+        return detail::as_index(by_block_(static_cast<std::uint64_t>(slot)));
     }
 
 private:
@@ -88,7 +86,7 @@ struct BySlot {
         Index const slot = slots[entry];
         if (ids != nullptr && ids[entry] == empty) return not_sent;
         if (slot < 0 || slot >= slots_end) return out_of_range;
-        return static_cast<Index>(owner(slot));
+        return detail::as_index(owner(slot));
     }
     [[nodiscard]] RESHARD_HOST_DEVICE constexpr Index const* table() const noexcept requires detail::HasTable<Owner> {
         return owner.table();
@@ -114,7 +112,7 @@ struct ById {
 
     [[nodiscard]] RESHARD_HOST_DEVICE constexpr Index operator()(Index entry) const noexcept {
         Index const id = ids[entry];
-        return id == empty ? not_sent : static_cast<Index>(router.part_of_id(id));
+        return id == empty ? not_sent : detail::as_index(router.part_of_id(id));
     }
 };
 

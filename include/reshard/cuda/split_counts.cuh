@@ -31,8 +31,7 @@ template <class Rule>
 void split_counts(Index entries, Rule const& rule, std::span<Index> counts, SplitFaults* faults, cudaStream_t stream) {
     constexpr auto who = "reshard::split_counts";
     detail::check_split(entries, counts.size());
-    detail::check_device_memory(who, "the list of counts", -1, counts.data(), static_cast<Index>(counts.size_bytes()),
-                                8);
+    detail::check_device_memory(who, "the list of counts", -1, counts.data(), detail::as_index(counts.size_bytes()), 8);
     detail::check_device_memory(who, "the record of faults", -1, faults, sizeof(SplitFaults), 8);
     detail::cuda_check(cudaMemsetAsync(counts.data(), 0, counts.size_bytes(), stream), "cudaMemsetAsync");
     detail::cuda_check(cudaMemsetAsync(faults, 0, 8, stream), "cudaMemsetAsync");
@@ -47,7 +46,7 @@ void split_counts(Index entries, Rule const& rule, std::span<Index> counts, Spli
                                                                      detail::block_threads, 0),
                        "cudaOccupancyMaxActiveBlocksPerMultiprocessor");
     // As many blocks as run at once, so that none waits for the others; more where one would see 2^31 entries.
-    Index const resident = larger(per_processor, 1) * static_cast<Index>(processors);
+    Index const resident = larger(per_processor, 1) * detail::as_index(processors);
     Index const blocks = smaller(tiles, larger(resident, entries >> 31));
     detail::SplitPlan const plan{entries, static_cast<int>(counts.size()),
                                  reinterpret_cast<unsigned long long*>(counts.data()), faults};

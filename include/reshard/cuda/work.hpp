@@ -118,14 +118,14 @@ void count_indices(Work& work, char const* what, CountIndices<Answer> const& cou
 /// Values of the device, on the host.
 template <class T, class Work>
 [[nodiscard]] std::vector<T> fetch(Work& work, T const* from, Index count) {
-    std::vector<T> list(static_cast<std::size_t>(count));
-    if (count != 0) work.download(list.data(), from, count * static_cast<Index>(sizeof(T)));
+    std::vector<T> list(as_size(count));
+    if (count != 0) work.download(list.data(), from, count * as_index(sizeof(T)));
     return list;
 }
 template <class T, class Work>
 [[nodiscard]] T fetch(Work& work, T const* from) {
     T value{};
-    work.download(&value, from, static_cast<Index>(sizeof(T)));
+    work.download(&value, from, as_index(sizeof(T)));
     return value;
 }
 
@@ -135,15 +135,15 @@ class WorkList {
 public:
     WorkList() = default;
     WorkList(Work& work, Index count)
-        : memory_(work.allocate(larger<Index>(count, 1) * static_cast<Index>(sizeof(T)))), count_(count) {}
+        : memory_(work.allocate(larger<Index>(count, 1) * as_index(sizeof(T)))), count_(count) {}
     /// Copies a list of the host.
-    WorkList(Work& work, std::span<T const> list) : WorkList(work, static_cast<Index>(list.size())) {
+    WorkList(Work& work, std::span<T const> list) : WorkList(work, as_index(list.size())) {
         if (!list.empty()) work.upload(data(), list.data(), bytes());
     }
 
     [[nodiscard]] T* data() const noexcept { return reinterpret_cast<T*>(memory_.data()); }
     [[nodiscard]] Index size() const noexcept { return count_; }
-    [[nodiscard]] Index bytes() const noexcept { return count_ * static_cast<Index>(sizeof(T)); }
+    [[nodiscard]] Index bytes() const noexcept { return count_ * as_index(sizeof(T)); }
     /// Only the first `count` count from now on.
     void shorten(Index count) noexcept { count_ = count; }
     /// On the host.
@@ -228,12 +228,12 @@ public:
     [[nodiscard]] Index* first() const noexcept { return reinterpret_cast<Index*>(places_.front()); }
     /// With these words, or room for them.
     [[nodiscard]] WordLists upload(Work& work, std::vector<Index> const& words) {
-        auto const count = static_cast<Index>(lists());
+        auto const count = as_index(lists());
         std::vector<Index> told(begins_);
-        for (std::uintptr_t const place : places_) told.push_back(static_cast<Index>(place));
+        for (std::uintptr_t const place : places_) told.push_back(as_index(place));
         told.insert(told.end(), words.begin(), words.end());
         memory_ = WorkList<Index, Work>(work, 2 * count + words_);
-        work.upload(memory_.data(), told.data(), 8 * static_cast<Index>(told.size()));
+        work.upload(memory_.data(), told.data(), 8 * as_index(told.size()));
         Index* const at = memory_.data();
         return {at, reinterpret_cast<Index* const*>(at + count), count, at + 2 * count};
     }
@@ -259,9 +259,9 @@ public:
     /// `to`: words of the device, aligned to 8 bytes. Those of the host are read at once.
     void add(void* to, void const* from, Index words) {
         if (words == 0) return;
-        auto const before = static_cast<std::size_t>(listed_.add(static_cast<Index*>(to), words));
-        words_.resize(before + static_cast<std::size_t>(words));
-        std::memcpy(words_.data() + before, from, 8 * static_cast<std::size_t>(words));
+        auto const before = as_size(listed_.add(static_cast<Index*>(to), words));
+        words_.resize(before + as_size(words));
+        std::memcpy(words_.data() + before, from, 8 * as_size(words));
     }
     /// Copies the words, and takes the memory that takes: what is left for run() does not fail for want of it.
     void prepare(Work& work) {
@@ -291,7 +291,7 @@ public:
     /// Returns the place of the first word among the answers. \pre `from`: words of the device, aligned to 8 bytes,
     /// which stay until run().
     std::size_t add(void const* from, Index words = 1) {
-        return static_cast<std::size_t>(listed_.add(const_cast<Index*>(static_cast<Index const*>(from)), words));
+        return as_size(listed_.add(const_cast<Index*>(static_cast<Index const*>(from)), words));
     }
     /// What was added since the last run is on the host now, in place of what was there.
     void run(Work& work) {
@@ -306,7 +306,7 @@ public:
     }
     [[nodiscard]] Index operator[](std::size_t place) const noexcept { return answers_[place]; }
     [[nodiscard]] std::span<Index const> list(std::size_t place, Index words) const noexcept {
-        return std::span(answers_).subspan(place, static_cast<std::size_t>(words));
+        return std::span(answers_).subspan(place, as_size(words));
     }
     void read(std::size_t place, void* to, std::size_t bytes) const noexcept {
         std::memcpy(to, answers_.data() + place, bytes);

@@ -9,8 +9,6 @@
 #include <reshard/exec/local_tensor.hpp>
 #include <reshard/memory/place.hpp>
 
-#include <concepts>  // invocable
-
 namespace reshard::inline v0 {
 
 /// What a list of tensors is for, in the words of messages.
@@ -87,7 +85,7 @@ inline void check_apart(std::span<LocalTensor const> tensors, int rank, std::str
 /// Completes "rank 3 ..., but rank 0 ...". `place` as first_difference() gives it.
 [[nodiscard]] inline std::string describe(std::span<LocalTensor const> tensors, Index place, TensorTask const& task) {
     if (place < 0) return concat(task.verb, " ", task.options_text);
-    auto const i = static_cast<std::size_t>(place);
+    auto const i = as_size(place);
     if (i >= tensors.size()) return concat(task.verb, " ", tensors.size(), " tensors, without a tensor ", place);
     LocalTensor const& tensor = tensors[i];
     return concat(task.verb, " tensor ", place, " '", tensor.name, "' as ", to_string(tensor.distribution), " of ",

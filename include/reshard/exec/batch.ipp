@@ -53,8 +53,7 @@ struct Rounds {
         : tensors(cut_into_rounds(loads, options.bucket_bytes, options.max_workspace_bytes)), offsets(loads.size(), 0) {
         for (auto const& round : tensors) {
             Index sum = 0;
-            for (std::size_t i : round)
-                offsets[i] = static_cast<std::size_t>(std::exchange(sum, sum + loads[i].scratch));
+            for (std::size_t i : round) offsets[i] = as_size(std::exchange(sum, sum + loads[i].scratch));
             workspace = larger(workspace, sum);
         }
     }
@@ -110,7 +109,7 @@ inline void check_clashes(Batch const& batch, int rank) {
         return concat("prepared a batch with bucket_bytes ", options.bucket_bytes, " and max_workspace_bytes ",
                       options.max_workspace_bytes);
     }
-    auto const i = static_cast<std::size_t>(place);
+    auto const i = as_size(place);
     if (i >= batch.size()) return concat("prepared a batch of ", batch.size(), " tensors, without a tensor ", place);
     BatchTensor const& tensor = batch.tensors()[i];
     return concat("prepared ", label(batch, i), " as ",
@@ -162,7 +161,7 @@ RESHARD_INLINE detail::BatchJob* detail::bind_batch(Batch const& batch, Communic
         BatchTensor const& tensor = batch.tensors()[current];
         if (rounds.workspace != 0)
             check_apart(options.workspace, tensor.plan.value(), rank, tensor.source, tensor.destination);
-        auto const needed = static_cast<std::size_t>(loads[current].scratch);
+        auto const needed = detail::as_size(loads[current].scratch);
         auto const part = workspace.subspan(needed == 0 ? 0 : rounds.offsets[current], needed);
         jobs.emplace_back(tensor.plan.value(), rank_steps(tensor, rank, is_on_device(comm)), rank, tensor.source,
                           tensor.destination, part, memory, bind_work);

@@ -30,13 +30,13 @@ namespace detail {
 }
 /// Completes "rank 3 ..., but rank 0 ...". `place` as first_difference() gives it.
 [[nodiscard]] inline std::string describe(BoxTable const& from, BoxTable const& to, DType dtype, Index place) {
-    auto const count = static_cast<Index>(from.boxes().size());
+    auto const count = as_index(from.boxes().size());
     if (place < 0) {
         return concat("moves ", count, " boxes of ", to_string(from.shape()), " into boxes of ", to_string(to.shape()),
                       ", ", name(dtype));
     }
     BoxTable const& table = place < count ? from : to;
-    auto const i = static_cast<std::size_t>(place < count ? place : place - count);
+    auto const i = as_size(place < count ? place : place - count);
     std::string_view const side = place < count ? "read" : "written";
     if (i >= table.boxes().size()) return concat("lists ", i, " boxes that are ", side);
     HeldBox const& held = table.boxes()[i];
@@ -140,7 +140,7 @@ RESHARD_INLINE PreparedPlan prepare(BoxTable const& from, BoxTable const& to, DT
         BoxExchange const mine = exchange(from, to, rank);
         detail::JobTransfers transfers;
         auto const first = [&](BoxTable const& table) {
-            return static_cast<std::size_t>(table.boxes_of(rank).data() - table.boxes().data());
+            return detail::as_size(table.boxes_of(rank).data() - table.boxes().data());
         };
         transfers.sends = detail::transfers_of<std::byte const>(mine.sends, mine.kept, from.boxes(), first(from),
                                                                 &BoxMessage::from, source);

@@ -30,10 +30,10 @@ public:
 
     /// Local, where all ranks agree next: what follows asks for no memory.
     void make_room(CalibrateOptions const& options) {
-        sent_.resize(static_cast<std::size_t>(options.large_bytes));
-        received_.resize(static_cast<std::size_t>(options.large_bytes));
+        sent_.resize(as_size(options.large_bytes));
+        received_.resize(as_size(options.large_bytes));
         lists_.make_room(comm_.size());
-        times_.resize(static_cast<std::size_t>(options.repeats));
+        times_.resize(as_size(options.repeats));
     }
 
     /// Median seconds while ranks first .. first + count - 1 trade with those `distance` further. Collective.
@@ -42,7 +42,7 @@ public:
         Index const peer = rank < count                                  ? rank + distance
                            : rank >= distance && rank < distance + count ? rank - distance
                                                                          : -1;
-        auto const size = static_cast<std::size_t>(bytes);
+        auto const size = as_size(bytes);
         lists_.clear();
         if (peer >= 0) {
             lists_.send(static_cast<int>(peer), std::span(sent_).first(size));

@@ -31,9 +31,9 @@ namespace detail {
     std::vector<Index> ends{0};
     DynamicMesh const& mesh = distribution.mesh();
     for (Index i = 0; i < mesh.extent(cuts[0]); ++i) {
-        ends.push_back(ends.back() + parts[static_cast<std::size_t>(i * mesh.stride(cuts[0]))][dim]);
+        ends.push_back(ends.back() + parts[as_size(i * mesh.stride(cuts[0]))][dim]);
     }
-    SplitRule const rule = Boundaries(IndexList(ends.data(), static_cast<Index>(ends.size()))).rule(0, 0);
+    SplitRule const rule = Boundaries(IndexList(ends.data(), as_index(ends.size()))).rule(0, 0);
     return concat(general, ", or say where they are cut: ", to_string(Placement::shard(dim, rule)));
 }
 
@@ -42,12 +42,12 @@ namespace detail {
                                                   std::vector<Indices> const& parts) {
     int const dims = parts[0].size();
     auto const raise_part = [&](Index ordinal, auto const&... why) {
-        DynamicShape const part(parts[static_cast<std::size_t>(ordinal)]);
+        DynamicShape const part(parts[as_size(ordinal)]);
         raise(ErrorCode::mismatch, "reshard::from_local: rank ", mesh.rank_at(ordinal), " has a part of shape ",
               to_string(part), ", but ", why...);
     };
     for (Index i = 0; i < mesh.size(); ++i) {
-        if (parts[static_cast<std::size_t>(i)].size() == dims) continue;
+        if (parts[as_size(i)].size() == dims) continue;
         raise_part(i, "that of rank ", mesh.rank_at(0), " has ", dims, " dimensions. Fix: give parts of one tensor.");
     }
     auto const [placements, order] = read_placements(text, mesh, dims);
@@ -62,7 +62,7 @@ namespace detail {
                 bool const cuts = placements[axis].is_shard() && placements[axis].dim() == dim;
                 counts = counts && (cuts || at[axis] == 0);
             }
-            Index const part = parts[static_cast<std::size_t>(i)][dim];
+            Index const part = parts[as_size(i)][dim];
             if (counts && !add_fits(extent, part))
                 raise_part(i, "along dimension ", dim,
                            " all parts are more than 64 bits count. Fix: check their extents.");
@@ -73,7 +73,7 @@ namespace detail {
     for (Index i = 0; i < mesh.size(); ++i) {
         DynamicShape const wanted = result.local_shape(mesh.rank_at(i));
         for (int dim = 0; dim < dims; ++dim) {
-            if (parts[static_cast<std::size_t>(i)][dim] == wanted.extent(dim)) continue;
+            if (parts[as_size(i)][dim] == wanted.extent(dim)) continue;
             raise_part(i, "under ", to_string(result), " of ", to_string(result.shape()), " it holds ",
                        to_string(wanted), ". Fix: ", name_cuts(result, parts, dim), ".");
         }
@@ -98,8 +98,8 @@ namespace detail {
     detail::TransferLists lists;
     detail::agree_on_words(comm, [&] {
         detail::check_mesh(mesh, comm.size(), "reshard::from_local: ");
-        all.resize(words * static_cast<std::size_t>(comm.size()));
-        parts.resize(static_cast<std::size_t>(mesh.size()));
+        all.resize(words * detail::as_size(comm.size()));
+        parts.resize(detail::as_size(mesh.size()));
         lists.make_room(comm.size());
         return concat("has parts of ", to_string(mesh), ":", placements);
     });
@@ -107,8 +107,8 @@ namespace detail {
     for (int dim = 0; dim < mine.rank(); ++dim) own[1 + dim] = mine.extent(dim);
     detail::all_gather(comm, std::as_bytes(std::span(own)), std::as_writable_bytes(std::span(all)), lists);
     for (Index i = 0; i < mesh.size(); ++i) {
-        Index const* const part = &all[words * static_cast<std::size_t>(mesh.rank_at(i))];
-        for (Index dim = 0; dim < part[0]; ++dim) parts[static_cast<std::size_t>(i)].push_back(part[1 + dim]);
+        Index const* const part = &all[words * detail::as_size(mesh.rank_at(i))];
+        for (Index dim = 0; dim < part[0]; ++dim) parts[detail::as_size(i)].push_back(part[1 + dim]);
     }
     return detail::of_parts(mesh, placements, parts);
 }

@@ -9,8 +9,6 @@
 
 #include <reshard/exec/local_tensor.hpp>
 
-#include <concepts>  // convertible_to, same_as
-
 namespace reshard::inline v0 {
 
 /// From [low, high): high never occurs, in no element type.

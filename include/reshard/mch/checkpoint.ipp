@@ -88,7 +88,7 @@ RESHARD_INLINE MchLoadResult MchCheckpoint::load(std::string_view name, MchTable
     files_->check_unchanged();
     reader.write_constants();
     loaded.bytes_read = reader.bytes_read();
-    loaded.shards_read = static_cast<Index>(overlaps.size());
+    loaded.shards_read = detail::as_index(overlaps.size());
     return loaded;
 }
 
@@ -117,24 +117,24 @@ RESHARD_INLINE MchLoadedChange MchCheckpoint::load_redistributed(std::string_vie
     MchShard const& shard = reader.shard();
     result.loaded = {reader.adapted(), saved.iteration};
     auto const reads = plan_reads(reader.adapted(), current, rank, mode.mode, saved.ids);
-    std::vector<char> touched(static_cast<std::size_t>(saved.table.parts()));
-    for (MchRead const& read : reads) touched[static_cast<std::size_t>(read.part)] = 1;
+    std::vector<char> touched(detail::as_size(saved.table.parts()));
+    for (MchRead const& read : reads) touched[detail::as_size(read.part)] = 1;
     for (MchRead const& one : detail::overlaps_of(saved.table, shard.range())) {
-        if (!rows.empty()) touched[static_cast<std::size_t>(one.part)] = 1;
+        if (!rows.empty()) touched[detail::as_size(one.part)] = 1;
     }
     std::vector<MchRowMove> misses;
     if (resize && shard.entries != 0 && !rows.empty()) detail::add_miss_row(misses, saved.table, current, rank);
     SlotRouter const owner(saved.table.slots);
-    for (MchRowMove const& one : misses) touched[static_cast<std::size_t>(owner(one.from))] = 1;
+    for (MchRowMove const& one : misses) touched[detail::as_size(owner(one.from))] = 1;
     for (std::size_t part = 0; part < touched.size(); ++part) {
         if (touched[part] == 0) continue;
-        reader.check_part(static_cast<Index>(part));
+        reader.check_part(detail::as_index(part));
         ++result.loaded.shards_read;
     }
 
     detail::MchPicker picker(saved, current, rank, mode);
     for (MchRead const& read : reads) {
-        result.loaded.live += saved.ids[static_cast<std::size_t>(read.part)].live;
+        result.loaded.live += saved.ids[detail::as_size(read.part)].live;
         picker.pick(reader, read);
     }
     // What bounds without a checksum say of other shards may be wrong unnoticed.
@@ -151,7 +151,7 @@ RESHARD_INLINE MchLoadedChange MchCheckpoint::load_redistributed(std::string_vie
     for (MchRows const& one : rows) {
         Index const bytes = one.view.shape().size() * reshard::bytes(one.view.dtype());
         bool const clears = saved.table.size() != current.size() && bytes != 0;
-        if (clears) std::memset(one.view.data(), 0, static_cast<std::size_t>(bytes));
+        if (clears) std::memset(one.view.data(), 0, detail::as_size(bytes));
     }
     detail::read_rows_in_place(reader, saved.table, rows);
     std::vector<MchRowMove> moves = change.moves;

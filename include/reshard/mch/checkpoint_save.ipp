@@ -62,7 +62,7 @@ public:
             lists.make_room(comm_.size());
             std::string words = summarize();
             mine = describe();
-            all.resize(mine.size() * static_cast<std::size_t>(comm_.size()));
+            all.resize(mine.size() * as_size(comm_.size()));
             return words;
         });
         all_gather(comm_, mine, all, lists);
@@ -165,7 +165,7 @@ private:
         MchTable const& table = saved.table;
         std::size_t const columns = table.metadata.size();
         auto const said = [&](int rank, std::size_t offset, auto& to) {
-            std::memcpy(&to, all.data() + static_cast<std::size_t>(rank) * block + at_ + offset, sizeof(to));
+            std::memcpy(&to, all.data() + as_size(rank) * block + at_ + offset, sizeof(to));
         };
         saved.has_iteration = table.layout == MchLayout::sorted;
         std::vector<MchColumnForm> forms(columns);
@@ -205,11 +205,11 @@ private:
         std::size_t integers = 0;
         for_each_tensor(saved, [&, this](std::string const& name, MchColumn const* column, MchRowsInfo const* rows) {
             if (rows != nullptr) {
-                auto const& given = tables_[t].rows[static_cast<std::size_t>(rows - saved.rows.data())];
+                auto const& given = tables_[t].rows[as_size(rows - saved.rows.data())];
                 return add_tensor(t, name, rows->dtype, rows->row_shape, given.view.data());
             }
             if (column == nullptr) return add_tensor(t, name, DType::i64, {}, shard.column(integers++));
-            auto const c = static_cast<std::size_t>(column - table.metadata.data());
+            auto const c = as_size(column - table.metadata.data());
             bool const known = forms[c].dtype >= 0;  // else no rank has entries
             add_tensor(t, name, known ? static_cast<DType>(forms[c].dtype) : DType::u8,
                        known ? forms[c].entry : Indices{column->bytes}, shard.metadata[c]);

@@ -24,7 +24,7 @@ RESHARD_INLINE MchIdBounds id_bounds(MchLayout layout, std::span<Index const> id
 }
 
 RESHARD_INLINE MchIdBounds id_bounds(MchTable const& table, MchShard const& shard) noexcept {
-    return id_bounds(table.layout, {shard.ids, static_cast<std::size_t>(shard.entries)});
+    return id_bounds(table.layout, {shard.ids, detail::as_size(shard.entries)});
 }
 
 RESHARD_INLINE bool detail::never_loaded(Index const* ids, Index const* slots, Index count) noexcept {

@@ -68,7 +68,7 @@ public:
         Index const needed = blocks_[destinations_];
         if (needed == 0) return;
         std::byte* const to = packed.data();
-        Index const streams = destinations_ * static_cast<Index>(columns.size());
+        Index const streams = destinations_ * detail::as_index(columns.size());
         if (words && streams <= detail::most_streams && columns.size() <= 8) {
             detail::run_parts(parts_, parts_, [&, this](int part) { scatter_streams(rule, columns, to, part); });
             return;
@@ -95,7 +95,7 @@ private:
     [[nodiscard]] Index tile() const noexcept { return smaller(entries_ / parts_ + 1, detail::tile_entries); }
 
     [[nodiscard]] static std::span<Index const> list(Index const* first, Index count) noexcept {
-        return {first, first != nullptr ? static_cast<std::size_t>(count) : 0};
+        return {first, first != nullptr ? detail::as_size(count) : 0};
     }
 
     void check_counted(char const* who) const;
@@ -115,7 +115,7 @@ private:
     [[nodiscard]] auto binned(Rule const& rule) const noexcept {
         return [rule = rule, last = static_cast<std::uint64_t>(destinations_)](Index entry) {
             auto const to = static_cast<std::uint64_t>(static_cast<Index>(rule(entry)));
-            return static_cast<Index>(smaller(to, last));
+            return detail::as_index(smaller(to, last));
         };
     }
 
@@ -124,7 +124,7 @@ private:
         Share const own = share(part);
         Index const bins = destinations_ + 1;
         Index* const lanes[4] = {own.lanes, own.lanes + bins, own.lanes + 2 * bins, own.lanes + 3 * bins};
-        std::memset(own.lanes, 0, static_cast<std::size_t>(4 * bins) * sizeof(Index));
+        std::memset(own.lanes, 0, detail::as_size(4 * bins) * sizeof(Index));
         auto const bin = binned(rule);
         for_each_piece(rule, part, [&](Index entry, Index end) {
             for (; entry + 4 <= end; entry += 4) {  // four counters: neighbours of one bin do not wait for each other

@@ -75,7 +75,7 @@ RESHARD_INLINE void Partition::add_up() noexcept {
 RESHARD_INLINE bool Partition::check_scatter(std::span<PartitionColumn const> columns,
                                              std::span<std::byte const> packed) {
     Index const needed = lay_out(columns);
-    if (static_cast<Index>(packed.size()) < needed) {
+    if (detail::as_index(packed.size()) < needed) {
         raise(ErrorCode::buffer, "reshard::Partition::scatter: the packed blocks have ", needed, " bytes, the buffer ",
               packed.size(), ". Fix: allocate lay_out(columns) bytes.");
     }
@@ -112,7 +112,7 @@ RESHARD_INLINE void Partition::zero_padding(std::span<PartitionColumn const> col
         for (PartitionColumn const& column : columns) {
             Index const rows = counts_[d] * column.width;
             Index const bytes = packed_column_bytes(counts_[d], column.width);
-            std::memset(packed + at + rows, 0, static_cast<std::size_t>(bytes - rows));
+            std::memset(packed + at + rows, 0, detail::as_size(bytes - rows));
             at += bytes;
         }
     }

@@ -35,7 +35,7 @@ RESHARD_INLINE std::vector<MchRead> plan_reads(MchTable const& saved, MchTable c
     check_table(current);
     bool const by_id = mode == MchMode::route && current.layout == MchLayout::sorted;
     by_id ? detail::check_same_ids(saved, current) : check_same_content(saved, current);
-    if (static_cast<Index>(ids.size()) != saved.parts()) {
+    if (detail::as_index(ids.size()) != saved.parts()) {
         detail::refuse_table(ErrorCode::mismatch, current, ids.size(), " bounds of ids for ", saved.parts(),
                              " saved shards. Fix: one each, as MchCheckpoint::ids() has them.");
     }
@@ -47,7 +47,7 @@ RESHARD_INLINE std::vector<MchRead> plan_reads(MchTable const& saved, MchTable c
     Router const router(current);
     for (Index part = 0; part < saved.parts(); ++part) {
         Interval const range = saved.part_range(part);
-        MchIdBounds const& bounds = ids[static_cast<std::size_t>(part)];
+        MchIdBounds const& bounds = ids[detail::as_size(part)];
         if (range.empty()) continue;
         bool const wanted = mode == MchMode::slot_owner ? !intersect(range, mine).empty() && bounds.live != 0
                                                         : detail::may_hold(bounds, router, here);

@@ -73,7 +73,7 @@ public:
             if (one.stays()) continue;
             one.outgoing->pack();
             for (int r = 0; r < ranks; ++r) {
-                MchArrival const& from = heard[static_cast<std::size_t>(r) * list_.size() + t];
+                MchArrival const& from = heard[as_size(r) * list_.size() + t];
                 one.incoming.expect(r, r == rank ? 0 : from.entries, from.iteration, nullptr);
             }
             if (one.part >= 0) one.incoming.keep(rank, &one.outgoing->own());

@@ -57,7 +57,7 @@ public:
         if (parts_ == 1) return 0;
         if (slot < begin_of_short_) return static_cast<std::int32_t>(long_(static_cast<std::uint64_t>(slot)));
         Index const rest = slot - begin_of_short_;
-        return static_cast<std::int32_t>(longer_ + static_cast<Index>(short_(static_cast<std::uint64_t>(rest))));
+        return static_cast<std::int32_t>(longer_ + detail::as_index(short_(static_cast<std::uint64_t>(rest))));
     }
 
     /// The slots of a part, and beyond the table's last slot perhaps more.
@@ -168,7 +168,7 @@ public:
     /// The bucket an id falls into, 0 to nb - 1.
     [[nodiscard]] RESHARD_HOST_DEVICE constexpr Index bucket_of_id(Index raw) const noexcept {
         auto const id = static_cast<std::uint64_t>(raw);
-        return static_cast<Index>(id < limit_ ? by_block_(id) : id - by_buckets_(id) * buckets_);
+        return detail::as_index(id < limit_ ? by_block_(id) : id - by_buckets_(id) * buckets_);
     }
     /// The part that owns a slot. \pre 0 <= slot < Z.
     [[nodiscard]] RESHARD_HOST_DEVICE constexpr std::int32_t part_of_slot(Index slot) const noexcept {

@@ -27,7 +27,7 @@ RESHARD_INLINE void apply_row_moves(std::span<MchRowMove const> moves, MchTable 
         views.take(rows, table, rank, moves.size(), [&](std::string_view, std::byte const* memory, Index) {
             detail::refuse_device_buffer(table, rank, memory);
         });
-        exchange.resize(static_cast<std::size_t>(comm.size()), views);
+        exchange.resize(detail::as_size(comm.size()), views);
         mine.sort(moves, table, rank, exchange);
         exchange.theirs = exchange.counts;
         exchange.list_counts(exchange.counts.data(), exchange.theirs.data());
@@ -38,8 +38,8 @@ RESHARD_INLINE void apply_row_moves(std::span<MchRowMove const> moves, MchTable 
     std::vector<std::byte> arriving;
     std::vector<std::byte> leaving;
     detail::agree_after(comm, digest.value(), [&] {
-        auto const record_bytes = static_cast<std::size_t>(views.record_bytes);
-        asked.resize(static_cast<std::size_t>(exchange.count_asked(table, rank)));
+        auto const record_bytes = detail::as_size(views.record_bytes);
+        asked.resize(detail::as_size(exchange.count_asked(table, rank)));
         arriving.resize(mine.wanted.size() * record_bytes);
         leaving.resize(asked.size() * record_bytes);
         exchange.list_numbers(mine.wanted.data(), asked.data());
@@ -54,8 +54,7 @@ RESHARD_INLINE void apply_row_moves(std::span<MchRowMove const> moves, MchTable 
         std::byte* record = records.data();
         for (Index row : numbers) {
             for (std::size_t v = 0; v < views.data.size(); record += views.widths[v++]) {
-                copy(views.data[v] + (row - first) * views.widths[v], record,
-                     static_cast<std::size_t>(views.widths[v]));
+                copy(views.data[v] + (row - first) * views.widths[v], record, detail::as_size(views.widths[v]));
             }
         }
     };

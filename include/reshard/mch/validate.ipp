@@ -77,7 +77,7 @@ private:
         agree_on_words(comm_, [&] {
             check_table(table_);
             check_ranks(table_, comm_.size());
-            strays_.resize(static_cast<std::size_t>(table_.parts()));
+            strays_.resize(as_size(table_.parts()));
             if (table_.slots.mesh().contains(comm_.rank())) {
                 shard_ = host_shard_of(table_, state_, comm_.rank());
                 report_ = MchScan(table_, shard_, comm_.rank()).run(&strays_);
@@ -91,7 +91,7 @@ private:
     }
     /// For what comes before ranks agree again, and for iterations that differ.
     void make_room() {
-        auto const ranks = static_cast<std::size_t>(comm_.size());
+        auto const ranks = as_size(comm_.size());
         lists_.make_room(comm_.size());
         headers_.resize(ranks);
         leaving_.resize(ranks);
@@ -101,7 +101,7 @@ private:
 
     void collect() {
         for (std::size_t part = 0; part < strays_.size(); ++part) {
-            leaving_[rank_of(part)] = static_cast<Index>(strays_[part].size());
+            leaving_[rank_of(part)] = as_index(strays_[part].size());
         }
         list_all_to_all(std::as_bytes(std::span(std::as_const(leaving_))), bytes_of(arriving_), comm_.size(), lists_);
         lists_.deliver(comm_);
@@ -114,13 +114,13 @@ private:
             Index total = 0;
             received.resize(ranks);
             for (std::size_t r = 0; r < ranks; ++r) {
-                received[r].resize(static_cast<std::size_t>(arriving_[r]));
+                received[r].resize(as_size(arriving_[r]));
                 total += arriving_[r];
             }
-            claims.reserve(static_cast<std::size_t>(total + (total != 0 ? shard_.entries : 0)));
+            claims.reserve(as_size(total + (total != 0 ? shard_.entries : 0)));
             all.resize(ranks);
-            report_.reserve(static_cast<std::size_t>(MchReport::listed));
-            result_.reserve(ranks * static_cast<std::size_t>(mch_fault_count * MchReport::listed));
+            report_.reserve(as_size(MchReport::listed));
+            result_.reserve(ranks * as_size(mch_fault_count * MchReport::listed));
             for (std::size_t part = 0; part < strays_.size(); ++part) {
                 lists_.send(static_cast<int>(rank_of(part)), std::span(strays_[part]));
             }
@@ -129,7 +129,7 @@ private:
         lists_.deliver(comm_);
         for (std::size_t r = 0; r < ranks; ++r) {
             for (MchStray const& stray : received[r]) {
-                claims.push_back({stray.id, static_cast<Index>(r), stray.position});
+                claims.push_back({stray.id, as_index(r), stray.position});
             }
         }
         find_shared(claims);
@@ -166,12 +166,11 @@ private:
             if (first == nullptr) first = &headers_[r];
             if (headers_[r].iteration == first->iteration) continue;
             result_.add_total(MchFault::iteration, 1);
-            result_.add_listed(
-                {MchFault::iteration, static_cast<Index>(r), 0, headers_[r].iteration, first->iteration});
+            result_.add_listed({MchFault::iteration, as_index(r), 0, headers_[r].iteration, first->iteration});
         }
     }
     [[nodiscard]] std::size_t rank_of(std::size_t part) const noexcept {
-        return static_cast<std::size_t>(table_.slots.mesh().rank_at(static_cast<Index>(part)));
+        return as_size(table_.slots.mesh().rank_at(as_index(part)));
     }
 
     MchTable const& table_;

@@ -21,7 +21,7 @@ namespace reshard::inline v0 {
 struct DeviceSource {
     std::byte* (*allocate)(Index bytes) noexcept = [](Index bytes) noexcept -> std::byte* {
         void* memory = nullptr;
-        if (cudaMalloc(&memory, static_cast<std::size_t>(bytes)) == cudaSuccess) return static_cast<std::byte*>(memory);
+        if (cudaMalloc(&memory, detail::as_size(bytes)) == cudaSuccess) return static_cast<std::byte*>(memory);
         static_cast<void>(cudaGetLastError());  // told by null: the next launch shall not tell it again
         return nullptr;
     };
@@ -73,7 +73,7 @@ struct StreamPatience {
         cudaError_t const code = await_cuda(cudaStreamQuery, stream, std::chrono::steady_clock::now(), deadline);
         if (code != cudaErrorNotReady) return cuda_check(code, "cudaStreamQuery");
         *stuck = true;
-        raise(ErrorCode::deadline, "reshard: ", what..., " waited ", static_cast<Index>(deadline.count()),
+        raise(ErrorCode::deadline, "reshard: ", what..., " waited ", as_index(deadline.count()),
               " ms for its device to be done. Fix: look for what keeps the stream busy, or raise the deadline.");
     }
 };
@@ -213,7 +213,7 @@ inline void check_device_memory(char const* who, std::string_view what, Index nu
 /// As above, and BufferError when there are fewer bytes than needed.
 inline void check_device_span(char const* who, char const* what, std::span<std::byte const> memory, Index needed,
                               Index alignment) {
-    if (static_cast<Index>(memory.size()) < needed) {
+    if (as_index(memory.size()) < needed) {
         raise(ErrorCode::buffer, who, ": the ", what, " has ", memory.size(), " bytes, ", needed,
               " are needed. Fix: allocate as many as the call that states its size says.");
     }

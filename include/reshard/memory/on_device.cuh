@@ -58,8 +58,7 @@ static_assert(sizeof(LongCopyPack) <= 32764);
 template <class Pack>
 __global__ void __launch_bounds__(box_threads) copy_pack_kernel(__grid_constant__ Pack const pack) {
     int const number = part_at(pack.starts, pack.count, blockIdx.x);
-    copy_thread(pack.boxes[number], static_cast<Index>(blockIdx.x) - pack.starts[number],
-                static_cast<int>(threadIdx.x));
+    copy_thread(pack.boxes[number], as_index(blockIdx.x) - pack.starts[number], static_cast<int>(threadIdx.x));
 }
 /// Blocks at once: loads that are under way want registers, accumulators of 64 bits more of them.
 template <class A>

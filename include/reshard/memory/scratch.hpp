@@ -18,14 +18,14 @@ public:
     Scratch() = default;
     /// Throws std::bad_alloc. \pre bytes >= 0.
     explicit Scratch(Index bytes) {
-        Release const release{static_cast<std::size_t>(bytes)};
+        Release const release{detail::as_size(bytes)};
         if (bytes == 0) return;
         data_ = {static_cast<std::byte*>(::operator new(release.bytes, release.alignment())), release};
         if (release.is_large()) prefer_large_pages(data(), release.bytes);
     }
 
     [[nodiscard]] std::byte* data() const noexcept { return data_.get(); }
-    [[nodiscard]] Index size() const noexcept { return static_cast<Index>(bytes().size()); }
+    [[nodiscard]] Index size() const noexcept { return detail::as_index(bytes().size()); }
     [[nodiscard]] std::span<std::byte> bytes() const noexcept {
         return {data(), data_ == nullptr ? 0 : data_.get_deleter().bytes};
     }

@@ -30,7 +30,7 @@ inline void copy_bytes(std::byte const* from, std::byte* to, Index bytes) noexce
     constexpr Index piece = 1024;
     constexpr Index large = Index{1} << 23;  // memcpy has other ways
     for (; bytes > 2 * piece && bytes < large; bytes -= piece, from += piece, to += piece) std::memcpy(to, from, piece);
-    std::memcpy(to, from, static_cast<std::size_t>(bytes));
+    std::memcpy(to, from, as_size(bytes));
 }
 
 inline constexpr Index cache_line = 64;
@@ -54,7 +54,7 @@ inline void stream_line(std::byte const* from, std::byte* to) noexcept {
 /// Bytes before the first whole line of a row.
 inline Index head_bytes(std::byte const* to) noexcept {
     auto const address = reinterpret_cast<std::uintptr_t>(to);
-    return static_cast<Index>((~address + 1U) & static_cast<std::uintptr_t>(cache_line - 1));
+    return as_index((~address + 1U) & static_cast<std::uintptr_t>(cache_line - 1));
 }
 #endif
 
@@ -80,8 +80,7 @@ void stream_rows(std::byte const* const* from, std::byte* const* to, Index bytes
     auto const page_place = [](std::byte const* at) { return reinterpret_cast<std::uintptr_t>(at) % copied_page; };
     for (int r = 0; r < Rows; ++r) {
         std::uintptr_t const wanted = page_place(source[0]) + static_cast<std::uintptr_t>(r) * (copied_page / Rows);
-        auto const lines_ahead =
-            static_cast<Index>((wanted + copied_page - page_place(source[r])) % copied_page) / cache_line;
+        auto const lines_ahead = as_index((wanted + copied_page - page_place(source[r])) % copied_page) / cache_line;
         place[r] = lines_ahead < lines ? lines_ahead * cache_line : 0;
     }
     for (Index at = 0; at < end; at += cache_line) {

@@ -83,7 +83,7 @@ namespace detail {
                                           Index rank) noexcept {
     for (std::size_t const place : copies)
         if (table.boxes()[place].rank == rank) return place;
-    return copies[static_cast<std::size_t>(rank) % copies.size()];
+    return copies[as_size(rank) % copies.size()];
 }
 
 inline void check_needed(BoxTable const& from, Box const& needed, Index rank, std::vector<Box> const& held) {
@@ -105,7 +105,7 @@ RESHARD_INLINE BoxExchange exchange(BoxTable const& from, BoxTable const& to, In
     }
     using Copies = std::span<std::size_t const>;
     auto const place_in = [](BoxTable const& table, HeldBox const& held) {
-        return static_cast<std::size_t>(&held - table.boxes().data());
+        return detail::as_size(&held - table.boxes().data());
     };
     BoxExchange mine;
     std::vector<Box> parts;
@@ -143,8 +143,8 @@ RESHARD_INLINE Cost cost(BoxTable const& from, BoxTable const& to, Index rank) {
     BoxExchange const mine = exchange(from, to, rank);
     Cost result;
     result.phases = 1;
-    result.messages_sent = static_cast<Index>(mine.sends.size());
-    result.messages_received = static_cast<Index>(mine.receives.size());
+    result.messages_sent = detail::as_index(mine.sends.size());
+    result.messages_received = detail::as_index(mine.receives.size());
     for (BoxMessage const& message : mine.sends) result.sent += message.box.size();
     for (BoxMessage const& message : mine.receives) result.received += message.box.size();
     return result;

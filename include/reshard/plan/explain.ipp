@@ -27,7 +27,7 @@ inline void explain_exchange(std::string& text, Exchange const& exchange, int ph
         for (Message const& message : messages) add_elements(elements, message.elements());
         if (messages.empty()) return concat("; ", verb, " nothing");
         return concat("; ", verb, " ", bytes_text(elements, dtype), " in ",
-                      count_text(static_cast<Index>(messages.size()), "message"), " ", word, " ",
+                      count_text(as_index(messages.size()), "message"), " ", word, " ",
                       count_text(peers_of(messages), "peer"));
     };
     text += concat("  phase ", phase, ": ", what, side("sends", exchange.sends, "to"),

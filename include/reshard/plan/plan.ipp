@@ -109,8 +109,8 @@ RESHARD_INLINE Cost detail::cost_of(PlanValue const& plan, Index rank) {
         if (step.kind != StepKind::exchange) continue;
         Exchange const exchange = exchange_of(steps, step, rank);
         ++cost.phases;
-        cost.messages_sent += static_cast<Index>(exchange.sends.size());
-        cost.messages_received += static_cast<Index>(exchange.receives.size());
+        cost.messages_sent += detail::as_index(exchange.sends.size());
+        cost.messages_received += detail::as_index(exchange.receives.size());
         for (Message const& message : exchange.sends) add_elements(cost.sent, message.elements());
         for (Message const& message : exchange.receives) add_elements(cost.received, message.elements());
     }

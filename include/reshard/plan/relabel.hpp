@@ -95,7 +95,7 @@ inline void require_relabelled(std::vector<Relabelled> const& tensors, std::vect
                   " are smaller than a byte and cannot be cut. Fix: count the storage as U8.");
         }
     }
-    auto const count = static_cast<Index>(candidates.size());
+    auto const count = as_index(candidates.size());
     if (count < mesh.size() || count > most_relabelled) {
         raise(ErrorCode::mesh, "reshard::relabel: ", count, " ranks for the ", mesh.size(), " places of ",
               to_string(mesh), ". Fix: give at least one rank per place, at most ", most_relabelled, " in all.");
@@ -120,7 +120,7 @@ inline void weigh(Index& total, Index elements, DType dtype) {
 [[nodiscard]] inline Relabelling relabel(std::vector<Relabelled> const& tensors, std::vector<Index> const& candidates) {
     detail::require_relabelled(tensors, candidates);
     DynamicMesh const& mesh = tensors[0].to.mesh();
-    auto const count = static_cast<Index>(candidates.size());
+    auto const count = detail::as_index(candidates.size());
     // The mesh checks that candidates are ranks and listed once.
     static_cast<void>(DynamicMesh(Indices{count}, RankList{0, IndexList(candidates.data(), count)}));
     detail::GainTable table(mesh.size(), count);
@@ -134,21 +134,20 @@ inline void weigh(Index& total, Index elements, DType dtype) {
         ordinals.reserve(candidates.size());
         for (Index rank : candidates) ordinals.push_back(tensor.from.mesh().ordinal(rank));
         for (Index place = 0; place < mesh.size(); ++place) {
-            detail::IndexSets const& wanted = want[static_cast<std::size_t>(place)];
+            detail::IndexSets const& wanted = want[detail::as_size(place)];
             detail::weigh(needed, detail::held_size(wanted), tensor.dtype);
             auto const add_common = [&](Index& total, Index ordinal) {
                 if (ordinal < 0) return;
-                detail::weigh(total, detail::common_size(wanted, have[static_cast<std::size_t>(ordinal)]),
-                              tensor.dtype);
+                detail::weigh(total, detail::common_size(wanted, have[detail::as_size(ordinal)]), tensor.dtype);
             };
             add_common(held, tensor.from.mesh().ordinal(mesh.rank_at(place)));
-            for (Index i = 0; i < count; ++i) add_common(table.at(place, i), ordinals[static_cast<std::size_t>(i)]);
+            for (Index i = 0; i < count; ++i) add_common(table.at(place, i), ordinals[detail::as_size(i)]);
         }
     }
     std::vector<Index> const chosen = detail::best_assignment(table);
     Index gained = 0;
     for (Index place = 0; place < mesh.size(); ++place) {
-        gained += table.at(place, chosen[static_cast<std::size_t>(place)]);
+        gained += table.at(place, chosen[detail::as_size(place)]);
     }
     result.bytes_before = needed - held;
     result.bytes_after = needed - gained;
@@ -165,7 +164,7 @@ inline void weigh(Index& total, Index elements, DType dtype) {
             return result;
         }
     }
-    for (Index place : chosen) result.ranks.push_back(candidates[static_cast<std::size_t>(place)]);
+    for (Index place : chosen) result.ranks.push_back(candidates[detail::as_size(place)]);
     result.mesh = mesh.on(RankList{0, IndexList(result.ranks.data(), mesh.size())});
     return result;
 }

@@ -29,7 +29,7 @@ namespace reshard::inline v0::detail {
     AxisSubset const copies = copies_of(distribution);
     Index const part = mesh.ordinal(rank) - copies.ordinal(copies.index(mesh.ordinal(rank)));
     std::vector<int> ranks;
-    ranks.reserve(static_cast<std::size_t>(copies.size()));
+    ranks.reserve(as_size(copies.size()));
     for (Index i = 0; i < copies.size(); ++i) ranks.push_back(static_cast<int>(mesh.rank_at(part + copies.ordinal(i))));
     sort_list(ranks);
     return ranks;
@@ -82,7 +82,7 @@ namespace reshard::inline v0::detail {
             extents.push_back(mesh.extent(axis));
             placements.push_back(distribution.placement(axis));
         }
-        DynamicMesh const part(extents, RankList{0, IndexList(ranks.data(), static_cast<Index>(ranks.size()))});
+        DynamicMesh const part(extents, RankList{0, IndexList(ranks.data(), as_index(ranks.size()))});
         return DynamicDistribution(part, distribution.shape(), placements, order);
     };
     return plan_across(side(1, holders), side(copies.size() - 1, others)).relayed(all_ranks);

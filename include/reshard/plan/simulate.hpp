@@ -77,10 +77,10 @@ private:
         sum.add(figures.back(), rank, classes.ranks[i]);
     }
     for (Index ordinal = 0; ordinal < mesh.size(); ++ordinal) {
-        sum.add_to_units(figures[classes.of[static_cast<std::size_t>(ordinal)]].load, mesh.rank_at(ordinal));
+        sum.add_to_units(figures[classes.of[as_size(ordinal)]].load, mesh.rank_at(ordinal));
     }
     sum.finish_units();
-    return sum.result(mesh.size(), static_cast<Index>(classes.ranks.size()), true);
+    return sum.result(mesh.size(), as_index(classes.ranks.size()), true);
 }
 
 /// Rank by rank: all of them, or as many as the budget allows.
@@ -123,7 +123,7 @@ private:
     Index evaluated = 0;
     for (Index i = 0; work <= budget / 4 || evaluated < 2; ++i) {
         auto const dice = mixed(static_cast<std::uint64_t>(i) * 0x9e3779b97f4a7c15U);
-        Index place = static_cast<Index>(dice % static_cast<std::uint64_t>(ranks.places()));
+        Index place = as_index(dice % static_cast<std::uint64_t>(ranks.places()));
         if (i < 2) place = i * (ranks.places() - 1);
         Index const rank = ranks.at(place);
         if (rank < 0) continue;

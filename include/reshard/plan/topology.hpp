@@ -65,9 +65,9 @@ public:
     }
 
     [[nodiscard]] int size() const noexcept { return static_cast<int>(tiers_.size()); }
-    [[nodiscard]] Tier const& tier(int i) const& noexcept { return tiers_[static_cast<std::size_t>(i)]; }
+    [[nodiscard]] Tier const& tier(int i) const& noexcept { return tiers_[detail::as_size(i)]; }
     [[nodiscard]] std::vector<Tier> const& tiers() const& noexcept { return tiers_; }
-    [[nodiscard]] Tier tier(int i) && noexcept { return std::move(tiers_[static_cast<std::size_t>(i)]); }
+    [[nodiscard]] Tier tier(int i) && noexcept { return std::move(tiers_[detail::as_size(i)]); }
     [[nodiscard]] std::vector<Tier> tiers() && noexcept { return std::move(tiers_); }
 
     /// The unit of tier `i` that holds a rank.

@@ -72,7 +72,7 @@ private:
     [[nodiscard]] static std::size_t most_open() noexcept {
         rlimit limit{};
         if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return SIZE_MAX;
-        return static_cast<std::size_t>(limit.rlim_cur / 2);
+        return as_size(limit.rlim_cur / 2);
     }
     void close(Cache& all) noexcept {
         if (int const error = file_->close(); error != 0) error_ = error;

@@ -126,7 +126,7 @@ public:
             note.remove_prefix(end + 1);
             Index bytes = -1;
             auto const number = std::from_chars(line.data(), line.data() + line.size(), bytes);
-            auto const digits = static_cast<std::size_t>(number.ptr - line.data());
+            auto const digits = as_size(number.ptr - line.data());
             if (number.ec != std::errc() || bytes < 0 || line.substr(digits, 1) != " ") continue;
             std::string_view const leaf = line.substr(digits + 1);
             if (leaf == index_name || leaf == manifest_name || is_output_leaf(leaf)) add(leaf, bytes);
@@ -155,7 +155,7 @@ private:
         std::string const path = join_path(folder, file.leaf);
         struct stat status {};
         bool const there = ::lstat(path.c_str(), &status) == 0 && S_ISREG(status.st_mode);
-        if (!there || static_cast<Index>(status.st_size) != file.bytes) continue;
+        if (!there || as_index(status.st_size) != file.bytes) continue;
         if (::unlink(path.c_str()) != 0 && errno != ENOENT) {
             raise_io(path, "a run that was killed has left it, and it cannot be removed", errno, "remove it.");
         }

@@ -82,7 +82,7 @@ public:
         std::vector<std::vector<char>> seen(to.tensors().size());
         for (Extent const& extent : to.extents()) {
             auto const t = extent.tensor;
-            auto const replica = static_cast<std::size_t>(extent.replica);
+            auto const replica = as_size(extent.replica);
             if (seen[t].size() <= replica) seen[t].resize(replica + 1, 0);
             if (std::exchange(seen[t][replica], 1) == 0) add(t, extent.replica);
         }
@@ -105,8 +105,7 @@ public:
         Index const wanted = share_begin(bytes_, rank, ranks);
         auto const after = std::ranges::upper_bound(items_, wanted, {}, &LineItem::begin);
         LineItem const& item = *(after - 1);
-        return {static_cast<std::size_t>(after - items_.begin()) - 1,
-                (wanted - item.begin) / tensor_of(item).to_bytes()};
+        return {as_size(after - items_.begin()) - 1, (wanted - item.begin) / tensor_of(item).to_bytes()};
     }
 
     /// Calls f(vector of LineRun) for pieces that follow each other from `first` to `last`: runs of one or more items,

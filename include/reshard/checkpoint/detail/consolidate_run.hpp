@@ -65,7 +65,7 @@ class SharedFiles {
 public:
     /// One more: its temporary path, and how many bytes stand in front of its data.
     void add(std::string path, std::size_t start) {
-        files_.push_back(std::make_unique<File>(std::move(path), static_cast<Index>(start)));
+        files_.push_back(std::make_unique<File>(std::move(path), as_index(start)));
     }
     [[nodiscard]] std::size_t size() const noexcept { return files_.size(); }
 
@@ -76,7 +76,7 @@ public:
     }
     /// Bytes of the data section; from several threads at once.
     void write(int number, Index begin, std::span<std::byte const> bytes) const {
-        File& file = *files_[static_cast<std::size_t>(number)];
+        File& file = *files_[as_size(number)];
         write_fully(*file.cached.use(), file.path, file.start + begin, bytes);
     }
     /// What this rank has written so far is durable.
@@ -131,11 +131,11 @@ struct PieceList {
     LinePoint const end = line.cut(rank + 1, ranks);
     Index const from = line.position(begin);
     list.bytes = line.position(end) - from;
-    auto const votes = static_cast<std::size_t>(votes_of(line.bytes(), ranks, options.vote_bytes));
+    auto const votes = as_size(votes_of(line.bytes(), ranks, options.vote_bytes));
     line.for_each_piece(begin, end, piece_bytes_of(options), [&](std::vector<LineRun> piece) {
         Index const at = line.position({piece.front().item, piece.front().begin}) - from;
-        Index const per_vote = ceil_div(list.bytes, static_cast<Index>(votes));
-        while (at >= static_cast<Index>(list.windows.size()) * per_vote) list.windows.push_back(list.pieces.size());
+        Index const per_vote = ceil_div(list.bytes, as_index(votes));
+        while (at >= as_index(list.windows.size()) * per_vote) list.windows.push_back(list.pieces.size());
         list.pieces.push_back(std::move(piece));
     });
     while (list.windows.size() <= votes) list.windows.push_back(list.pieces.size());
@@ -149,8 +149,8 @@ public:
                 RewriteOptions const& options, RewriteReport& report)
         : maker_(&maker), in_(&in), out_(&out), pieces_(&pieces), options_(&options), report_(&report) {
         piece_bytes_ = piece_bytes_of(options);
-        work_.resize(smaller(static_cast<std::size_t>(options.in_flight), pieces.pieces.size()));
-        memory_ = Scratch(2 * piece_bytes_ * static_cast<Index>(work_.size()));
+        work_.resize(smaller(as_size(options.in_flight), pieces.pieces.size()));
+        memory_ = Scratch(2 * piece_bytes_ * as_index(work_.size()));
         report.extra_bytes = memory_.size();
         std::vector<std::size_t> summed;
         if (options.verify_checksums)
@@ -182,7 +182,7 @@ private:
     };
 
     void run_piece(std::span<LineRun const> piece, int worker) {
-        PieceWork& work = work_[static_cast<std::size_t>(worker)];
+        PieceWork& work = work_[as_size(worker)];
         std::byte* const buffer = memory_.data() + 2 * piece_bytes_ * Index{worker};
         std::byte* const scratch = buffer + piece_bytes_;
         maker_->make(piece, buffer, work);
@@ -206,7 +206,7 @@ private:
         std::byte* values = scratch;  // those that are cast next
         auto const flush = [&] {
             if (pending.bytes == 0) return;
-            out_->write(pending.file, pending.begin, {pending.from, static_cast<std::size_t>(pending.bytes)});
+            out_->write(pending.file, pending.begin, {pending.from, as_size(pending.bytes)});
             ++writes;
         };
         for (PieceWrite const& run : work.writes) {
@@ -219,7 +219,7 @@ private:
                 cast(from, tensor, run.end - run.begin, values);
                 from = std::exchange(values, values + bytes);
             }
-            if (options_->checksums) written_.add(run.extent, begin, {from, static_cast<std::size_t>(bytes)});
+            if (options_->checksums) written_.add(run.extent, begin, {from, as_size(bytes)});
             bool const goes_on = pending.file == to.file && pending.begin + pending.bytes == to.begin + begin &&
                                  pending.from + pending.bytes == from;
             if (!goes_on) {
@@ -282,10 +282,10 @@ struct PieceSurvey {
         ReadTotals const totals = count_reads(work.reads, reads);
         share.reads += totals.reads;
         share.bytes_read += totals.bytes_read;
-        share.runs += static_cast<Index>(work.writes.size());
-        for (ReadBox const& box : work.reads) result.reads_file[static_cast<std::size_t>(box.file)] = 1;
+        share.runs += as_index(work.writes.size());
+        for (ReadBox const& box : work.reads) result.reads_file[as_size(box.file)] = 1;
         for (PieceWrite const& write : work.writes)
-            result.writes_file[static_cast<std::size_t>(maker.to().extents()[write.extent].file)] = 1;
+            result.writes_file[as_size(maker.to().extents()[write.extent].file)] = 1;
     }
     share.files_read = std::count(result.reads_file.begin(), result.reads_file.end(), 1);
     share.files_written = std::count(result.writes_file.begin(), result.writes_file.end(), 1);

@@ -111,7 +111,7 @@ private:
         std::vector<std::byte> seen;
         commit_.agree([&] {
             nonce = commit_.path(concat(nonce_prefix, hex_text(id_, 16)));
-            seen.resize(static_cast<std::size_t>(comm().size()));
+            seen.resize(as_size(comm().size()));
             if (!commit_.is_first()) return;
             std::string name = commit_.folder();
             bool const is_new = path_kind(name) == PathKind::missing;
@@ -219,14 +219,14 @@ private:
         pending_.attempt([&] {
             auto const& parts = runner_->written().parts();
             for (std::size_t i = 0; i < parts.size(); ++i)
-                if (parts[i] != 0) words.insert(words.end(), {static_cast<Index>(i), Index{parts[i]}});
+                if (parts[i] != 0) words.insert(words.end(), {as_index(i), Index{parts[i]}});
         });
         words = join(blocks_, words);
         pending_.attempt([&] {
             BlockSums& sums = runner_->written();
             std::fill(sums.parts().begin(), sums.parts().end(), 0);
             for (std::size_t i = 0; i < words.size(); i += 2)
-                sums.parts()[static_cast<std::size_t>(words[i])] ^= static_cast<std::uint32_t>(words[i + 1]);
+                sums.parts()[as_size(words[i])] ^= static_cast<std::uint32_t>(words[i + 1]);
             Manifest manifest = output_.catalogue.manifest();
             for (std::size_t e = 0; e < manifest.extents.size(); ++e) {
                 auto const blocks = sums.blocks(e);
@@ -266,8 +266,7 @@ private:
                 beside_->append(std::as_bytes(std::span(manifest)));
                 beside_->finish(options_.durable);
             }
-            note_files(first ? static_cast<Index>(output_.text.size()) : -1,
-                       last ? static_cast<Index>(manifest.size()) : -1);
+            note_files(first ? as_index(output_.text.size()) : -1, last ? as_index(manifest.size()) : -1);
             if (first) {
                 commit_.rename_index(made_.names());
                 sync_names();

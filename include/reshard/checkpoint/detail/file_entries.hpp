@@ -123,15 +123,15 @@ struct FileEntries {
     JsonReader(tree).for_each_member([&](std::string const& key, JsonReader const& info) {
         TensorInfo const* const tensor = header.find(key);
         if (tensor == nullptr) return;  // as PyTorch does
-        auto const place = static_cast<std::size_t>(tensor - header.tensors().data());
+        auto const place = as_size(tensor - header.tensors().data());
         FileEntry& entry = entries[place];
         said[place] = 1;
         std::vector<Index> const offsets = info.at("saved_offsets").integers();
-        if (offsets.size() != static_cast<std::size_t>(entry.box.rank())) {
+        if (offsets.size() != as_size(entry.box.rank())) {
             info.fail(concat("has ", offsets.size(), " saved_offsets for the shape ", to_string(tensor->shape)));
         }
         for (int d = 0; d < entry.box.rank(); ++d) {
-            Index const offset = offsets[static_cast<std::size_t>(d)];
+            Index const offset = offsets[as_size(d)];
             Index const extent = entry.box.extent(d);
             if (offset > INT64_MAX - extent) info.fail("reaches beyond 2^63 - 1");
             entry.box.set(d, {offset, offset + extent});
@@ -212,7 +212,7 @@ inline void check_dcp_names(std::span<FileEntries const> files, std::string_view
         manifest.files.push_back(std::move(file));
     }
     auto const file_of = [&](DcpPlace const& place) -> CheckpointFile const& {
-        return manifest.files[static_cast<std::size_t>(place.file)];
+        return manifest.files[as_size(place.file)];
     };
     sort_list(places, [&](DcpPlace const& a, DcpPlace const& b) {
         if (int const order = a.entry->name.compare(b.entry->name); order != 0) return order < 0;

@@ -43,7 +43,7 @@ struct FileList {
         raise_rule(SafetensorsRule::invalid_index, concat(path, ": the index has ", bytes, " bytes, more than the ",
                                                           most_bytes, " allowed. Fix: check that this is an index."));
     }
-    std::string text(static_cast<std::size_t>(bytes), '\0');
+    std::string text(as_size(bytes), '\0');
     read_fully(file, path, 0, std::as_writable_bytes(std::span(text)));
     return text;
 }
@@ -61,7 +61,7 @@ struct FileList {
     std::uint32_t sum = 0;
     std::size_t tensors = std::string::npos;
     for (Index at = 0; at < sealed && bytes <= max_manifest_bytes; at += std::ssize(piece)) {
-        piece.resize(static_cast<std::size_t>(smaller(piece_bytes, sealed - at)));
+        piece.resize(as_size(smaller(piece_bytes, sealed - at)));
         read_fully(file, path, at, std::as_writable_bytes(std::span(piece)));
         sum = crc32c(std::as_bytes(std::span(piece)), sum);
         if (tensors != std::string::npos) continue;
@@ -230,7 +230,7 @@ inline void refuse_missing(std::string const& source, std::string const& folder,
 [[nodiscard]] inline FileEntries read_entries(FileList const& list, SafetensorsFile const& file, std::size_t number) {
     static constexpr std::string_view put =
         ", where the index puts it. Fix: fetch the index and the files of one version.";
-    auto const leaf = [&](auto which) { return quote_name(list.leaves[static_cast<std::size_t>(which)]); };
+    auto const leaf = [&](auto which) { return quote_name(list.leaves[as_size(which)]); };
     FileEntries result{{list.leaves[number], file.file_bytes(), file.header_digest()}, {}};
     if (list.kind == CheckpointKind::shards) {
         if (find_metadata(file.metadata(), "reshard_save") != nullptr) {
@@ -245,7 +245,7 @@ inline void refuse_missing(std::string const& source, std::string const& folder,
                    "name the folder that has all of its files, under their own names.");
     }
     for (IndexedTensor const& tensor : list.indexed) {
-        if (static_cast<std::size_t>(tensor.file) != number || file.find(tensor.name) != nullptr) continue;
+        if (as_size(tensor.file) != number || file.find(tensor.name) != nullptr) continue;
         raise_rule(SafetensorsRule::tensor_not_found,
                    concat(list.source, ": tensor ", quote_name(tensor.name), " is not in ", leaf(number), put));
     }
@@ -257,7 +257,7 @@ inline void refuse_missing(std::string const& source, std::string const& folder,
                 ++result.file.unlisted;
                 continue;
             }
-            if (static_cast<std::size_t>(entry->file) != number) {  // two versions in one folder, most likely
+            if (as_size(entry->file) != number) {  // two versions in one folder, most likely
                 raise_rule(SafetensorsRule::invalid_index,
                            concat(list.source, ": tensor ", quote_name(tensor.name), " is in ", leaf(number),
                                   " as well as in ", leaf(entry->file), put));

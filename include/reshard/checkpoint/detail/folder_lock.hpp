@@ -99,7 +99,7 @@ public:
     /// What a dead holder has said, or this one.
     [[nodiscard]] std::string read_note() const {
         if (!is_held()) return {};
-        std::string text(static_cast<std::size_t>(stamp_of(file_, path_).bytes), '\0');
+        std::string text(as_size(stamp_of(file_, path_).bytes), '\0');
         read_fully(file_, path_, 0, std::as_writable_bytes(std::span(text)));
         return text;
     }

@@ -42,19 +42,19 @@ struct SpanAffinity {
     sort_list(wishes, [](SpanAffinity const& a, SpanAffinity const& b) {
         return std::tie(b.bytes, a.span, a.rank) < std::tie(a.bytes, b.span, b.rank);
     });
-    std::vector<int> rank_of(static_cast<std::size_t>(ranks), -1);
-    std::vector<bool> taken(static_cast<std::size_t>(ranks), false);
+    std::vector<int> rank_of(as_size(ranks), -1);
+    std::vector<bool> taken(as_size(ranks), false);
     auto const give = [&](int span, int rank) {
-        if (rank_of[static_cast<std::size_t>(span)] >= 0 || taken[static_cast<std::size_t>(rank)]) return;
-        rank_of[static_cast<std::size_t>(span)] = rank;
-        taken[static_cast<std::size_t>(rank)] = true;
+        if (rank_of[as_size(span)] >= 0 || taken[as_size(rank)]) return;
+        rank_of[as_size(span)] = rank;
+        taken[as_size(rank)] = true;
     };
     for (SpanAffinity const& wish : wishes) give(wish.span, wish.rank);
     for (int r = 0; r < ranks; ++r) give(r, r);
     int next = 0;
     for (int& rank : rank_of) {
         if (rank >= 0) continue;
-        while (taken[static_cast<std::size_t>(next)]) ++next;
+        while (taken[as_size(next)]) ++next;
         rank = next++;
     }
     return rank_of;
@@ -73,7 +73,7 @@ struct SpanAffinity {
     Needs scratch;
     for (Piece const& piece : schedule.pieces) {
         WantedExtent const& extent = wanted[piece.wanted];
-        int const writer = catalogue.files()[static_cast<std::size_t>(extent.file)].writer;
+        int const writer = catalogue.files()[as_size(extent.file)].writer;
         if (same_world && writer >= 0 && writer < ranks) {
             written[{piece.reader, writer}] += piece.bytes;
             continue;
@@ -108,7 +108,7 @@ struct SpanAffinity {
                                                     Index window_bytes) {
     ReadSchedule schedule = spans_read(wanted, ranks, window_bytes);
     std::vector<int> const rank_of = readers_of_spans(schedule, catalogue, wanted, targets, ranks);
-    for (Piece& piece : schedule.pieces) piece.reader = rank_of[static_cast<std::size_t>(piece.reader)];
+    for (Piece& piece : schedule.pieces) piece.reader = rank_of[as_size(piece.reader)];
     sort_by_window(schedule);
     return schedule;
 }

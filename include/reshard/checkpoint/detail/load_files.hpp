@@ -30,7 +30,7 @@ struct ExtentRun {
 
 /// What has a sum where a run begins: a block of its extent, or all of it.
 [[nodiscard]] inline SummedBytes summed_bytes(Catalogue const& catalogue, ExtentRun const& run) noexcept {
-    return summed_bytes(catalogue.manifest(), catalogue.extents()[static_cast<std::size_t>(run.extent)], run.begin);
+    return summed_bytes(catalogue.manifest(), catalogue.extents()[as_size(run.extent)], run.begin);
 }
 /// All of the extents at these places that have a checksum, each once.
 [[nodiscard]] inline std::vector<ExtentRun> whole_runs(Catalogue const& catalogue, std::vector<std::size_t> places) {
@@ -39,7 +39,7 @@ struct ExtentRun {
     std::vector<ExtentRun> runs;
     for (std::size_t const i : places) {
         Extent const& extent = catalogue.extents()[i];
-        if (extent.has_checksum) runs.push_back({static_cast<Index>(i), 0, catalogue.extent_bytes(extent), 0});
+        if (extent.has_checksum) runs.push_back({as_index(i), 0, catalogue.extent_bytes(extent), 0});
     }
     return runs;
 }
@@ -97,11 +97,9 @@ public:
 
     /// Bytes of the data section of a file, just read. From several threads at once.
     void add(Catalogue const& catalogue, int file, Index begin, std::span<std::byte const> bytes) {
-        Index const end = begin + static_cast<Index>(bytes.size());
+        Index const end = begin + as_index(bytes.size());
         auto const all = catalogue.extents();
-        auto const extent_of = [&](ExtentRun const& run) -> Extent const& {
-            return all[static_cast<std::size_t>(run.extent)];
-        };
+        auto const extent_of = [&](ExtentRun const& run) -> Extent const& { return all[as_size(run.extent)]; };
         auto at = std::lower_bound(counted_.begin(), counted_.end(), begin, [&](ExtentRun const& run, Index position) {
             Extent const& extent = extent_of(run);
             return extent.file != file ? extent.file < file : extent.begin + run.end <= position;
@@ -114,8 +112,7 @@ public:
             Index const to = smaller(end - offset, at->end);
             for (; run.begin < to; run.begin = run.end) {
                 run.end = smaller(to, summed_bytes(catalogue, run).end);
-                run.crc32c = crc32c(bytes.subspan(static_cast<std::size_t>(offset + run.begin - begin),
-                                                  static_cast<std::size_t>(run.end - run.begin)));
+                run.crc32c = crc32c(bytes.subspan(as_size(offset + run.begin - begin), as_size(run.end - run.begin)));
                 std::lock_guard<std::mutex> const lock(guard_);
                 runs_.push_back(run);
             }
@@ -132,12 +129,12 @@ private:
 
 /// Which extent it is and what is wrong with it.
 [[nodiscard]] inline std::string describe_wrong(Catalogue const& catalogue, ExtentRun const& wrong) {
-    Extent const& extent = catalogue.extents()[static_cast<std::size_t>(wrong.extent)];
+    Extent const& extent = catalogue.extents()[as_size(wrong.extent)];
     Index const whole = catalogue.extent_bytes(extent);
     std::string const bytes =
         wrong.end - wrong.begin == whole ? concat(whole, " bytes") : concat("bytes ", wrong.begin, " to ", wrong.end);
     return concat(describe(catalogue.manifest(), extent), ", in ",
-                  quote_name(catalogue.files()[static_cast<std::size_t>(extent.file)].leaf), " at byte ", extent.begin,
+                  quote_name(catalogue.files()[as_size(extent.file)].leaf), " at byte ", extent.begin,
                   " of its data: the CRC-32C of its ", bytes, " is 0x",
                   hex_text(static_cast<std::uint64_t>(wrong.crc32c), 8), ", but was 0x",
                   hex_text(summed_bytes(catalogue, wrong).crc32c, 8), " when it was saved");
@@ -180,13 +177,13 @@ public:
         catalogue_ = rename(std::move(catalogue_));
     }
     [[nodiscard]] std::string path_of(int file) const {
-        return join_path(folder(), catalogue_.files()[static_cast<std::size_t>(file)].leaf);
+        return join_path(folder(), catalogue_.files()[as_size(file)].leaf);
     }
 
     /// Throws IoError or FormatError as SafetensorsFile::open(), MismatchError for another version of the file;
     /// FormatError where the manifest contradicts its header, unless `entries` are looked at by the caller.
     SafetensorsFile const& open(int file, bool entries = true) {
-        auto const i = static_cast<std::size_t>(file);
+        auto const i = as_size(file);
         if (files_[i] != nullptr) return *files_[i];
         if (checkpoint_ == nullptr && !own_[i])
             own_[i] = open_listed(folder(), catalogue_.manifest(), i, catalogue_.kind(), entries);
@@ -194,7 +191,7 @@ public:
     }
     /// \pre open(file)
     void read(int file, Index begin, std::span<std::byte> out) {
-        files_[static_cast<std::size_t>(file)]->read_data(begin, out);
+        files_[as_size(file)]->read_data(begin, out);
         if (sums_ != nullptr) sums_->add(catalogue_, file, begin, out);
     }
     /// Boxes of them: see read_boxes().

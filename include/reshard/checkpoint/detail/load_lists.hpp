@@ -46,9 +46,9 @@ auto load_saved(Load&& load) {
 /// pending and about memory for the text.
 inline void broadcast_text(CommunicatorRef comm, int root, std::vector<std::byte>& text, TransferLists& lists,
                            PendingVerdict& pending) {
-    Index size = pending.ok() ? static_cast<Index>(text.size()) : 0;
+    Index size = pending.ok() ? as_index(text.size()) : 0;
     broadcast(comm, std::as_writable_bytes(std::span(&size, 1)), root, lists);
-    pending.attempt([&] { text.resize(static_cast<std::size_t>(size)); });
+    pending.attempt([&] { text.resize(as_size(size)); });
     pending.agree(comm);
     broadcast(comm, text, root, lists);
 }

@@ -144,7 +144,7 @@ struct StoredMatch {
         if (stored == nullptr) raise_not_found(catalogue, name, suffixed ? suffixed->tensor : name);
         replica = suffixed->replica % stored->replicas;
     }
-    return {static_cast<std::size_t>(stored - catalogue.tensors().data()), replica};
+    return {as_size(stored - catalogue.tensors().data()), replica};
 }
 
 /// The axes along which a target's ranks read different replicas, a bit each. Throws MeshError, and MismatchError where

@@ -101,7 +101,7 @@ void for_each_window(ReadSchedule const& schedule, Visit&& visit) {
                                                         LoadOptions const& options) {
     std::vector<ExtentRun> runs;
     for (ExtentRun const& all : summed_runs(catalogue, wanted, options)) {
-        Extent const& extent = catalogue.extents()[static_cast<std::size_t>(all.extent)];
+        Extent const& extent = catalogue.extents()[as_size(all.extent)];
         ExtentRun row{all.extent, 0, 0, 0};  // what is read without a gap
         auto const close = [&] {
             ExtentRun const behind{row.extent, row.end, 0, 0};
@@ -152,7 +152,7 @@ inline void join_parts(Catalogue const& catalogue, int rank, std::span<ExtentPar
         for (ExtentRun const& run : of_rank)
             if (run.extent >= 0) runs.push_back(run);
     SumVerdict const together = sum_up(catalogue, std::move(runs));
-    for (ExtentRun const& part : all[static_cast<std::size_t>(rank)]) {
+    for (ExtentRun const& part : all[as_size(rank)]) {
         if (part.extent < 0) continue;
         SummedBytes const saved = summed_bytes(catalogue, part);
         bool const left = std::any_of(together.parts.begin(), together.parts.end(), [&](ExtentRun const& run) {
@@ -235,7 +235,7 @@ private:
     void pass_all(std::span<Piece const> pieces) {
         Index const bytes = pieces.back().place + pieces.back().bytes;
         ++report_.collectives.broadcasts;
-        broadcast(comm_, {at(0), static_cast<std::size_t>(bytes)}, pieces.front().reader, lists_);
+        broadcast(comm_, {at(0), as_size(bytes)}, pieces.front().reader, lists_);
         came_ = pieces;
     }
 
@@ -243,7 +243,7 @@ private:
     void list_needs(std::span<Piece const> pieces) {
         lists_.clear();
         lists_.receives.reserve(pieces.size());
-        sends_to_.resize(static_cast<std::size_t>(comm_.size()));
+        sends_to_.resize(as_size(comm_.size()));
         for (Piece const& piece : pieces) {  // by reader
             if (piece.reader == comm_.rank()) add_sends(piece);
             add_receives(piece);
@@ -266,8 +266,7 @@ private:
         for_each_needing(extent, piece.box, target_of(piece).distribution, [&, this](Index rank) {
             if (!finds(piece, rank)) return;
             needs_.for_each_in(piece.box, extent.dtype, [&](MessagePart const& part) {
-                sends_to_[static_cast<std::size_t>(rank)].push_back(
-                    {static_cast<int>(rank), at(piece.place) + part.offset, part.box});
+                sends_to_[as_size(rank)].push_back({static_cast<int>(rank), at(piece.place) + part.offset, part.box});
             });
         });
     }

@@ -195,10 +195,10 @@ inline void check_manifest_seal(std::string_view json, std::string_view file) {
 }
 [[nodiscard]] inline std::vector<std::uint32_t> sums_from(JsonReader const& json, Index count) {
     std::string_view const text = json.text_view();
-    if (text.size() != 8 * static_cast<std::size_t>(count))
+    if (text.size() != 8 * as_size(count))
         json.fail(concat("has ", text.size(), " digits, not 8 for each of ", count, " blocks"));
     std::vector<std::uint32_t> sums;
-    if (parse_sums(text, static_cast<std::size_t>(count), sums)) return sums;
+    if (parse_sums(text, as_size(count), sums)) return sums;
     json.fail(concat("has ", quote_name(text.substr(8 * sums.size(), 8)), " for block ", sums.size(),
                      ", which is not 8 hexadecimal digits in lower case"));
 }
@@ -248,7 +248,7 @@ inline void check_manifest_seal(std::string_view json, std::string_view file) {
 [[nodiscard]] inline Extent extent_from(JsonReader const& json, StoredTensor const& tensor,
                                         std::vector<CheckpointFile> const& files, Index block_bytes) {
     Extent extent;
-    auto const file = static_cast<std::size_t>(json.at("file").integer());
+    auto const file = as_size(json.at("file").integer());
     if (file >= files.size()) json.at("file").fail(concat("is ", file, ", but there are ", files.size(), " files"));
     extent.file = static_cast<int>(file);
     extent.begin = json.at("begin").integer();
@@ -317,9 +317,8 @@ inline void sort_extents(Manifest& manifest, std::string_view file) {
         Extent const& extent = manifest.extents[e];
         if (before.file != extent.file || extent.begin - before.begin >= extent_bytes(manifest, before)) continue;
         refuse_manifest(file, concat("byte ", extent.begin, " of the data of ",
-                                     quote_name(manifest.files[static_cast<std::size_t>(extent.file)].leaf),
-                                     " belongs to two extents: ", describe(manifest, before), ", and ",
-                                     describe(manifest, extent)));
+                                     quote_name(manifest.files[as_size(extent.file)].leaf), " belongs to two extents: ",
+                                     describe(manifest, before), ", and ", describe(manifest, extent)));
     }
     std::vector<std::string_view> keys;
     for (std::size_t e = 0; e < manifest.extents.size();) {
@@ -330,7 +329,7 @@ inline void sort_extents(Manifest& manifest, std::string_view file) {
         std::string_view const twin = twin_of(keys);
         if (twin.data() == nullptr) continue;
         refuse_manifest(file, concat("two extents have the name ", quote_name(twin), " in ",
-                                     quote_name(manifest.files[static_cast<std::size_t>(of_file)].leaf)));
+                                     quote_name(manifest.files[as_size(of_file)].leaf)));
     }
 }
 
@@ -341,7 +340,7 @@ inline void sort_extents(Manifest& manifest, std::string_view file) {
 [[nodiscard]] inline Manifest manifest_from(std::string_view json_text, std::string_view file) {
     using detail::JsonReader;
     using detail::quote_name;
-    if (json_text.size() > static_cast<std::size_t>(max_manifest_bytes)) {
+    if (json_text.size() > detail::as_size(max_manifest_bytes)) {
         detail::refuse_manifest(file, concat("it has ", json_text.size(), " bytes, more than ", max_manifest_bytes));
     }
     detail::JsonTree const tree(json_text, file, detail::refuse_manifest);

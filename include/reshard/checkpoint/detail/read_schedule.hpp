@@ -156,7 +156,7 @@ inline void sort_by_window(ReadSchedule& schedule) {
     Index const near = total / readers / 50;
     auto end = file_ends.begin();
     for (int r = 1; r < readers; ++r) {
-        Index& cut = cuts[static_cast<std::size_t>(r)];
+        Index& cut = cuts[as_size(r)];
         while (end != file_ends.end() && *end < cut) ++end;
         Index const after = end == file_ends.end() ? total : *end;
         Index const before = end == file_ends.begin() ? 0 : *(end - 1);
@@ -185,7 +185,7 @@ inline void sort_by_window(ReadSchedule& schedule) {
         Interval const all = dim < part.rank() ? part[dim] : Interval{0, 1};
         Index const row = bytes / all.size();
         for (Index begin = all.begin; begin < all.end;) {
-            Index const room = cuts[static_cast<std::size_t>(reader) + 1] - before;  // bytes of it within the span
+            Index const room = cuts[as_size(reader) + 1] - before;  // bytes of it within the span
             // The nearest cut: a row belongs to the span that holds its first half.
             Index const rows = room / row + (room % row > row / 2 ? 1 : 0);
             Index const end = reader + 1 == readers ? all.end : smaller(all.begin + rows, all.end);

@@ -70,7 +70,7 @@ struct ReplicaGroup {
     int next = 0;
     for (std::size_t i = 0; i < hashes.size(); ++i) {
         auto const known = std::find(hashes.begin(), hashes.begin() + static_cast<std::ptrdiff_t>(i), hashes[i]);
-        auto const at = static_cast<std::size_t>(known - hashes.begin());
+        auto const at = as_size(known - hashes.begin());
         contents.push_back(at == i ? next++ : contents[at]);
     }
     return contents;
@@ -80,7 +80,7 @@ struct ReplicaGroup {
 inline void judge(ReplicaDifference& difference) {
     std::vector<int> const& contents = difference.contents;
     std::vector<Index> votes(contents.size(), 0);
-    for (int content : contents) ++votes[static_cast<std::size_t>(content)];
+    for (int content : contents) ++votes[as_size(content)];
     auto const most = std::max_element(votes.begin(), votes.end());
     bool const tie = std::count(votes.begin(), votes.end(), *most) > 1;
     auto const reference = tie ? 0 : static_cast<int>(most - votes.begin());
@@ -136,14 +136,14 @@ struct ReplicaContent {
 /// The first element in which two dense blocks differ, -1 for none.
 [[nodiscard]] inline Index first_difference(DType dtype, std::span<std::byte const> a, std::span<std::byte const> b,
                                             bool canonical) noexcept {
-    auto const element = static_cast<std::size_t>(bytes(dtype));
+    auto const element = as_size(bytes(dtype));
     for (std::size_t at = 0; at < a.size(); at += element) {
         std::byte values[2][8]{};
         std::memcpy(values[0], a.data() + at, element);
         std::memcpy(values[1], b.data() + at, element);
         for (auto& value : values)
             if (canonical) canonicalise(dtype, std::span(value).first(element));
-        if (std::memcmp(values[0], values[1], element) != 0) return static_cast<Index>(at / element);
+        if (std::memcmp(values[0], values[1], element) != 0) return as_index(at / element);
     }
     return -1;
 }
@@ -296,7 +296,7 @@ private:
             if (spot == nullptr) return;
             hashes = hasher_.block_hashes(tensor.view, block);
             their_hashes.resize(hashes.size());
-            bytes.resize(static_cast<std::size_t>(smaller(block, tensor.view.size()) * reshard::bytes(dtype)));
+            bytes.resize(as_size(smaller(block, tensor.view.size()) * reshard::bytes(dtype)));
             their_bytes.resize(bytes.size());
         });
         pending_.agree(comm_);
@@ -306,7 +306,7 @@ private:
         auto const differs = std::mismatch(hashes.begin(), hashes.end(), their_hashes.begin()).first;
         Index const begin = spot == nullptr ? 0 : smaller((differs - hashes.begin()) * block, tensor.view.size());
         Index const end = spot == nullptr ? 0 : begin + smaller(block, tensor.view.size() - begin);
-        bytes.resize(static_cast<std::size_t>((end - begin) * reshard::bytes(dtype)));
+        bytes.resize(as_size((end - begin) * reshard::bytes(dtype)));
         their_bytes.resize(bytes.size());
         pending_.attempt([&, this] { hasher_.read(tensor.view, begin, end, bytes.data()); });
         compares ? mail_.receive(peer, std::span(their_bytes)) : mail_.send(peer, std::span<std::byte const>(bytes));

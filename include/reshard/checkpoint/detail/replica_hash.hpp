@@ -54,13 +54,13 @@ public:
         MemoryPolicy const* const from = policy_for(memory_, view.data());
         Index const element = bytes(view.dtype());
         if (!changes && from == nullptr && is_dense(view)) {
-            return hash_of({view.data() + begin * element, static_cast<std::size_t>((end - begin) * element)});
+            return hash_of({view.data() + begin * element, as_size((end - begin) * element)});
         }
         static_cast<void>(XXH3_128bits_reset(state_.get()));
         Index const most = std::ssize(buffer_) / element;
         for (; begin < end; begin += most) {
             Index const last = smaller(begin + most, end);
-            auto const piece = std::span(buffer_).first(static_cast<std::size_t>((last - begin) * element));
+            auto const piece = std::span(buffer_).first(as_size((last - begin) * element));
             gather(view, begin, last, piece.data(), from);
             if (changes) canonicalise(view.dtype(), piece);
             static_cast<void>(XXH3_128bits_update(state_.get(), piece.data(), piece.size()));
@@ -73,7 +73,7 @@ public:
     /// Of blocks of so many elements; the last one may be shorter.
     [[nodiscard]] std::vector<Hash128> block_hashes(ConstDynamicView const& view, Index block) {
         std::vector<Hash128> result;
-        result.reserve(static_cast<std::size_t>(ceil_div(view.size(), block)));
+        result.reserve(as_size(ceil_div(view.size(), block)));
         for (Index begin = 0; begin < view.size();) {
             Index const end = begin + smaller(block, view.size() - begin);
             result.push_back(hash(view, begin, end));

@@ -37,7 +37,7 @@ namespace reshard::inline v0::detail {
             difference.source = same_replica(distribution, ranks.front(), root);
         }
         auto const place = std::find(ranks.begin(), ranks.end(), difference.source) - ranks.begin();
-        int const right = difference.contents[static_cast<std::size_t>(place)];
+        int const right = difference.contents[as_size(place)];
         for (std::size_t i = 0; i < ranks.size(); ++i) {
             if (difference.contents[i] != right) difference.repaired.push_back(ranks[i]);
         }
@@ -48,7 +48,7 @@ namespace reshard::inline v0::detail {
 /// What `from` has, given to others, which pass it on.
 [[nodiscard]] inline Plan<> copy_plan(int from, std::vector<int> const& to, DynamicShape const& shape) {
     auto const all_on = [&](std::vector<Index> const& ranks) {
-        auto const count = static_cast<Index>(ranks.size());
+        auto const count = as_index(ranks.size());
         return distribution(DynamicMesh(Indices{count}, RankList{0, IndexList(ranks.data(), count)}), shape, "R");
     };
     return plan_across(all_on({from}), all_on({to.begin(), to.end()})).relayed(all_ranks);

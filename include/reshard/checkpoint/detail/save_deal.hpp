@@ -28,7 +28,7 @@ struct SaveFamily {
     SaveFamily(DynamicMesh const& of, unsigned free) : mesh(of), free_axes(free) {
         AxisSubset const groups_of(mesh, ~free);
         AxisSubset const members_of(mesh, free);
-        members.reserve(static_cast<std::size_t>(mesh.size()));
+        members.reserve(as_size(mesh.size()));
         for (Index g = 0; g < groups_of.size(); ++g) {
             first.push_back(groups_of.ordinal(g));
             for (Index m = 0; m < members_of.size(); ++m)
@@ -36,10 +36,10 @@ struct SaveFamily {
             std::sort(members.end() - static_cast<std::ptrdiff_t>(members_of.size()), members.end());
         }
     }
-    [[nodiscard]] Index groups() const noexcept { return static_cast<Index>(first.size()); }
+    [[nodiscard]] Index groups() const noexcept { return as_index(first.size()); }
     [[nodiscard]] std::size_t group_size() const noexcept { return members.size() / first.size(); }
     [[nodiscard]] std::span<int const> group(Index g) const noexcept {
-        return std::span(members).subspan(static_cast<std::size_t>(g) * group_size(), group_size());
+        return std::span(members).subspan(as_size(g) * group_size(), group_size());
     }
 };
 
@@ -59,8 +59,8 @@ public:
         : dedup_(options.dedup),
           small_bytes_(options.small_bytes),
           min_slice_bytes_(options.min_slice_bytes),
-          load_(static_cast<std::size_t>(ranks), 0),
-          file_(static_cast<std::size_t>(ranks), -1) {}
+          load_(as_size(ranks), 0),
+          file_(as_size(ranks), -1) {}
 
     /// The next tensor of the manifest: ranks that differ along `free` axes hold the same, along `apart` axes copies
     /// that are all written.
@@ -93,7 +93,7 @@ public:
     /// Bytes of the rank that writes most.
     [[nodiscard]] Index most() const noexcept { return *std::max_element(load_.begin(), load_.end()); }
     /// The number of the file that a rank writes; -1: none.
-    [[nodiscard]] int file(int rank) const noexcept { return file_[static_cast<std::size_t>(rank)]; }
+    [[nodiscard]] int file(int rank) const noexcept { return file_[as_size(rank)]; }
 
     /// After deal(): calls f(extent) for what `only` writes of a tensor, or all do (-1). Names and places in files are
     /// left out.
@@ -111,10 +111,10 @@ public:
             f(std::as_const(extent));
         };
         for (Index g = 0; g < family.groups(); ++g) {
-            std::size_t const item = of.first + static_cast<std::size_t>(g);
+            std::size_t const item = of.first + as_size(g);
             int const owner = owner_[item];
             if (owner == nobody || (owner >= 0 && only >= 0 && owner != only)) continue;
-            extent.replica = static_cast<int>(replicas.index(family.first[static_cast<std::size_t>(g)]));
+            extent.replica = static_cast<int>(replicas.index(family.first[as_size(g)]));
             if (owner >= 0) {
                 for_each_box(of, g, [&](Box const& box) { tell(owner, box); });
                 continue;
@@ -162,21 +162,21 @@ private:
         return family(item).group(item.group);
     }
     [[nodiscard]] std::size_t number_of(SaveItem const& item) const noexcept {
-        return tensors_[item.tensor].first + static_cast<std::size_t>(item.group);
+        return tensors_[item.tensor].first + as_size(item.group);
     }
-    [[nodiscard]] Index& load(int rank) noexcept { return load_[static_cast<std::size_t>(rank)]; }
+    [[nodiscard]] Index& load(int rank) noexcept { return load_[as_size(rank)]; }
 
     /// Calls f(box) for what a group holds; of a tensor without elements for the whole of it.
     template <class F>
     void for_each_box(SaveTensor const& tensor, Index group, F&& f) const {
         DynamicDistribution const& from = tensor.from;
         if (from.shape().size() == 0) return f(Box(from.shape()));
-        Index const place = families_[tensor.family].first[static_cast<std::size_t>(group)];
+        Index const place = families_[tensor.family].first[as_size(group)];
         for (Box const& box : from.boxes(from.mesh().rank_at(place))) f(box);
     }
     void write(int rank, Index bytes) noexcept {
         load(rank) += bytes;
-        file_[static_cast<std::size_t>(rank)] = 0;
+        file_[as_size(rank)] = 0;
     }
     void give(SaveItem const& item, int rank) {
         owner_[number_of(item)] = rank;
@@ -215,7 +215,7 @@ private:
         Index level = loads.front();
         Index left = total;
         for (std::size_t below = 1; left > 0; ++below) {
-            auto const width = static_cast<Index>(below);
+            auto const width = as_index(below);
             Index const step = below < loads.size() ? loads[below] - level : left;
             Index const rise = smaller(step, ceil_div(left, width));
             level += rise;
@@ -246,7 +246,7 @@ private:
         Index total = 0;
         for (SaveItem const& item : items) total += item.bytes;
         std::vector<Index> const ends = ends_of_shares(ranks, total);
-        Index const share = total / static_cast<Index>(ranks.size());
+        Index const share = total / as_index(ranks.size());
         std::size_t at = 0;  // whose share the bytes belong to
         Index position = 0;  // bytes dealt
         for (SaveItem const& item : items) {

@@ -55,10 +55,10 @@ public:
     /// \pre all is dealt; the manifest, of tensors and files, outlives this
     SaveExtents(SaveDealer dealer, Manifest const& manifest)
         : dealer_(std::move(dealer)), manifest_(manifest), class_(dtype_count, -1) {
-        for (StoredTensor const& tensor : manifest.tensors) class_[static_cast<std::size_t>(tensor.dtype)] = 0;
+        for (StoredTensor const& tensor : manifest.tensors) class_[as_size(tensor.dtype)] = 0;
         for (auto one = class_.rbegin(); one != class_.rend(); ++one)  // in the order of a file
             if (*one >= 0) *one = classes_++;
-        start_.resize(manifest.files.size() * static_cast<std::size_t>(classes_));
+        start_.resize(manifest.files.size() * as_size(classes_));
         has_suffix_.resize(manifest.tensors.size());
         for (std::size_t t = 0; t < manifest.tensors.size(); ++t) {
             has_suffix_[t] = manifest.tensors[t].replicas > 1;
@@ -73,8 +73,7 @@ public:
         record_.push_back(0);
         for (std::size_t f = 0; f < manifest.files.size(); ++f) {
             Place at{0, record_.back() + 2};
-            for (Place& of_class : std::span(start_).subspan(f * static_cast<std::size_t>(classes_),
-                                                             static_cast<std::size_t>(classes_))) {
+            for (Place& of_class : std::span(start_).subspan(f * as_size(classes_), as_size(classes_))) {
                 Place const size = std::exchange(of_class, at);
                 at = {at.byte + size.byte, at.sum + size.sum};
             }
@@ -115,8 +114,8 @@ private:
     };
     /// Where the extent lies; what comes next lies behind it.
     Place move_on(std::vector<Place>& places, Extent const& extent) const noexcept {
-        auto const dtype = static_cast<std::size_t>(manifest_.tensors[extent.tensor].dtype);
-        Place& place = places[static_cast<std::size_t>(extent.file * classes_ + class_[dtype])];
+        auto const dtype = as_size(manifest_.tensors[extent.tensor].dtype);
+        Place& place = places[as_size(extent.file * classes_ + class_[dtype])];
         Index const bytes = extent_bytes(manifest_, extent);
         return std::exchange(place,
                              {place.byte + bytes, place.sum + SaveStream::sums_of(bytes, manifest_.block_bytes)});
@@ -138,8 +137,7 @@ private:
             extent.crc32c = static_cast<std::uint32_t>(words_[place.sum]);
             Index const blocks = block_count(extent_bytes(manifest_, extent), manifest_.block_bytes);
             for (Index b = 1; b <= blocks; ++b)
-                extent.block_sums.push_back(
-                    static_cast<std::uint32_t>(words_[place.sum + static_cast<std::size_t>(b)]));
+                extent.block_sums.push_back(static_cast<std::uint32_t>(words_[place.sum + as_size(b)]));
         });
         order_.clear();
         for (Extent const& extent : extents_) order_.push_back(&extent);

@@ -132,7 +132,7 @@ public:
             report_.collectives.broadcasts = 1;
         }
         if (copies) refuse_differences(*copies);
-        report_.tensors = static_cast<Index>(tensors.size());
+        report_.tensors = as_index(tensors.size());
         report_.bytes_saved = plan_.bytes_written;
         report_.bytes_deduplicated = plan_.bytes_held - plan_.bytes_written;
         count_traffic();
@@ -148,7 +148,7 @@ public:
         report_.save_id = plan_.manifest.save;
         if (mine().empty()) return;
         SafetensorsLayout const layout = shard_layout(plan_.manifest, mine(), default_metadata());
-        data_offset_ = static_cast<Index>(layout.start.size());
+        data_offset_ = as_index(layout.start.size());
         record_[0] = static_cast<std::uint64_t>(data_offset_ + layout.data_bytes);
         record_[1] = safetensors_header_digest(std::string_view(layout.start).substr(8));
         file_.emplace(commit_.path(leaf_of(comm().rank())));
@@ -233,8 +233,8 @@ public:
             for (CheckpointFile const& file : plan_.manifest.files) leaves.push_back(file.leaf);
             commit_.tidy(std::move(leaves));
         });
-        report_.extents = static_cast<Index>(mine().size());
-        report_.bytes_written = static_cast<Index>(record_[0]);
+        report_.extents = as_index(mine().size());
+        report_.bytes_written = as_index(record_[0]);
         report_.files_opened = (file_ ? 1 : 0) + (commit_.is_first() ? 1 : 0);
         report_.collectives.agreements = agreements_ + commit_.agreements();
         count_traffic();
@@ -292,7 +292,7 @@ private:
     /// Before anything is written, a manifest that readers would refuse is; one that is far from that is not made for
     /// it.
     void check_manifest_size() {
-        Index about = 128 * std::ssize(*all_) + 8 * static_cast<Index>(all_->words());
+        Index about = 128 * std::ssize(*all_) + 8 * as_index(all_->words());
         for (auto const& [key, value] : plan_.manifest.metadata) about += std::ssize(value);
         if (about < max_manifest_bytes / 8) return;
         plan_.manifest.save = std::string(16, '0');
@@ -305,7 +305,7 @@ private:
         for (std::size_t f = 0; f < plan_.manifest.files.size(); ++f) {
             CheckpointFile& file = plan_.manifest.files[f];
             file.leaf = leaf_of(file.writer);
-            file.file_bytes = static_cast<Index>(all_->record(f)[0]);
+            file.file_bytes = as_index(all_->record(f)[0]);
             file.header_digest = all_->record(f)[1];
         }
     }

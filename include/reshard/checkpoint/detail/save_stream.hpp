@@ -28,8 +28,7 @@ public:
     /// `bytes`: of each run.
     BlockSums(std::vector<Index> bytes, Index block_bytes) : bytes_(std::move(bytes)), block_bytes_(block_bytes) {
         first_.push_back(0);
-        for (Index const run : bytes_)
-            first_.push_back(first_.back() + static_cast<std::size_t>(ceil_div(run, block_bytes)));
+        for (Index const run : bytes_) first_.push_back(first_.back() + as_size(ceil_div(run, block_bytes)));
         parts_.resize(first_.back(), 0);
     }
     /// Bytes of a run from `begin` on.
@@ -37,9 +36,9 @@ public:
         while (!bytes.empty()) {
             Index const block = begin / block_bytes_;
             Index const room = block_size(run, block) - begin % block_bytes_;
-            auto const part = bytes.first(smaller(bytes.size(), static_cast<std::size_t>(room)));
-            auto const size = static_cast<Index>(part.size());
-            std::atomic_ref<std::uint32_t> of_block(parts_[first_[run] + static_cast<std::size_t>(block)]);
+            auto const part = bytes.first(smaller(bytes.size(), as_size(room)));
+            auto const size = as_index(part.size());
+            std::atomic_ref<std::uint32_t> of_block(parts_[first_[run] + as_size(block)]);
             of_block.fetch_xor(crc32c_combine(crc32c(part), 0, room - size), std::memory_order_relaxed);
             bytes = bytes.subspan(part.size());
             begin += size;
@@ -51,7 +50,7 @@ public:
     [[nodiscard]] std::uint32_t whole(std::size_t run) const {
         std::uint32_t sum = 0;
         for (std::size_t i = first_[run]; i < first_[run + 1]; ++i)
-            sum = crc32c_combine(sum, parts_[i], block_size(run, static_cast<Index>(i - first_[run])));
+            sum = crc32c_combine(sum, parts_[i], block_size(run, as_index(i - first_[run])));
         return sum;
     }
     [[nodiscard]] std::span<std::uint32_t const> blocks(std::size_t run) const noexcept {
@@ -103,8 +102,8 @@ public:
     }
 
     [[nodiscard]] Index bytes() const noexcept { return bytes_; }
-    [[nodiscard]] std::size_t units() const noexcept { return static_cast<std::size_t>(ceil_div(bytes_, unit_bytes_)); }
-    [[nodiscard]] Index unit_begin(std::size_t unit) const noexcept { return static_cast<Index>(unit) * unit_bytes_; }
+    [[nodiscard]] std::size_t units() const noexcept { return as_size(ceil_div(bytes_, unit_bytes_)); }
+    [[nodiscard]] Index unit_begin(std::size_t unit) const noexcept { return as_index(unit) * unit_bytes_; }
     [[nodiscard]] Index unit_size(std::size_t unit) const noexcept {
         return smaller(unit_bytes_, bytes_ - unit_begin(unit));
     }
@@ -116,29 +115,28 @@ public:
         Index filled = 0;  // of the buffer
         Index ahead = 0;   // of the data section, where the buffer begins
         auto const flush = [&, this] {
-            put(ahead, buffer.first(static_cast<std::size_t>(filled)), filled, sink);
+            put(ahead, buffer.first(as_size(filled)), filled, sink);
             filled = 0;
         };
-        for_each_part(unit_begin(unit), unit_begin(unit) + unit_size(unit),
-                      [&, this](std::size_t s, Index begin, Index end) {
-                          SaveSpan const& span = spans_[s];
-                          if (is_one_run(span) && end - begin >= direct_bytes) {
-                              flush();
-                              put(span.begin + begin, {span.view.data() + begin, static_cast<std::size_t>(end - begin)},
-                                  step_bytes, sink);
-                              return;
-                          }
-                          Index const element = reshard::bytes(span.view.dtype());
-                          while (begin < end) {
-                              if (filled == 0) ahead = span.begin + begin;
-                              Index const room = (std::ssize(buffer) - filled) / element * element;
-                              Index const count = smaller(end - begin, room);
-                              take(span, begin, begin + count, buffer.data() + filled);
-                              filled += count;
-                              begin += count;
-                              if (begin < end) flush();
-                          }
-                      });
+        for_each_part(
+            unit_begin(unit), unit_begin(unit) + unit_size(unit), [&, this](std::size_t s, Index begin, Index end) {
+                SaveSpan const& span = spans_[s];
+                if (is_one_run(span) && end - begin >= direct_bytes) {
+                    flush();
+                    put(span.begin + begin, {span.view.data() + begin, as_size(end - begin)}, step_bytes, sink);
+                    return;
+                }
+                Index const element = reshard::bytes(span.view.dtype());
+                while (begin < end) {
+                    if (filled == 0) ahead = span.begin + begin;
+                    Index const room = (std::ssize(buffer) - filled) / element * element;
+                    Index const count = smaller(end - begin, room);
+                    take(span, begin, begin + count, buffer.data() + filled);
+                    filled += count;
+                    begin += count;
+                    if (begin < end) flush();
+                }
+            });
         flush();
     }
 
@@ -153,12 +151,12 @@ public:
     /// Sums and writes a unit that was copied.
     template <class Sink>
     void write_copy(std::size_t unit, std::byte const* from, Sink const& sink) {
-        put(unit_begin(unit), {from, static_cast<std::size_t>(unit_size(unit))}, step_bytes, sink);
+        put(unit_begin(unit), {from, as_size(unit_size(unit))}, step_bytes, sink);
     }
 
     /// How many sums a span of so many bytes has: its own, then those of its blocks.
     [[nodiscard]] static constexpr std::size_t sums_of(Index bytes, Index block_bytes) noexcept {
-        return 1 + static_cast<std::size_t>(block_count(bytes, block_bytes));
+        return 1 + as_size(block_count(bytes, block_bytes));
     }
     /// Of every span, once all units are written: sums_of() each, one after the other.
     [[nodiscard]] std::vector<std::uint32_t> sums() const {
@@ -179,17 +177,16 @@ private:
         for (; span != spans_.end() && span->begin < end; ++span) {
             Index const from = larger(begin, span->begin) - span->begin;
             Index const to = smaller(end, span->begin + span->bytes) - span->begin;
-            if (from < to) f(static_cast<std::size_t>(span - spans_.begin()), from, to);
+            if (from < to) f(as_size(span - spans_.begin()), from, to);
         }
     }
     /// Sums and writes bytes of the data section from `at` on, so many at a time.
     template <class Sink>
     void put(Index at, std::span<std::byte const> bytes, Index most, Sink const& sink) {
         while (!bytes.empty()) {
-            auto const step = bytes.first(smaller(bytes.size(), static_cast<std::size_t>(most)));
+            auto const step = bytes.first(smaller(bytes.size(), as_size(most)));
             for_each_part(at, at + std::ssize(step), [&, this](std::size_t s, Index begin, Index end) {
-                auto const first = static_cast<std::size_t>(spans_[s].begin + begin - at);
-                sums_.add(s, begin, step.subspan(first, static_cast<std::size_t>(end - begin)));
+                sums_.add(s, begin, step.subspan(as_size(spans_[s].begin + begin - at), as_size(end - begin)));
             });
             sink(at, step);
             at += std::ssize(step);
@@ -203,7 +200,7 @@ private:
     void take(SaveSpan const& span, Index begin, Index end, std::byte* to) const {
         ConstDynamicView const& view = span.view;
         if (is_one_run(span)) {
-            std::memcpy(to, view.data() + begin, static_cast<std::size_t>(end - begin));
+            std::memcpy(to, view.data() + begin, as_size(end - begin));
             return;
         }
         Index const element = reshard::bytes(view.dtype());

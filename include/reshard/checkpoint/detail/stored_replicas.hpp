@@ -52,7 +52,7 @@ struct NamedReplica {
     StoredTensor const& first = tensors[copies.front().tensor];
     for (std::size_t r = 0; r < copies.size(); ++r) {
         StoredTensor const& copy = tensors[copies[r].tensor];
-        auto const number = static_cast<std::size_t>(copies[r].name.replica);
+        auto const number = as_size(copies[r].name.replica);
         if (number > r) return concat("its replica ", r, " is missing, but ", quote_name(copy.name), " is there");
         if (number < r) return concat("its replica ", number, " is there twice");
         if (copy.dtype != first.dtype || copy.shape != first.shape) {

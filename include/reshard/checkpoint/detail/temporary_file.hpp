@@ -56,7 +56,7 @@ public:
 
     void append(std::span<std::byte const> bytes) {
         write_at(written_, bytes);
-        written_ += static_cast<Index>(bytes.size());
+        written_ += as_index(bytes.size());
     }
 
     /// For who knows all places: bytes from `offset` of the file on. Several threads may, at the same time.

@@ -13,7 +13,7 @@ namespace reshard::inline v0::detail {
 
 /// A file to be written; its bytes are the layout's.
 [[nodiscard]] inline CheckpointFile described_file(std::string leaf, SafetensorsLayout const& layout) {
-    return {std::move(leaf), static_cast<Index>(layout.start.size()) + layout.data_bytes,
+    return {std::move(leaf), as_index(layout.start.size()) + layout.data_bytes,
             Digest{}.add_text(std::string_view(layout.start).substr(8)).value()};
 }
 
@@ -44,8 +44,7 @@ struct WholeFiles {
     std::vector<std::pair<std::string, std::string>> map;
     Index total = 0;
     for (Extent const& extent : manifest.extents) {
-        map.emplace_back(manifest.tensors[extent.tensor].name,
-                         manifest.files[static_cast<std::size_t>(extent.file)].leaf);
+        map.emplace_back(manifest.tensors[extent.tensor].name, manifest.files[as_size(extent.file)].leaf);
         total += extent_bytes(manifest, extent);
     }
     sort_list(map);

@@ -36,7 +36,7 @@ public:
             if (std::strncmp(line, name, length) != 0) continue;
             char* end = nullptr;
             long long const value = std::strtoll(line + length, &end, 10);
-            return end == line + length ? otherwise : static_cast<Index>(value);
+            return end == line + length ? otherwise : as_index(value);
         }
         return otherwise;
     }

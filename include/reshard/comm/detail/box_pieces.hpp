@@ -177,7 +177,7 @@ struct PeerLanes {
         all.clear();
         for_each_peer(given, 0, [&](int peer, std::span<Transfer<Byte> const> theirs) {
             int const ahead = std::is_const_v<Byte> ? peer - rank : rank - peer;
-            auto const at = static_cast<std::size_t>(theirs.data() - given.data());
+            auto const at = as_size(theirs.data() - given.data());
             all.push_back({peer, (ahead + ranks) % ranks, at, at + theirs.size()});
         });
     }

@@ -31,7 +31,7 @@ public:
     /// Before an exchange, for all that it adds: jobs keep their addresses.
     void reserve(Index most) {
         jobs_.clear();
-        jobs_.reserve(static_cast<std::size_t>(most));
+        jobs_.reserve(as_size(most));
     }
     void add(Send const& from, Receive const& to, cudaStream_t stream) {
         jobs_.push_back({from, to});
@@ -143,7 +143,7 @@ struct StreamCopyShape {
 
 inline void copy_planes_on_stream(StreamCopyShape const& shape, std::byte const* from, std::byte* to,
                                   cudaStream_t stream) {
-    auto const size = [](Index value) { return static_cast<std::size_t>(value); };
+    auto const size = [](Index value) { return as_size(value); };
     if (shape.plane.extent > 1) {
         cudaMemcpy3DParms copy{};
         copy.srcPtr = {const_cast<std::byte*>(from), size(shape.row.from), size(shape.run),

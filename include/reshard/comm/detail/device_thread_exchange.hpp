@@ -208,8 +208,8 @@ private:
             begin(peer);
             DevicePlace const& place = place_of(peer);
             bool const reaches = can_reach(place.device);
-            auto const first_send = static_cast<std::size_t>(sends.data() - team_->seat(peer).transfers.sends.data());
-            auto const first_receive = static_cast<std::size_t>(receives.data() - own.transfers.receives.data());
+            auto const first_send = as_size(sends.data() - team_->seat(peer).transfers.sends.data());
+            auto const first_receive = as_size(receives.data() - own.transfers.receives.data());
             for (std::size_t k = 0; k < receives.size(); ++k) {
                 MemoryKind const from = place.sent_from[first_send + k];
                 MemoryKind const to = received_in_[first_receive + k];
@@ -342,8 +342,7 @@ private:
     void await_device() {
         if (detail::await_device(waiting_since_, deadline())) return;
         team_->raise_deadline(
-            rank_, concat("reshard::DeviceThreadCommunicator: rank ", rank_, " waited ",
-                          static_cast<Index>(deadline().count()),
+            rank_, concat("reshard::DeviceThreadCommunicator: rank ", rank_, " waited ", as_index(deadline().count()),
                           " ms for its device, or for those it sends to, to be done with an exchange. Fix: look for "
                           "what keeps a stream busy, or raise ThreadOptions::deadline."));
     }

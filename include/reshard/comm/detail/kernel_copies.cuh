@@ -30,8 +30,7 @@ __device__ Box const& near_box(Box const& listed) {
 template <class Box>
 __global__ void __launch_bounds__(box_threads, 3) copy_boxes_kernel(Box const* boxes, Index const* starts, int count) {
     int const number = part_at(starts, count, blockIdx.x);
-    copy_thread(near_box(boxes[number]), static_cast<Index>(blockIdx.x) - starts[number],
-                static_cast<int>(threadIdx.x));
+    copy_thread(near_box(boxes[number]), as_index(blockIdx.x) - starts[number], static_cast<int>(threadIdx.x));
 }
 
 class KernelCopies {
@@ -76,8 +75,8 @@ public:
         if (copies_.boxes.empty() && casts_.boxes.empty()) return;
         copies_.write(listed_.data(), used_);
         casts_.write(listed_.data(), used_);
-        cuda_check(cudaMemcpyAsync(near_.data() + first, listed_.data() + first,
-                                   static_cast<std::size_t>(used_ - first), cudaMemcpyHostToDevice, stream),
+        cuda_check(cudaMemcpyAsync(near_.data() + first, listed_.data() + first, as_size(used_ - first),
+                                   cudaMemcpyHostToDevice, stream),
                    "cudaMemcpyAsync");
         copies_.launch(near_.data(), stream);
         casts_.launch(near_.data(), stream);
@@ -97,8 +96,8 @@ private:
         Index starts_at = 0;
 
         void reserve(Index most) {
-            boxes.reserve(static_cast<std::size_t>(most));
-            starts.reserve(static_cast<std::size_t>(most));
+            boxes.reserve(as_size(most));
+            starts.reserve(as_size(most));
         }
         void add(Box const& box) {
             if (box.loops.units == 0) return;
@@ -111,8 +110,8 @@ private:
             std::size_t const boxes_bytes = boxes.size() * sizeof(Box);
             std::size_t const starts_bytes = starts.size() * sizeof(Index);
             boxes_at = used;
-            starts_at = boxes_at + staging_slot(static_cast<Index>(boxes_bytes));
-            used = starts_at + staging_slot(static_cast<Index>(starts_bytes));
+            starts_at = boxes_at + staging_slot(as_index(boxes_bytes));
+            used = starts_at + staging_slot(as_index(starts_bytes));
             std::memcpy(memory + boxes_at, boxes.data(), boxes_bytes);
             std::memcpy(memory + starts_at, starts.data(), starts_bytes);
         }

@@ -13,7 +13,7 @@ namespace reshard::inline v0::detail {
     char text[MPI_MAX_ERROR_STRING] = {};
     int length = 0;
     if (MPI_Error_string(code, text, &length) != MPI_SUCCESS) return concat("error ", code);
-    return {text, static_cast<std::size_t>(length)};
+    return {text, as_size(length)};
 }
 
 /// Throws TransportError, with MPI's own words, unless `code` is success. `peer` is a rank, or -1.

@@ -172,7 +172,7 @@ private:
         self_receives_ = transfers_with(transfers_.receives, me);
         for_each_peer(transfers_.sends, me, [&](int peer, std::span<Send const> sends) {
             if (peer == me) return;
-            auto const first = static_cast<std::size_t>(sends.data() - transfers_.sends.data());
+            auto const first = as_size(sends.data() - transfers_.sends.data());
             std::size_t const last = first + sends.size();
             int const local = team_->local(peer);
             bool const asks = local < 0 && mpi_may_go_long(sends);
@@ -183,7 +183,7 @@ private:
         late_.reserve(readers_.size());
         for_each_peer<Way::down>(transfers_.receives, me, [&](int peer, std::span<Receive const> receives) {
             if (peer == me) return;
-            auto const first = static_cast<std::size_t>(receives.data() - transfers_.receives.data());
+            auto const first = as_size(receives.data() - transfers_.receives.data());
             int const local = team_->local(peer);
             std::size_t const lane = incoming_.add(peer, first, first + receives.size(), false);
             (local >= 0 ? sources_ : far_).push_back({peer, local, first, first + receives.size(), lane, 0, false});

@@ -69,7 +69,7 @@ struct MpiProcess {
 /// included, in the order of `here`; at most `most` of them, if that is not 0, and then the same ones on all of them.
 [[nodiscard]] inline std::vector<MpiProcess> mpi_processes_of_node(MPI_Comm here, int rank, int most) {
     MpiProcess const own{process_space(), own_pid(), rank};
-    std::vector<MpiProcess> all(static_cast<std::size_t>(mpi_size(here)));
+    std::vector<MpiProcess> all(as_size(mpi_size(here)));
     auto const bytes = static_cast<int>(sizeof(own));
     mpi_check(MPI_Allgather(&own, bytes, MPI_BYTE, all.data(), bytes, MPI_BYTE, here), "MPI_Allgather");
     std::vector<MpiProcess> node;
@@ -79,8 +79,8 @@ struct MpiProcess {
         if (each.rank == rank || (each.space == own.space && own.space != 0)) node.push_back(each);
     }
     if (most <= 0) return node;
-    std::size_t const first = place / static_cast<std::size_t>(most) * static_cast<std::size_t>(most);
-    std::size_t const last = smaller(first + static_cast<std::size_t>(most), node.size());
+    std::size_t const first = place / as_size(most) * as_size(most);
+    std::size_t const last = smaller(first + as_size(most), node.size());
     return {node.begin() + static_cast<std::ptrdiff_t>(first), node.begin() + static_cast<std::ptrdiff_t>(last)};
 }
 
@@ -119,7 +119,7 @@ public:
     /// Epoch, of those that are odd as `epoch` is or even, in which `receiver` has last pulled all that `sender` had
     /// for it. Written by the receiver.
     [[nodiscard]] std::atomic<std::uint64_t>& pulled(int receiver, int sender, std::uint64_t epoch) const noexcept {
-        Index const row = 2 * receiver + static_cast<Index>(epoch % 2);
+        Index const row = 2 * receiver + as_index(epoch % 2);
         return atomic_at(pulled_at(ranks_) + row * pulled_row(ranks_) + 8 * sender);
     }
 
@@ -135,7 +135,7 @@ public:
 
     /// Room for `bytes` in the own list. Throws OutOfMemory.
     [[nodiscard]] std::byte* own_list(Index bytes) {
-        SharedMemory& list = lists_[static_cast<std::size_t>(me_)];
+        SharedMemory& list = lists_[as_size(me_)];
         if (bytes > list.bytes()) {
             if (!list.grow(larger(bytes, 2 * list.bytes()))) {
                 raise(ErrorCode::out_of_memory, "reshard::MpiCommunicator: no shared memory for a list of ", bytes,
@@ -147,7 +147,7 @@ public:
     }
     /// The list of a rank of this node; null when it cannot be opened.
     [[nodiscard]] std::byte const* list_of(int local) {
-        SharedMemory& list = lists_[static_cast<std::size_t>(local)];
+        SharedMemory& list = lists_[as_size(local)];
         Index const bytes = seat(local).list_bytes.load(std::memory_order_acquire);
         if (list.bytes() < bytes) {
             list = SharedMemory::open(seat(local).pid, seat(local).list_file, bytes);
@@ -158,16 +158,16 @@ public:
 private:
     static constexpr Index first_list_bytes = 16384;
     static constexpr Index seats_at = 2048;
-    static constexpr Index slot_stride = slot_bytes + static_cast<Index>(no_false_sharing);
+    static constexpr Index slot_stride = slot_bytes + as_index(no_false_sharing);
     static_assert(sizeof(MpiNodeHeader) <= 2048);
 
     [[nodiscard]] static Index pulled_at(int ranks) noexcept {
-        return seats_at + static_cast<Index>(ranks) * static_cast<Index>(sizeof(MpiSeat));
+        return seats_at + as_index(ranks) * as_index(sizeof(MpiSeat));
     }
     [[nodiscard]] static Index pulled_row(int ranks) noexcept { return ceil_div(ranks, 16) * 128; }
     [[nodiscard]] static Index slots_at(int ranks) noexcept { return pulled_at(ranks) + 2 * ranks * pulled_row(ranks); }
     [[nodiscard]] Index slot_at(int local, std::uint64_t epoch) const noexcept {
-        return slots_at(ranks_) + (2 * local + static_cast<Index>(epoch % 2)) * slot_stride;
+        return slots_at(ranks_) + (2 * local + as_index(epoch % 2)) * slot_stride;
     }
     [[nodiscard]] std::atomic<std::uint64_t>& atomic_at(Index offset) const noexcept {
         return *std::launder(reinterpret_cast<std::atomic<std::uint64_t>*>(memory_.data() + offset));
@@ -194,7 +194,7 @@ private:
                         .value();
                 (::new (memory_.data()) MpiNodeHeader)->nonce = place.nonce;
                 for (int r = 0; r < ranks_; ++r) {
-                    ::new (memory_.data() + seats_at + r * static_cast<Index>(sizeof(MpiSeat))) MpiSeat;
+                    ::new (memory_.data() + seats_at + r * as_index(sizeof(MpiSeat))) MpiSeat;
                     for (std::uint64_t epoch : {0U, 1U}) {
                         ::new (&slot_epoch(r, epoch)) std::atomic<std::uint64_t>{0};
                         for (int s = 0; s < ranks_; ++s) ::new (&pulled(r, s, epoch)) std::atomic<std::uint64_t>{0};
@@ -209,8 +209,8 @@ private:
         return memory_ && header().nonce == place.nonce;
     }
     [[nodiscard]] bool sit_down() {
-        lists_.resize(static_cast<std::size_t>(ranks_));
-        SharedMemory& list = lists_[static_cast<std::size_t>(me_)];
+        lists_.resize(as_size(ranks_));
+        SharedMemory& list = lists_[as_size(me_)];
         list = SharedMemory::create(first_list_bytes);
         if (!list) return false;
         MpiSeat& mine = own();

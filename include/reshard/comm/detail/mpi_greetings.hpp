@@ -64,7 +64,7 @@ public:
         comm_ = comm;
         me_ = me;
         far_ = far;
-        early_.reserve(static_cast<std::size_t>(smaller(far, 64)));
+        early_.reserve(as_size(smaller(far, 64)));
     }
     [[nodiscard]] bool any_far() const noexcept { return far_ != 0; }
     /// Greets those for which is_far(rank), all of them other ranks. What is wrong with those who were earlier, if
@@ -157,7 +157,7 @@ private:
     }
     [[nodiscard]] std::optional<PairMismatch> compare(int rank, MpiGreeting const& theirs) {
         PairListing mine;
-        auto const at = static_cast<std::size_t>(find(rank) - peers_.begin());
+        auto const at = as_size(find(rank) - peers_.begin());
         if (theirs.epoch == epoch_ && at < peers_.size() && peers_[at].rank == rank && !peers_[at].heard) {
             Peer& peer = peers_[at];
             peer.heard = true;

@@ -122,7 +122,7 @@ public:
         if (!packs && count < 2) return;
         wanted_ += cut ? window : smaller<Index>(window, count);
         for (; made_ < smaller<Index>(wanted_, slot_count); ++made_) {
-            spare_.emplace_back(new std::byte[static_cast<std::size_t>(piece_bytes)]);
+            spare_.emplace_back(new std::byte[as_size(piece_bytes)]);
         }
         spare_.reserve(slot_count);
     }
@@ -227,8 +227,8 @@ private:
 
     void post(MpiTeam& team, MpiTypes& types, std::size_t number) {
         int free = 0;
-        while (requests_[static_cast<std::size_t>(free)] != MPI_REQUEST_NULL) ++free;
-        Slot& slot = slots_[static_cast<std::size_t>(free)];
+        while (requests_[as_size(free)] != MPI_REQUEST_NULL) ++free;
+        Slot& slot = slots_[as_size(free)];
         Lane& lane = lanes_[number];
         bool const is_alone = lane.is_alone(messages_of_[lane.at]);
         if (lane.at == lane.end)
@@ -258,7 +258,7 @@ private:
             type = types.of(slot.first.box);
             count = 1;
         }
-        MPI_Request& request = requests_[static_cast<std::size_t>(free)];
+        MPI_Request& request = requests_[as_size(free)];
         if constexpr (sending) {
             mpi_check(MPI_Isend(address, count, type, lane.peer, tag_, team.comm(), &request), "MPI_Isend", lane.peer);
         } else {
@@ -275,8 +275,8 @@ private:
         if (code != MPI_SUCCESS && code != MPI_ERR_IN_STATUS) mpi_check(code, "MPI_Testsome");
         if (count == MPI_UNDEFINED) return false;
         for (int i = 0; i < count; ++i) {
-            Slot& slot = slots_[static_cast<std::size_t>(finished_[static_cast<std::size_t>(i)])];
-            MPI_Status const& status = statuses_[static_cast<std::size_t>(i)];
+            Slot& slot = slots_[as_size(finished_[as_size(i)])];
+            MPI_Status const& status = statuses_[as_size(i)];
             Lane& lane = lanes_[slot.lane];
             --flying_;
             --lane.flying;
@@ -307,7 +307,7 @@ private:
         mpi_check(MPI_Get_elements_x(&status, MPI_BYTE, &got), "MPI_Get_elements_x");
         if (got == slot.payload) return;
         raise(ErrorCode::transport, "reshard::MpiCommunicator: a message from rank ", lane.peer, " holds ",
-              static_cast<Index>(got), " bytes, not the ", slot.payload,
+              as_index(got), " bytes, not the ", slot.payload,
               " it was announced with. Fix: this is a defect of reshard or of the MPI; please report it.");
     }
 

@@ -25,7 +25,7 @@ static_assert(std::is_trivially_copyable_v<MpiPublished>);
 class MpiList {
 public:
     [[nodiscard]] static Index bytes(int ranks, std::size_t entries) noexcept {
-        return entries_at(ranks) + static_cast<Index>(entries * sizeof(MpiPublished));
+        return entries_at(ranks) + as_index(entries * sizeof(MpiPublished));
     }
     [[nodiscard]] static std::uint64_t& number(std::byte* list) noexcept {
         return *reinterpret_cast<std::uint64_t*>(list);
@@ -129,7 +129,7 @@ public:
 private:
     [[nodiscard]] bool read_by_pieces(int pid, Send const& sent, Receive const& receive, CopyHint hint) {
         PieceRule const rule = piece_rule_of(sent.box, sent.box.element_bytes, piece_bytes);
-        if (!scratch_) scratch_.reset(new std::byte[static_cast<std::size_t>(piece_bytes)]);
+        if (!scratch_) scratch_.reset(new std::byte[as_size(piece_bytes)]);
         for (Index p = 0; p < rule.pieces; ++p) {
             Send const source = piece_of(sent, rule, p);
             BoxRun const run = run_of(source.box);

@@ -37,7 +37,7 @@ public:
             mpi_check(MPI_Comm_set_errhandler(control, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
             family_ = std::make_shared<MpiFamily>(control, node_, options);
         }
-        members_.resize(static_cast<std::size_t>(size_));
+        members_.resize(as_size(size_));
         mpi_check(MPI_Allgather(&family_->rank, 1, MPI_INT, members_.data(), 1, MPI_INT, comm_), "MPI_Allgather");
         greetings_.open(comm_, rank_, size_ - (node_ ? node_->ranks() : 1));
         attach_ = node_ && node_->attach() && options.path != MpiPath::messages;
@@ -54,10 +54,10 @@ public:
     [[nodiscard]] std::shared_ptr<MpiNode> const& node() const noexcept { return node_; }
     [[nodiscard]] bool attach() const noexcept { return attach_; }
     /// The place of a rank on this rank's node, or -1.
-    [[nodiscard]] int local(int rank) const noexcept { return node_ ? locals_[static_cast<std::size_t>(rank)] : -1; }
-    [[nodiscard]] int rank_of_local(int local) const noexcept { return ranks_here_[static_cast<std::size_t>(local)]; }
+    [[nodiscard]] int local(int rank) const noexcept { return node_ ? locals_[as_size(rank)] : -1; }
+    [[nodiscard]] int rank_of_local(int local) const noexcept { return ranks_here_[as_size(local)]; }
     /// The process of a rank of this node, whether or not it shares memory; 0: of a rank that cannot be looked at.
-    [[nodiscard]] int process(int rank) const noexcept { return processes_[static_cast<std::size_t>(rank)]; }
+    [[nodiscard]] int process(int rank) const noexcept { return processes_[as_size(rank)]; }
 
     [[nodiscard]] Attendance const* attendance(int rank) const noexcept {
         return local(rank) < 0 ? nullptr : &node_->seat(local(rank));
@@ -179,8 +179,8 @@ private:
         MPI_Comm here = MPI_COMM_NULL;
         mpi_check(MPI_Comm_split_type(comm_, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &here), "MPI_Comm_split_type");
         auto const group = mpi_processes_of_node(here, rank_, options.ranks_per_node);
-        processes_.assign(static_cast<std::size_t>(size_), 0);
-        for (MpiProcess const& each : group) processes_[static_cast<std::size_t>(each.rank)] = each.pid;
+        processes_.assign(as_size(size_), 0);
+        for (MpiProcess const& each : group) processes_[as_size(each.rank)] = each.pid;
         MPI_Comm node = MPI_COMM_NULL;
         mpi_check(MPI_Comm_split(here, group.front().rank, rank_, &node), "MPI_Comm_split");
         node_ = MpiNode::make(node);
@@ -188,10 +188,10 @@ private:
         spins_ = node_ && crowded ? 0 : 100;
         if (node_) {
             own_ = &node_->own();
-            ranks_here_.resize(static_cast<std::size_t>(node_->ranks()));
+            ranks_here_.resize(as_size(node_->ranks()));
             mpi_check(MPI_Allgather(&rank_, 1, MPI_INT, ranks_here_.data(), 1, MPI_INT, node), "MPI_Allgather");
-            locals_.assign(static_cast<std::size_t>(size_), -1);
-            for (int l = 0; l < node_->ranks(); ++l) locals_[static_cast<std::size_t>(rank_of_local(l))] = l;
+            locals_.assign(as_size(size_), -1);
+            for (int l = 0; l < node_->ranks(); ++l) locals_[as_size(rank_of_local(l))] = l;
         }
         mpi_check(MPI_Comm_free(&node), "MPI_Comm_free");
         mpi_check(MPI_Comm_free(&here), "MPI_Comm_free");

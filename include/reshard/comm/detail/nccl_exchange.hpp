@@ -61,7 +61,7 @@ public:
             lay_lanes(transfers);
             // What has been compared once is the same on both sides as long as all start the same exchanges.
             bool const compares = team_->family()->options.compare && team_->size() > 1 && !transfers.is_replay;
-            if (compares) transfers.notes->assign(static_cast<std::size_t>(team_->size()), 0);
+            if (compares) transfers.notes->assign(as_size(team_->size()), 0);
             rounds_.peers = transfers.notes->empty() ? nullptr : transfers.notes->data();
             make_room();  // a rank that has none says so before anybody moves anything
             team_->carry_out(transfers.number);
@@ -143,7 +143,7 @@ private:
     void greet(transport::BoundTransfers const& transfers) {
         int const ranks = team_->size();
         auto* const out = team_->host_in();
-        std::memset(out, 0, sizeof(Greeting) * static_cast<std::size_t>(ranks));
+        std::memset(out, 0, sizeof(Greeting) * as_size(ranks));
         auto const peers = static_cast<std::uint64_t>(own_peers());
         auto const listing = [&](auto those) { return TransferListing::of(those, transfers.number); };
         for_each_pair(transfers.sends, transfers.receives, [&](int peer, auto mine, auto theirs) {
@@ -165,9 +165,7 @@ private:
             return ncclSuccess;
         });
     }
-    [[nodiscard]] static std::size_t greeting_at(int peer) noexcept {
-        return sizeof(Greeting) * static_cast<std::size_t>(peer);
-    }
+    [[nodiscard]] static std::size_t greeting_at(int peer) noexcept { return sizeof(Greeting) * as_size(peer); }
     /// Throws MismatchError, on both ranks, unless each peer sends what this one expects, and the other way round.
     /// Notes how many peers they have.
     void compare() {
@@ -221,7 +219,7 @@ private:
             Index const bytes = piece.payload_bytes();
             std::byte* const staged = nccl_goes_straight(piece) ? nullptr : near_.data() + place;
             if (staged != nullptr) place += staging_slot(bytes);
-            messages_.push_back({staged != nullptr ? staged : piece.base, static_cast<std::size_t>(bytes), piece.peer});
+            messages_.push_back({staged != nullptr ? staged : piece.base, as_size(bytes), piece.peer});
             moved += bytes;
             return staged;
         };
@@ -238,8 +236,8 @@ private:
         NcclGroup group;
         for (std::size_t k = 0; k < messages_.size(); ++k) k < sent ? send(messages_[k]) : receive(messages_[k]);
         team_->settle(group.end(), "ncclGroupEnd");
-        moving_.messages_sent += static_cast<Index>(sent);
-        moving_.messages_received += static_cast<Index>(messages_.size() - sent);
+        moving_.messages_sent += as_index(sent);
+        moving_.messages_received += as_index(messages_.size() - sent);
         for (Delivery const& arrival : arrivals_) bring(arrival.from, arrival.to);
         copies_.flush(team_->stream());
     }

@@ -145,11 +145,9 @@ public:
     void begin_meeting(Index bytes, Index got, std::string_view call, Start&& start) {
         std::byte* const in = near_.data();
         std::byte* const out = in + meeting_bytes_;
-        cuda_check(cudaMemcpyAsync(in, host_in(), static_cast<std::size_t>(bytes), cudaMemcpyHostToDevice, stream_),
-                   "cudaMemcpyAsync");
+        cuda_check(cudaMemcpyAsync(in, host_in(), as_size(bytes), cudaMemcpyHostToDevice, stream_), "cudaMemcpyAsync");
         settle(start(in, out), call);
-        cuda_check(cudaMemcpyAsync(host_out(), out, static_cast<std::size_t>(got), cudaMemcpyDeviceToHost, stream_),
-                   "cudaMemcpyAsync");
+        cuda_check(cudaMemcpyAsync(host_out(), out, as_size(got), cudaMemcpyDeviceToHost, stream_), "cudaMemcpyAsync");
         mark();
     }
     template <class Start>
@@ -213,7 +211,7 @@ public:
     [[nodiscard]] Verdict agree(Verdict const& mine) { return agree_by_maximum(mine); }
     void maximum(std::span<std::uint64_t> words, std::chrono::milliseconds patience) {
         if (size_ == 1) return;
-        auto const bytes = static_cast<Index>(words.size_bytes());
+        auto const bytes = as_index(words.size_bytes());
         std::memcpy(host_in(), words.data(), words.size_bytes());
         meet(
             bytes, bytes, "ncclAllReduce",
@@ -290,14 +288,14 @@ private:
         std::uint64_t const words[3] = {
             static_cast<std::uint64_t>(family_->rank), nccl_nonce(),
             Digest{}.add_signed(mine.window_bytes).add_signed(mine.deadline.count()).add(mine.compare ? 1 : 0).value()};
-        std::vector<std::uint64_t> all(3 * static_cast<std::size_t>(size_));
+        std::vector<std::uint64_t> all(3 * as_size(size_));
         std::memcpy(host_in(), words, sizeof(words));
         meet(sizeof(words), Index{sizeof(words)} * size_, "ncclAllGather", [&](std::byte* from, std::byte* to) {
             return ncclAllGather(from, to, sizeof(words), ncclInt8, comm_, stream_);
         });
         std::memcpy(all.data(), host_out(), all.size() * sizeof(all[0]));
         members_.clear();
-        for (std::size_t r = 0; r < static_cast<std::size_t>(size_); ++r) {
+        for (std::size_t r = 0; r < as_size(size_); ++r) {
             members_.push_back(static_cast<int>(all[3 * r]));
             if (all[3 * r + 2] == all[2]) continue;
             raise(ErrorCode::mismatch, "reshard::NcclCommunicator: the NcclOptions of rank ", static_cast<int>(r),

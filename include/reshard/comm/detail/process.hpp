@@ -86,7 +86,7 @@ public:
     [[nodiscard]] explicit operator bool() const noexcept { return data_ != nullptr; }
 
     ~SharedMemory() {
-        if (data_ != nullptr) ::munmap(data_, static_cast<std::size_t>(bytes_));
+        if (data_ != nullptr) ::munmap(data_, as_size(bytes_));
         close_file();
     }
     /// New memory, all zero. Empty on failure, also when the system does not have as much.
@@ -134,9 +134,9 @@ public:
 private:
     [[nodiscard]] bool map(Index bytes, Access access) noexcept {
         int const protection = access == Access::write ? PROT_READ | PROT_WRITE : PROT_READ;
-        void* const at = ::mmap(nullptr, static_cast<std::size_t>(bytes), protection, MAP_SHARED, file_, 0);
+        void* const at = ::mmap(nullptr, as_size(bytes), protection, MAP_SHARED, file_, 0);
         if (at == MAP_FAILED) return false;
-        if (data_ != nullptr) ::munmap(data_, static_cast<std::size_t>(bytes_));
+        if (data_ != nullptr) ::munmap(data_, as_size(bytes_));
         data_ = static_cast<std::byte*>(at);
         bytes_ = bytes;
         return true;
@@ -158,11 +158,11 @@ public:
             Index const part = smaller(bytes, longest - bytes_);
             if (to_count_ > 0 &&
                 static_cast<std::byte*>(to_[to_count_ - 1].iov_base) + to_[to_count_ - 1].iov_len == to) {
-                to_[to_count_ - 1].iov_len += static_cast<std::size_t>(part);
+                to_[to_count_ - 1].iov_len += as_size(part);
             } else {
-                to_[to_count_++] = {to, static_cast<std::size_t>(part)};
+                to_[to_count_++] = {to, as_size(part)};
             }
-            from_[from_count_++] = {const_cast<std::byte*>(from), static_cast<std::size_t>(part)};
+            from_[from_count_++] = {const_cast<std::byte*>(from), as_size(part)};
             bytes_ += part;
             from += part;
             to += part;

@@ -87,7 +87,7 @@ public:
             keep_own();
             share_ = {INT_MAX, INT64_MAX / 4, 0};
             need_ = walk_rounds();
-            told_->known = {static_cast<Index>(larger(lanes_.out.all.size(), lanes_.in.all.size())),
+            told_->known = {as_index(larger(lanes_.out.all.size(), lanes_.in.all.size())),
                             need_.room > options_.window_bytes ? Index{1} : Index{0}, -options_.window_bytes};
             counts_rounds_ = false;
             count_on(1);
@@ -146,14 +146,14 @@ private:
     }
 
     [[nodiscard]] bool is_staged(Send const& send) const noexcept {
-        return sent_from_[static_cast<std::size_t>(&send - lanes_.out.transfers.data())] == MemoryKind::device;
+        return sent_from_[as_size(&send - lanes_.out.transfers.data())] == MemoryKind::device;
     }
     [[nodiscard]] bool is_staged(Receive const& receive) const noexcept {
-        return received_in_[static_cast<std::size_t>(&receive - lanes_.in.transfers.data())] == MemoryKind::device;
+        return received_in_[as_size(&receive - lanes_.in.transfers.data())] == MemoryKind::device;
     }
     [[nodiscard]] Need walk_rounds() {
         Need need;
-        need.copies = static_cast<Index>(lanes_.out.own.size());
+        need.copies = as_index(lanes_.out.own.size());
         lanes_.rewind();
         do {
             Index room = 0;
@@ -186,7 +186,7 @@ private:
             int const ahead = k * distance;
             tell_.push_back({(inner_.rank() + ahead) % ranks, reinterpret_cast<std::byte const*>(&told_->known), box});
             ask_.push_back({(inner_.rank() + ranks - ahead) % ranks,
-                            reinterpret_cast<std::byte*>(&told_->heard[static_cast<std::size_t>(k)]), box});
+                            reinterpret_cast<std::byte*>(&told_->heard[as_size(k)]), box});
         }
         std::ranges::sort(tell_, {}, &Send::peer);
         std::ranges::sort(ask_, {}, &Receive::peer);
@@ -317,7 +317,7 @@ private:
     void await_device() const {
         if (detail::await_device(marked_, options_.deadline)) return;
         raise(ErrorCode::deadline, "reshard::StagedOnHost (", std::string_view(C::name), "): waited ",
-              static_cast<Index>(options_.deadline.count()),
+              as_index(options_.deadline.count()),
               " ms for the device. Fix: look for what keeps the stream busy, or raise "
               "StagedOnHostOptions::deadline.");
     }

@@ -95,7 +95,7 @@ class Team {
 public:
     [[nodiscard]] int rank() const noexcept { return rank_; }
     [[nodiscard]] int size() const noexcept { return size_; }
-    [[nodiscard]] int member(int rank) const noexcept { return members_[static_cast<std::size_t>(rank)]; }
+    [[nodiscard]] int member(int rank) const noexcept { return members_[as_size(rank)]; }
     [[nodiscard]] std::shared_ptr<Family> const& family() const noexcept { return family_; }
 
     /// This rank makes no further call: whoever waits for one need not.
@@ -275,8 +275,8 @@ private:
     };
     template <class Missing>
     [[nodiscard]] Suspects suspects(Missing&& missing) {
-        std::vector<bool> awaited(static_cast<std::size_t>(size_), false);
-        missing([&](int rank) { awaited[static_cast<std::size_t>(rank)] = true; });
+        std::vector<bool> awaited(as_size(size_), false);
+        missing([&](int rank) { awaited[as_size(rank)] = true; });
         auto const those = [&, this](auto&& is_one) {
             std::vector<int> found;
             for (int rank = 0; rank < size_; ++rank)
@@ -291,7 +291,7 @@ private:
         // Of those who have not come, the ones furthest behind: others may be waiting for them in turn. First of those
         // we wait for, then of all: whom we wait for may wait for somebody else.
         for (bool all : {false, true}) {
-            auto const counts = [&](int rank) { return all || awaited[static_cast<std::size_t>(rank)]; };
+            auto const counts = [&](int rank) { return all || awaited[as_size(rank)]; };
             std::uint64_t furthest = calls_;
             for (int rank = 0; rank < size_; ++rank)
                 if (rank != rank_ && counts(rank)) furthest = smaller(furthest, calls_of(rank));
@@ -306,7 +306,7 @@ private:
             return {std::move(found), " (it has come, but is stopped)"};
         }
         if (call_ != TeamCall::exchange || !Self::knows_senders) return {};
-        return {those([&](int rank) { return awaited[static_cast<std::size_t>(rank)]; }), ""};
+        return {those([&](int rank) { return awaited[as_size(rank)]; }), ""};
     }
     template <class Missing>
     [[noreturn]] void raise_deadline(Missing&& missing) {

@@ -67,8 +67,8 @@ inline void settle(ThreadSeat& own, int me) noexcept {
     transport::BoundTransfers const& all = own.transfers;
     auto const sends = transfers_with(all.sends, me);
     Index const local = payload_of(sends);  // as much as it receives from itself
-    own.traffic += {static_cast<Index>(all.sends.size() - sends.size()), all.send_bytes - local,
-                    static_cast<Index>(all.receives.size() - sends.size()), all.receive_bytes - local, local};
+    own.traffic += {as_index(all.sends.size() - sends.size()), all.send_bytes - local,
+                    as_index(all.receives.size() - sends.size()), all.receive_bytes - local, local};
 }
 
 /// What one rank of a team exchanges.
@@ -136,7 +136,7 @@ public:
             team_->assemble(rank_);
             read_and_meet([&, this] {
                 ranks = ranks_of_part(rank_, team_->size(), [&](int r) -> ThreadSeat& { return team_->seat(r); });
-                while (ranks[static_cast<std::size_t>(place)] != rank_) ++place;
+                while (ranks[as_size(place)] != rank_) ++place;
                 if (place == 0) own.child = make_child(ranks);
             });
             team_->assemble(rank_);

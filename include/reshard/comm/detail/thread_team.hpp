@@ -44,7 +44,7 @@ class ThreadFamily {
 public:
     ThreadFamily(int ranks, ThreadOptions const& options)
         : options_(options),
-          returned_(static_cast<std::size_t>(ranks)),
+          returned_(as_size(ranks)),
           spins_(static_cast<unsigned>(ranks) <= std::thread::hardware_concurrency() ? 30 : 0) {}
 
     [[nodiscard]] ThreadOptions const& options() const noexcept { return options_; }
@@ -58,7 +58,7 @@ public:
     [[nodiscard]] FailureRecord const& failure() const noexcept { return failure_.record; }
     /// Everything `rank` ever did is visible to who reads true.
     [[nodiscard]] bool returned(int rank) const noexcept {
-        return returned_[static_cast<std::size_t>(rank)].load(std::memory_order_acquire);
+        return returned_[as_size(rank)].load(std::memory_order_acquire);
     }
 
     /// Unless somebody has failed before: later failures are consequences, or come too late to matter.
@@ -66,7 +66,7 @@ public:
         if (failure_.tell(failure)) sound_alarm();
     }
     void mark_returned(int rank) noexcept {
-        returned_[static_cast<std::size_t>(rank)].store(true, std::memory_order_release);
+        returned_[as_size(rank)].store(true, std::memory_order_release);
         sound_alarm();
     }
     void add(std::weak_ptr<ThreadTeam> team) {
@@ -138,8 +138,8 @@ public:
     }
 
     [[nodiscard]] int size() const noexcept { return static_cast<int>(members_.size()); }
-    [[nodiscard]] int member(int rank) const noexcept { return members_[static_cast<std::size_t>(rank)]; }
-    [[nodiscard]] ThreadSeat& seat(int rank) noexcept { return seats_[static_cast<std::size_t>(rank)]; }
+    [[nodiscard]] int member(int rank) const noexcept { return members_[as_size(rank)]; }
+    [[nodiscard]] ThreadSeat& seat(int rank) noexcept { return seats_[as_size(rank)]; }
     [[nodiscard]] std::shared_ptr<ThreadFamily> const& family() const noexcept { return family_; }
 
     void wake() noexcept {
@@ -305,10 +305,9 @@ private:
             missing = concat(r, missing.empty() ? "" : ", ", missing);
             rank = r;
         }
-        std::string text =
-            concat("reshard::ThreadCommunicator: waited ", static_cast<Index>(family_->options().deadline.count()),
-                   " ms in ", name(seat(me).call), " for rank ", missing,
-                   ". Fix: find out why it does not come, or raise ThreadOptions::deadline.");
+        std::string text = concat("reshard::ThreadCommunicator: waited ", as_index(family_->options().deadline.count()),
+                                  " ms in ", name(seat(me).call), " for rank ", missing,
+                                  ". Fix: find out why it does not come, or raise ThreadOptions::deadline.");
         poison(ErrorCode::deadline, member(rank), -1, -1, text);
         raise_failure(me, true);
     }

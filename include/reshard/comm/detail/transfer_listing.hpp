@@ -38,7 +38,7 @@ struct TransferListing {
             extents.add_word_signed(converts ? -1 : transfer.box.element_bytes);
             Entry const entry{transfer.payload_bytes(), static_cast<std::uint32_t>(extents.value() >> 32U),
                               converts ? static_cast<std::int32_t>(transfer.conversion.wire) : -1};
-            if (listing.count < static_cast<Index>(shown)) listing.first[listing.count] = entry;
+            if (listing.count < as_index(shown)) listing.first[listing.count] = entry;
             ++listing.count;
             listing.bytes += entry.bytes;
             all.add_word_signed(entry.bytes).add_word(extents.value()).add_word_signed(entry.wire);
@@ -47,7 +47,7 @@ struct TransferListing {
         return listing;
     }
     [[nodiscard]] Entry const* entry(std::size_t k) const noexcept {
-        return k < shown && static_cast<Index>(k) < count ? first + k : nullptr;
+        return k < shown && as_index(k) < count ? first + k : nullptr;
     }
 };
 

@@ -21,7 +21,7 @@ public:
     template <class T>
     [[nodiscard]] T* take(Index count) noexcept {
         auto* const array = reinterpret_cast<T*>(memory_ != nullptr ? memory_ + bytes_ : nullptr);
-        bytes_ += (count * static_cast<Index>(sizeof(T)) + Alignment - 1) / Alignment * Alignment;
+        bytes_ += (count * as_index(sizeof(T)) + Alignment - 1) / Alignment * Alignment;
         return array;
     }
     /// Of all arrays so far.

@@ -15,7 +15,7 @@ __global__ void __launch_bounds__(block_threads, resident_blocks<Body>) tile_ker
     __shared__ Shared shared;
     __shared__ typename DeviceBlock<State>::Shared scan;
     DeviceBlock<State> block(scan);
-    body(block, shared, static_cast<Index>(blockIdx.x));
+    body(block, shared, as_index(blockIdx.x));
 }
 
 /// body(block, shared, tile) for tiles [0, count). Throws ShapeError for more than a launch has, TransportError when

@@ -37,7 +37,7 @@ struct PlaceSorted {
     template <class Block>
     RESHARD_HOST_DEVICE void operator()(Block&, Index place) const {
         if (place >= plan.begins[plan.destinations]) return;  // not sent
-        auto const d = static_cast<Index>(sorted[place]);
+        auto const d = as_index(sorted[place]);
         Index const row = place - plan.begins[d];
         Index const count = plan.counts[d];
         Index at = plan.blocks[d];
@@ -62,7 +62,7 @@ struct BeginOfSorted {
     Key const* sorted;
     Index entries;
     [[nodiscard]] RESHARD_HOST_DEVICE Index operator()(Index d) const {
-        return first_where<Index>(0, entries, [&, this](Index i) { return static_cast<Index>(sorted[i]) >= d; });
+        return first_where<Index>(0, entries, [&, this](Index i) { return as_index(sorted[i]) >= d; });
     }
 };
 

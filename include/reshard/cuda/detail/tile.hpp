@@ -131,7 +131,7 @@ struct CountTile {
             RESHARD_UNROLL
             for (int i = 0; i < Items; ++i) {  // all loads before the first use, and none behind a branch
                 Index const entry = smaller(entry_of<Items>(tile, thread, i), plan.entries - 1);
-                answers[i] = static_cast<Index>(bound(entry));
+                answers[i] = as_index(bound(entry));
             }
             RESHARD_UNROLL
             for (int i = 0; i < Items; ++i) {
@@ -266,7 +266,7 @@ RESHARD_HOST_DEVICE inline void rank_tile(Block& block, ScatterShared<Items>& sh
             counter = static_cast<std::uint16_t>(before);
         }
     });
-    block.scan([](auto const& state) { return static_cast<Index>(state.in_tile); },
+    block.scan([](auto const& state) { return as_index(state.in_tile); },
                [&](int thread, auto& state, Index before, Index total) {
                    if (thread == 0) shared.kept = static_cast<int>(total);
                    if (thread >= plan.destinations) return;

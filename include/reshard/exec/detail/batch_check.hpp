@@ -62,12 +62,12 @@ struct BatchDigest {
     std::vector<std::uint64_t> tensors;
 
     /// Never 0, which stands for a rank that found an error of its own.
-    [[nodiscard]] std::uint64_t whole() const noexcept { return of_first(static_cast<Index>(tensors.size()) + 1); }
+    [[nodiscard]] std::uint64_t whole() const noexcept { return of_first(as_index(tensors.size()) + 1); }
     /// Of the options and so many tensors; a list that has no more is unlike all that have.
     [[nodiscard]] std::uint64_t of_first(Index count) const noexcept {
         Digest digest;
         digest.add(options);
-        auto const wanted = static_cast<std::size_t>(count);
+        auto const wanted = as_size(count);
         for (std::size_t i = 0; i < smaller(wanted, tensors.size()); ++i) digest.add(tensors[i]);
         if (wanted > tensors.size()) digest.add(tensors.size()).add(1);
         return digest.value() | 1U;

@@ -41,7 +41,7 @@ public:
     void own(AnyCommunicator&& comm) noexcept { comm_.emplace(std::move(comm)); }
 
     [[nodiscard]] int phases() const noexcept { return static_cast<int>(steps_.size()); }
-    [[nodiscard]] AnyExchange& exchange(int phase) noexcept { return steps_[static_cast<std::size_t>(phase)].exchange; }
+    [[nodiscard]] AnyExchange& exchange(int phase) noexcept { return steps_[as_size(phase)].exchange; }
     /// Whether somebody runs this; whoever begins says so, and whoever ends.
     bool runs = false;
     /// What this does with an exchange. Once one has failed a transport may still write to the workspace.
@@ -91,7 +91,7 @@ private:
     }
 #endif
 
-    [[nodiscard]] Step const& step(int phase) const noexcept { return steps_[static_cast<std::size_t>(phase)]; }
+    [[nodiscard]] Step const& step(int phase) const noexcept { return steps_[as_size(phase)]; }
     void work(Step const& step, int exchanges) const {
         for (std::size_t i = step.first; i < step.last; ++i) jobs_[order_[i]].work(exchanges);
     }
@@ -124,13 +124,13 @@ private:
     /// All transfers, by peer, those with one peer in the order of the parts: the same order on both sides.
     template <class T>
     static std::vector<T> join(std::vector<JobTransfers>& parts, std::vector<T> JobTransfers::*side, int ranks) {
-        std::vector<std::size_t> next(static_cast<std::size_t>(ranks) + 1, 0);  // where a peer's next transfer goes
+        std::vector<std::size_t> next(as_size(ranks) + 1, 0);  // where a peer's next transfer goes
         for (JobTransfers const& part : parts)
-            for (T const& transfer : part.*side) ++next[static_cast<std::size_t>(transfer.peer) + 1];
+            for (T const& transfer : part.*side) ++next[as_size(transfer.peer) + 1];
         for (std::size_t peer = 1; peer < next.size(); ++peer) next[peer] += next[peer - 1];
         std::vector<T> result(next.back());
         for (JobTransfers& part : parts) {
-            for (T const& transfer : part.*side) result[next[static_cast<std::size_t>(transfer.peer)]++] = transfer;
+            for (T const& transfer : part.*side) result[next[as_size(transfer.peer)]++] = transfer;
             part.*side = {};  // as much memory again
         }
         return result;

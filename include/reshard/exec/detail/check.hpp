@@ -59,8 +59,7 @@ struct ByteRange {
 /// them apart. False when they do not look like windows of one tensor.
 [[nodiscard]] inline bool disjoint_windows(ConstDynamicView const& a, ConstDynamicView const& b) noexcept {
     if (a.rank() != b.rank() || !same_strides(a, b) || a.dtype() != b.dtype()) return false;
-    Index rest =
-        static_cast<Index>(reinterpret_cast<std::uintptr_t>(b.data()) - reinterpret_cast<std::uintptr_t>(a.data()));
+    Index rest = as_index(reinterpret_cast<std::uintptr_t>(b.data()) - reinterpret_cast<std::uintptr_t>(a.data()));
     Index const element = bytes(a.dtype());
     if (rest % element != 0) return false;
     rest /= element;

@@ -82,7 +82,7 @@ public:
         BindWork bind_work = nullptr)
         : memory_(&memory) {
         JobPlaces places{plan, mine.change, rank, source, destination};
-        steps_.reserve(static_cast<std::size_t>(mine.steps.list.size()));
+        steps_.reserve(as_size(mine.steps.list.size()));
         for (Step const& step : mine.steps.list) {
             bool const moves = step.kind == StepKind::copy || step.kind == StepKind::exchange;
             if (!moves || mine.steps.to(step).addends != 0) {

@@ -106,9 +106,9 @@ inline void check_apart(std::span<std::byte> scratch, PlanValue const& plan, int
     if (needed == 0) return given;
     if (given.empty()) {
         own = memory.allocate(needed);
-        return {own.data(), static_cast<std::size_t>(needed)};
+        return {own.data(), as_size(needed)};
     }
-    if (static_cast<Index>(given.size()) < needed) {
+    if (as_index(given.size()) < needed) {
         raise(ErrorCode::buffer, "reshard::prepare: the workspace of rank ", comm.rank(), " has ", given.size(),
               " bytes, the ", what, " needs ", needed, ". Fix: ask ", fix, ".");
     }

@@ -272,7 +272,7 @@ void write_values(Values const& values, std::uint64_t seed, std::uint64_t stream
                           seed, words);
         values(words + skipped * words_each, n, block);
         if (std::is_same_v<T, C> && stride == Index{sizeof(T)}) {
-            std::memcpy(to, block, static_cast<std::size_t>(n) * sizeof(T));
+            std::memcpy(to, block, as_size(n) * sizeof(T));
         } else {
             for (Index i = 0; i < n; ++i) {
                 auto const value = static_cast<T>(block[i]);

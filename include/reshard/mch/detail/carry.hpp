@@ -52,7 +52,7 @@ struct MchTerms {
                           options.drop_unreachable ? ", dropping what is unreachable" : "",
                           options.accept_strays ? ", accepting strays" : "");
         }
-        auto const i = static_cast<std::size_t>(place);
+        auto const i = as_size(place);
         if (i >= tables.size()) return concat("redistributes ", tables.size(), " tables");
         return concat("redistributes table ", i, " ", to_string(tables[i].saved), " to ", to_string(tables[i].current));
     }
@@ -66,7 +66,7 @@ template <class Passages>
         auto const& one = list[t];
         for (std::size_t r = 0; r < ranks; ++r) result[r * list.size() + t].iteration = one.iteration;
         for (Index part = 0; !one.stays() && part < one.current.parts(); ++part) {
-            result[static_cast<std::size_t>(one.rank_of(part)) * list.size() + t].entries = one.entries_for(part);
+            result[as_size(one.rank_of(part)) * list.size() + t].entries = one.entries_for(part);
         }
     }
     return result;
@@ -80,13 +80,13 @@ void list_entries(Passages& list, int rank, TransferLists& lists) {
         for (Index part = 0; part < one.current.parts(); ++part) {
             Index const bytes = one.block_bytes(part);
             if (part == one.part || bytes == 0) continue;
-            lists.send(one.rank_of(part), std::span(one.block(part), static_cast<std::size_t>(bytes)));
+            lists.send(one.rank_of(part), std::span(one.block(part), as_size(bytes)));
             one.change().sent += one.entries_for(part);
             one.change().bytes_sent += bytes;
         }
         for (MchBlock const& block : one.arrivals().blocks()) {
             if (block.rank == rank) continue;
-            lists.receive(block.rank, std::span(one.arrivals().memory(block), static_cast<std::size_t>(block.bytes)));
+            lists.receive(block.rank, std::span(one.arrivals().memory(block), as_size(block.bytes)));
             one.change().received += block.entries;
         }
     }
@@ -111,7 +111,7 @@ auto carry(Passages& passages, CommunicatorRef comm, MchTerms const& terms) {
         [&] {
             digest = terms.digest();
             passages.begin(rank, ranks);
-            passages.list_headers(headers_of(passages.list(), static_cast<std::size_t>(ranks)), comm, lists);
+            passages.list_headers(headers_of(passages.list(), as_size(ranks)), comm, lists);
         },
         [&](Verdict mine) {
             agree_on_batch(comm, std::move(mine), digest, [&](Index place) { return terms.text(place); });

@@ -91,7 +91,7 @@ private:
         });
     }
     [[nodiscard]] std::size_t place_of(StoredTensor const& tensor) const noexcept {
-        return static_cast<std::size_t>(&tensor - catalogue().tensors().data());
+        return as_size(&tensor - catalogue().tensors().data());
     }
     /// Calls f(extent, slots of it) for all that hold some of these slots, in their order.
     template <class F>

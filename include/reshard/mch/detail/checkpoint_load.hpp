@@ -134,12 +134,12 @@ public:
                 column_to(column_tensor(table, column.name), column.bytes, metadata[c]);
             }
         }
-        return id_bounds(current_.layout, {ids, static_cast<std::size_t>(count)});
+        return id_bounds(current_.layout, {ids, as_size(count)});
     }
     /// Throws FormatError where the text says something else of the ids of a part than was found: in all of it, or in
     /// some of its entries.
     void check_bounds(Index part, MchIdBounds const& found, bool all) {
-        MchIdBounds const& said = saved_.ids[static_cast<std::size_t>(part)];
+        MchIdBounds const& said = saved_.ids[as_size(part)];
         bool const within = found.live <= said.live && found.negative <= said.negative &&
                             (found.highest < 0 || (said.lowest <= found.lowest && found.highest <= said.highest));
         if (all ? found == said : within) return;
@@ -186,7 +186,7 @@ private:
             std::memcpy(to, &fill.value, 8);
         } else {
             int const byte = !live ? column.empty : fill.value == 0 ? 0 : 0xff;
-            std::memset(to, byte, static_cast<std::size_t>(column.bytes));
+            std::memset(to, byte, as_size(column.bytes));
         }
     }
     void check_rows_saved(MchRows const& rows, MchBuffers& buffers) const {

@@ -67,10 +67,10 @@ inline void check_index_sum(std::string_view text, JsonReader const& json, Index
         json.at("save").fail(concat("is ", quote_name(index.save), ", not 16 hexadecimal digits in lower case"));
     }
     json.at("files").for_each([&](JsonReader const& item) { index.files.push_back(item.text()); });
-    auto const world = static_cast<Index>(index.files.size());
+    auto const world = as_index(index.files.size());
     for (Index rank = 0; rank < world; ++rank) {
         std::string const expected = mch_file_name(index.save, rank, world);
-        std::string const& found = index.files[static_cast<std::size_t>(rank)];
+        std::string const& found = index.files[as_size(rank)];
         if (found == expected) continue;
         json.at("files").fail(concat("has a gap: of rank ", rank, " of ", world, " it should have ",
                                      quote_name(expected), ", it has ", quote_name(found)));
@@ -112,7 +112,7 @@ template <class... Parts>
     std::string const& text = old_metadata(file, key);
     Index const blocks = ceil_div(tensor.bytes(), mch_old_block_bytes);
     std::vector<std::uint32_t> sums;
-    if (!parse_sums(text, static_cast<std::size_t>(blocks), sums)) {
+    if (!parse_sums(text, as_size(blocks), sums)) {
         refuse_old_file(file, "its metadata has for ", quote_name(key), " not 8 hexadecimal digits for each of ",
                         blocks, " runs");
     }
@@ -128,7 +128,7 @@ template <class... Parts>
         refuse_old_file(file, "its metadata says ", quote_name(key), " is ", quote_name(found), ", the index says ",
                         quote_name(wanted));
     };
-    auto const world = static_cast<Index>(index.files.size());
+    auto const world = as_index(index.files.size());
     std::pair<char const*, std::string> const said[] = {{"mch.version", std::to_string(index.version)},
                                                         {"mch.save", index.save},
                                                         {"mch.ranks", std::to_string(world)},
@@ -165,7 +165,7 @@ inline void add_old_tensor(Manifest& manifest, OpenFiles const& files, std::stri
         Interval const slots = table.part_range(p);
         if (slots.empty()) continue;
         auto const rank = static_cast<int>(table.slots.mesh().rank_at(p));
-        SafetensorsFile const& file = *files[static_cast<std::size_t>(rank)];
+        SafetensorsFile const& file = *files[as_size(rank)];
         TensorInfo const& part = file.at(name);
         Indices extents = part.shape.extents();
         extents[0] = table.size();
@@ -186,7 +186,7 @@ inline void add_old_tensor(Manifest& manifest, OpenFiles const& files, std::stri
             std::vector<std::uint32_t> blocks = old_sums_of(file, part);
             extent.has_checksum = true;
             for (std::size_t b = 0; b < blocks.size(); ++b) {
-                Index const begin = static_cast<Index>(b) * mch_old_block_bytes;
+                Index const begin = as_index(b) * mch_old_block_bytes;
                 extent.crc32c =
                     crc32c_combine(extent.crc32c, blocks[b], smaller(mch_old_block_bytes, part.bytes() - begin));
             }
@@ -204,7 +204,7 @@ inline void add_old_tensor(Manifest& manifest, OpenFiles const& files, std::stri
     manifest.world_size = static_cast<int>(index.files.size());
     manifest.block_bytes = mch_old_block_bytes;
     for (int rank = 0; rank < manifest.world_size; ++rank) {
-        std::string const& leaf = index.files[static_cast<std::size_t>(rank)];
+        std::string const& leaf = index.files[as_size(rank)];
         std::string const path = join_path(folder, leaf);
         files.emplace_back(open_saved(
             path, [&] { return open_shard(path, index, rank); }, [] {}));

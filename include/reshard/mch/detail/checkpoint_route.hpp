@@ -23,7 +23,7 @@ public:
           mine_(current.slots.mesh().ordinal(rank)),
           widths_(widths_of(current)),
           kept_(widths_.size()) {
-        for (Index width : widths_) piece_.emplace_back(static_cast<std::size_t>(piece_entries * width));
+        for (Index width : widths_) piece_.emplace_back(as_size(piece_entries * width));
         MchShard shard;
         shard.ids = reinterpret_cast<Index*>(piece_[0].data());
         shard.slots = reinterpret_cast<Index*>(piece_[1].data());
@@ -60,7 +60,7 @@ public:
     [[nodiscard]] std::vector<Index>& left_out() noexcept { return left_out_; }
     /// What was kept as one packed block, which takes its place.
     [[nodiscard]] std::vector<std::byte> packed() {
-        std::vector<std::byte> block(static_cast<std::size_t>(packed_block_bytes(entries_, widths_)));
+        std::vector<std::byte> block(as_size(packed_block_bytes(entries_, widths_)));
         std::byte* to = block.data();
         for (std::size_t c = 0; c < kept_.size(); ++c) {
             std::copy(kept_[c].begin(), kept_[c].end(), to);
@@ -82,8 +82,8 @@ private:
         MchHashSizes sizes(saved_);
         for (std::size_t p = 0; p < ids_.size(); ++p) {
             if (ids_[p].highest < 0) continue;
-            sizes.add(ids_[p].lowest, static_cast<Index>(p));
-            sizes.add(ids_[p].highest, static_cast<Index>(p));
+            sizes.add(ids_[p].lowest, as_index(p));
+            sizes.add(ids_[p].highest, as_index(p));
         }
         refuse_stray(saved_, current_, range.begin + entry, id, part, rule_.saved_router.part_of_id(id),
                      concat("of the bounds of all saved ids, ", sizes.text()));
@@ -129,11 +129,11 @@ inline void read_moved_rows(MchReader& reader, MchTable const& saved, MchRows co
             if (next >= range.end || !near) break;
             end = next + 1;
         }
-        memory.resize(static_cast<std::size_t>((end - moves[first].from) * width));
+        memory.resize(as_size((end - moves[first].from) * width));
         reader.read_rows(rows, {moves[first].from, end}, memory.data());
         for (std::size_t i = first; i < last; ++i) {
             std::memcpy(rows.view.data() + (moves[i].to - offset) * width,
-                        memory.data() + (moves[i].from - moves[first].from) * width, static_cast<std::size_t>(width));
+                        memory.data() + (moves[i].from - moves[first].from) * width, as_size(width));
         }
     }
 }

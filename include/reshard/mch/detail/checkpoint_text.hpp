@@ -73,9 +73,9 @@ void for_each_tensor(MchSavedTable const& saved, F&& f) {
 /// which was cut so is read back equal.
 [[nodiscard]] inline DynamicDistribution mch_slots_of(std::vector<Index> const& ranks,
                                                       std::vector<Index> const& offsets) {
-    auto const parts = static_cast<Index>(ranks.size());
+    auto const parts = as_index(ranks.size());
     bool follow = true;
-    for (std::size_t i = 1; i < ranks.size(); ++i) follow = follow && ranks[i] == ranks[0] + static_cast<Index>(i);
+    for (std::size_t i = 1; i < ranks.size(); ++i) follow = follow && ranks[i] == ranks[0] + as_index(i);
     DynamicMesh const mesh(Indices{parts}, follow ? first_rank(ranks[0]) : RankList{0, IndexList(ranks.data(), parts)});
     MchTable chunked;
     chunked.slots = mch_slots(mesh, offsets.back());
@@ -214,7 +214,7 @@ template <class List, class Item>
         if (numbers.size() != 2 && numbers.size() != 4) item.fail("is not [live, negative] or those and two bounds");
         MchIdBounds bounds{numbers[0], 0, -1, numbers[1]};
         if (numbers.size() == 4) bounds = {numbers[0], numbers[2], numbers[3], numbers[1]};
-        auto const part = static_cast<Index>(list.size());
+        auto const part = as_index(list.size());
         bool const fits = part >= table.parts() || bounds.live <= table.part_range(part).size();
         bool const some = bounds.negative < bounds.live;
         if (!fits || bounds.negative > bounds.live || some != (numbers.size() == 4) ||
@@ -223,7 +223,7 @@ template <class List, class Item>
         }
         list.push_back(bounds);
     });
-    if (static_cast<Index>(list.size()) != table.parts()) {
+    if (as_index(list.size()) != table.parts()) {
         json.fail(concat("has ", list.size(), " entries for ", table.parts(), " shards"));
     }
     return list;

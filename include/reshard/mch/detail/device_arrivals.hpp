@@ -59,7 +59,7 @@ public:
 private:
     template <class T>
     [[nodiscard]] static std::span<T const> span(detail::WorkList<T, Work> const& list) noexcept {
-        return {list.data(), static_cast<std::size_t>(list.size())};
+        return {list.data(), detail::as_size(list.size())};
     }
 
     Work work_;
@@ -116,10 +116,10 @@ public:
         for (std::size_t b = 0; b < blocks_.size(); ++b) {
             for (std::size_t c = 0; c < widths_.size(); ++c) {
                 auto const first = reinterpret_cast<std::uintptr_t>(column(b, c));
-                where.push_back(static_cast<Index>(first) - begins_[b] * widths_[c]);
+                where.push_back(as_index(first) - begins_[b] * widths_[c]);
             }
         }
-        where_ = List<Index>(work, static_cast<Index>(where.size()));
+        where_ = List<Index>(work, as_index(where.size()));
         told.add(where_.data(), where.data(), where_.size());
         received_ = {where_.data(), where_.data() + begins_.size(), static_cast<int>(blocks_.size()),
                      static_cast<int>(widths_.size()), entries_};
@@ -153,7 +153,7 @@ public:
     void find_runs(Work& work, Fetches<Work>& asked) {
         see(asked);
         if (seen_.faults != 0) refuse(work);
-        descents_.shorten(static_cast<Index>(seen_.descents));
+        descents_.shorten(as_index(seen_.descents));
         if (descents_.size() != 0) descents_at_ = asked.add(descents_.data(), ceil_div(descents_.size(), 2));
     }
     /// Sorts ids, by a merge.
@@ -180,8 +180,8 @@ public:
         other_order_ = {};
         see(steps.asked);
         if (seen_.faults != 0) refuse(work);
-        largest_count_ = static_cast<Index>(seen_.largest_count);
-        change.numbers.unpinned = static_cast<Index>(seen_.pinned);
+        largest_count_ = as_index(seen_.largest_count);
+        change.numbers.unpinned = as_index(seen_.pinned);
         kept_ = entries_;
         evict(work, change.evicted);
         if (shard_.entries == 0) return;
@@ -207,7 +207,7 @@ public:
         if (z == 0) return;
         see(steps.asked);
         Index const homeless = steps.asked[homeless_at_ + 1] - steps.asked[homeless_at_];
-        auto const on_reserved = static_cast<Index>(seen_.on_reserved);
+        auto const on_reserved = as_index(seen_.on_reserved);
         bool const strange = !may_move_ && homeless != on_reserved;  // one is not of the shard
         if (seen_.faults != 0 || on_reserved > 1 || strange) refuse(work);
 
@@ -250,7 +250,7 @@ private:
         std::vector<Index> begins{entries_};
         Index const inside = descents_.size();
         if (inside != 0) {
-            std::vector<std::uint32_t> at(static_cast<std::size_t>(inside));
+            std::vector<std::uint32_t> at(as_size(inside));
             asked.read(descents_at_, at.data(), 4 * at.size());
             begins.insert(begins.end(), at.begin(), at.end());
         }
@@ -331,7 +331,7 @@ private:
     /// Columns in pieces of T: those of one piece an element at once, each of the others by itself.
     template <class T>
     void write_columns(EachTogether<Work, MchWriteColumns<T>>& writes) {
-        constexpr auto size = static_cast<Index>(sizeof(T));
+        constexpr auto size = as_index(sizeof(T));
         MchWriteColumns<T> together{received_, order_.data(), kept_, 1, largest_count_, {}};
         for (std::size_t c = 0; c < table_->metadata.size(); ++c) {
             std::byte* const to = shard_.metadata[c];

@@ -205,7 +205,7 @@ struct MchScores {
     template <class Block>
     RESHARD_HOST_DEVICE void operator()(Block&, Index i) const {
         Index const place = received.entries - 1 - i;
-        Index const arrival = static_cast<Index>(order[place]);
+        Index const arrival = as_index(order[place]);
         double count = 0;
         double age = 1;
         if (counts >= 0) {

@@ -22,11 +22,11 @@ public:
     MchDevicePassage(Work& work, MchTransition const& transition, int rank)
         : MchTravel{transition.saved, transition.current, shard_of(transition.current, transition.state, rank),
                     transition.current.slots.mesh().ordinal(rank)},
-          current_offsets_(work, static_cast<Index>(current.offsets().size())),
+          current_offsets_(work, as_index(current.offsets().size())),
           router_(transition.current, current_offsets_.data()),
           arrivals_(transition.current, shard) {
         check_columns(work, rank);
-        if (!stays()) saved_offsets_ = List<Index>(work, static_cast<Index>(saved.offsets().size()));
+        if (!stays()) saved_offsets_ = List<Index>(work, as_index(saved.offsets().size()));
     }
     void tell(Work& work, MchOptions const& options, MchDeviceSteps<Work>& steps) {
         steps.told.add(current_offsets_.data(), current.offsets().data(), current_offsets_.size());
@@ -49,10 +49,8 @@ public:
         }
     }
 
-    [[nodiscard]] Index entries_for(Index p) const { return report().counts()[static_cast<std::size_t>(p)]; }
-    [[nodiscard]] std::byte* block(Index p) const {
-        return packed_.data() + report().blocks()[static_cast<std::size_t>(p)];
-    }
+    [[nodiscard]] Index entries_for(Index p) const { return report().counts()[as_size(p)]; }
+    [[nodiscard]] std::byte* block(Index p) const { return packed_.data() + report().blocks()[as_size(p)]; }
     [[nodiscard]] Index block_bytes(Index p) const { return block(p + 1) - block(p); }
     [[nodiscard]] MchDeviceArrivals<Work>& arrivals() noexcept { return arrivals_; }
     [[nodiscard]] MchChange& change() noexcept { return lists_.numbers; }
@@ -95,7 +93,7 @@ public:
 private:
     void check_columns(Work& work, int rank) const {
         std::string const who = concat("reshard::mch: table '", current.name, "': on rank ", rank);
-        if (static_cast<Index>(current.metadata.size()) + 2 > max_device_columns) {
+        if (as_index(current.metadata.size()) + 2 > max_device_columns) {
             refuse_table(ErrorCode::shape, current, current.metadata.size(),
                          " columns of metadata are more than kernels take. Fix: at most ", max_device_columns - 2,
                          ", or redistribute() on the host.");
@@ -223,9 +221,7 @@ public:
     void pack(std::span<MchArrival const> heard, int rank, int ranks) {
         for (std::size_t t = 0; t < list_.size(); ++t) {
             if (list_[t].stays()) continue;
-            auto const from = [&](int r) -> MchArrival const& {
-                return heard[static_cast<std::size_t>(r) * list_.size() + t];
-            };
+            auto const from = [&](int r) -> MchArrival const& { return heard[as_size(r) * list_.size() + t]; };
             list_[t].pack(work_, rank, ranks, from, steps_);
         }
         steps_.leaving.scatter(work_);

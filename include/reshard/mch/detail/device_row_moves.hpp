@@ -52,8 +52,8 @@ struct MchCopyRows {
     template <class Block>
     RESHARD_HOST_DEVICE void operator()(Block&, Index i) const {
         Index const record = pieces == 1 ? i : i / pieces;
-        Index const offset = (i - record * pieces) * static_cast<Index>(sizeof(T));
-        Index const row_bytes = pieces * static_cast<Index>(sizeof(T));
+        Index const offset = (i - record * pieces) * as_index(sizeof(T));
+        Index const row_bytes = pieces * as_index(sizeof(T));
         std::byte* const row = rows + (numbers[record * step] - first) * row_bytes + offset;
         std::byte* const there = records + record * record_bytes + offset;
         to_records ? store_as<T>(there, load_as<T>(row)) : store_as<T>(row, load_as<T>(there));
@@ -68,7 +68,7 @@ void copy_rows(Work& work, MchRowViews const& views, Index first, Index const* n
     for (std::size_t v = 0; v < views.data.size(); offset += views.widths[v++]) {
         auto const address = reinterpret_cast<std::uintptr_t>(views.data[v]) | static_cast<std::uintptr_t>(offset);
         auto const run = [&]<class T>(T) {
-            Index const pieces = views.widths[v] / static_cast<Index>(sizeof(T));
+            Index const pieces = views.widths[v] / as_index(sizeof(T));
             for_each_index(work, "rows", count * pieces,
                            MchCopyRows<T>{views.data[v], first, numbers, step, records + offset, views.record_bytes,
                                           pieces, to_records});
@@ -88,7 +88,7 @@ void apply_row_moves_with(Work& work, std::span<MchRowMove const> moves, MchTabl
                           std::span<DynamicView const> rows, CommunicatorRef comm) {
     int const rank = comm.rank();
     bool const alone = comm.size() == 1;
-    auto const count = static_cast<Index>(moves.size());
+    auto const count = as_index(moves.size());
     Interval range{};
     MchRowViews views;
     MchRowExchange exchange;
@@ -136,13 +136,13 @@ void apply_row_moves_with(Work& work, std::span<MchRowMove const> moves, MchTabl
                            MchListWanted{reinterpret_cast<MchRowMove const*>(sorted.data()), wanted.data(), range.begin,
                                          taken.data(), twice.data()});
             auto const row = fetch(work, twice.data());
-            if (row != none) refuse_target_twice(table, rank, static_cast<Index>(row));
+            if (row != none) refuse_target_twice(table, rank, as_index(row));
         }
-        exchange.resize(static_cast<std::size_t>(comm.size()), views);
+        exchange.resize(as_size(comm.size()), views);
         for (Index part = 0; part < table.parts(); ++part) {
-            auto const r = static_cast<std::size_t>(table.slots.mesh().rank_at(part));
-            exchange.counts[r].rows = report.counts()[static_cast<std::size_t>(part)];
-            exchange.begins[r] = report.begins()[static_cast<std::size_t>(part)];
+            auto const r = as_size(table.slots.mesh().rank_at(part));
+            exchange.counts[r].rows = report.counts()[as_size(part)];
+            exchange.begins[r] = report.begins()[as_size(part)];
         }
         exchange.theirs = exchange.counts;
         if (alone) return;

@@ -33,7 +33,7 @@ struct MchMarkSlots {
             moved[i] = 0;
             return;
         }
-        Index const slot = received.word(1, static_cast<Index>(order[i]));
+        Index const slot = received.word(1, as_index(order[i]));
         bool const stays = slot >= first && slot - first < slots - 1;
         moved[i] = stays ? 0 : 1;
         if (slot == first + slots - 1) block.add(&found->on_reserved, 1ULL);
@@ -110,7 +110,7 @@ struct MchGiveSlots {
             slots[row] = free[homeless + row - kept];
             return;
         }
-        Index const slot = received.word(1, static_cast<Index>(order[row]));
+        Index const slot = received.word(1, as_index(order[row]));
         if (homeless == 0 || moved_before[row] == moved_before[row + 1]) {
             slots[row] = slot;
             return;
@@ -152,9 +152,9 @@ struct MchWriteColumns {
     template <class Block>
     RESHARD_HOST_DEVICE void operator()(Block&, Index i) const {
         Index const row = pieces == 1 ? i : i / pieces;
-        Index const offset = (i - row * pieces) * static_cast<Index>(sizeof(T));
-        Index const width = pieces * static_cast<Index>(sizeof(T));
-        Index const arrival = row < kept ? static_cast<Index>(order[row]) : 0;
+        Index const offset = (i - row * pieces) * as_index(sizeof(T));
+        Index const width = pieces * as_index(sizeof(T));
+        Index const arrival = row < kept ? as_index(order[row]) : 0;
         int const source = row < kept ? received.block_of(arrival) : 0;
         for (MchWrittenColumn const& column : columns) {
             T value;
@@ -164,7 +164,7 @@ struct MchWriteColumns {
             } else {
                 std::memset(&value, column.empty, sizeof(T));
             }
-            store_as<T>(column.to + i * static_cast<Index>(sizeof(T)), value);
+            store_as<T>(column.to + i * as_index(sizeof(T)), value);
         }
     }
 };

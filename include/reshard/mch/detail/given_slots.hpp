@@ -20,7 +20,7 @@ public:
         : range_(range),
           entries_(entries),
           taken_(range),
-          homeless_memory_((entries + 1) * static_cast<Index>(sizeof(MchRowMove))),
+          homeless_memory_((entries + 1) * as_index(sizeof(MchRowMove))),
           homeless_(reinterpret_cast<MchRowMove*>(homeless_memory_.data()), 0) {}
 
     /// The slots that entries have had: of those places i where is_meant(i) is 1, not 0.
@@ -31,7 +31,7 @@ public:
         for (Index i = 0; i < count; ++i) {  // without branches: who stays follows no pattern
             Index const slot = slots[i];
             Index const meant = is_meant(i);
-            Index const stays = meant & static_cast<Index>(can_keep(slot));
+            Index const stays = meant & as_index(can_keep(slot));
             taken_.take_if(slot, stays);
             *next = {slot, at};
             next += meant - stays;
@@ -49,7 +49,7 @@ public:
         static_cast<void>(taken_.take(range_.end - 1));
         Index on_reserved = 0;
         for (MchRowMove const& one : homeless_) on_reserved += static_cast<Index>(one.from == range_.end - 1);
-        auto const moving = static_cast<Index>(homeless_.size());
+        auto const moving = as_index(homeless_.size());
         bool const distinct = taken_.taken() == entries_ - moving + 1 && on_reserved <= 1;
         if (!distinct || (!may_move && moving != on_reserved)) return false;
         free_memory_ = taken_.list_free();

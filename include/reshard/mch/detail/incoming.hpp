@@ -48,11 +48,11 @@ public:
         check_counts(entries, change.unpinned);
         put_in_order(entries);
         refuse_repeats(entries);
-        bool const evicts = static_cast<Index>(entries.size()) >= shard_.entries;
+        bool const evicts = as_index(entries.size()) >= shard_.entries;
         if (evicts && !may_move) check_slots();  // what is evicted would not be looked at
         evict(entries, change.evicted);
         pack(entries);
-        auto const kept = static_cast<Index>(entries.size());
+        auto const kept = as_index(entries.size());
         succession_.emplace(*table_, shard_, nullptr);
         succession_->add(packed_.data(), kept);
         if (kept == 0 && shard_.entries == 0) return;
@@ -96,7 +96,7 @@ private:
         std::uint64_t place;  ///< the source, and in the lower 48 bits the row there
 
         [[nodiscard]] std::size_t source() const noexcept { return place >> 48U; }
-        [[nodiscard]] Index row() const noexcept { return static_cast<Index>(place & ((std::uint64_t{1} << 48U) - 1)); }
+        [[nodiscard]] Index row() const noexcept { return as_index(place & ((std::uint64_t{1} << 48U) - 1)); }
     };
     static constexpr std::uint64_t gone = ~std::uint64_t{0};  ///< the place of what is evicted
 
@@ -121,8 +121,8 @@ private:
     }
     /// All entries, one source after the other.
     [[nodiscard]] std::vector<Entry> arrived() const {
-        std::size_t count = own_ != nullptr ? static_cast<std::size_t>(own_->count) : 0;
-        for (MchBlock const& block : blocks_) count += static_cast<std::size_t>(block.entries);
+        std::size_t count = own_ != nullptr ? as_size(own_->count) : 0;
+        for (MchBlock const& block : blocks_) count += as_size(block.entries);
         std::vector<Entry> list;
         list.reserve(count);
         for (std::size_t s = 0; s < sources_.size(); ++s) {
@@ -139,7 +139,7 @@ private:
     }
     /// An entry of a column of 8-byte integers.
     [[nodiscard]] Index number(Entry const& one, int column) const noexcept {
-        return load_as<Index>(element(one, static_cast<std::size_t>(column)));
+        return load_as<Index>(element(one, as_size(column)));
     }
 
     [[noreturn]] void refuse(Entry const& one, std::string_view what, int column) const {
@@ -220,7 +220,7 @@ private:
     /// What does not fit goes.
     void evict(std::vector<Entry>& entries, std::vector<Index>& evicted) const {
         Index const room = larger<Index>(shard_.entries - 1, 0);
-        Index const surplus = static_cast<Index>(entries.size()) - room;
+        Index const surplus = as_index(entries.size()) - room;
         if (surplus <= 0) return;
         std::vector<Candidate> list;
         list.reserve(entries.size());
@@ -228,7 +228,7 @@ private:
         auto const last = list.begin() + static_cast<std::ptrdiff_t>(surplus - 1);
         std::nth_element(list.begin(), last, list.end());
         std::sort(list.begin(), last);
-        evicted.reserve(static_cast<std::size_t>(surplus));
+        evicted.reserve(as_size(surplus));
         for (auto one = list.begin(); one <= last; ++one) {
             evicted.push_back(entries[one->place].id);
             entries[one->place].place = gone;
@@ -237,10 +237,10 @@ private:
     }
     /// Makes one block of them, which the shard can be written from.
     void pack(std::span<Entry const> entries) {
-        auto const count = static_cast<Index>(entries.size());
+        auto const count = as_index(entries.size());
         packed_ = Scratch(packed_block_bytes(count, widths_));
         run_parts(threads_, static_cast<int>(widths_.size()), [&, this](int column) {
-            auto const c = static_cast<std::size_t>(column);
+            auto const c = as_size(column);
             std::byte* to = packed_.data() + packed_column_begin(count, widths_, c);
             Index const width = widths_[c];
             for (Entry const& one : entries) {
@@ -250,7 +250,7 @@ private:
                 } else if (width == 8) {
                     store_as(to, load_as<Index>(from));
                 } else {
-                    std::memcpy(to, from, static_cast<std::size_t>(width));
+                    std::memcpy(to, from, as_size(width));
                 }
                 to += width;
             }

@@ -23,7 +23,7 @@ public:
 
     void add(Index id, Index part) noexcept {
         auto const raw = static_cast<std::uint64_t>(id);
-        bool const dealt = static_cast<Index>(raw % static_cast<std::uint64_t>(buckets_)) / local_ == part;
+        bool const dealt = as_index(raw % static_cast<std::uint64_t>(buckets_)) / local_ == part;
         all_dealt_ = all_dealt_ && dealt;
         if (id < 0) {  // beyond every hash size
             possible_ = possible_ && dealt;

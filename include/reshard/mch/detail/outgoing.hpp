@@ -53,22 +53,22 @@ public:
     [[nodiscard]] Index live() const noexcept { return live_; }
     /// Those that stay included.
     [[nodiscard]] Index entries_for(Index part) const noexcept {
-        return part == own_.part ? own_.count : partition_.counts()[static_cast<std::size_t>(part)];
+        return part == own_.part ? own_.count : partition_.counts()[as_size(part)];
     }
     [[nodiscard]] MchOwnEntries& own() noexcept { return own_; }
     /// What pack() made for a part of the mesh; nothing for the rank's own.
     [[nodiscard]] std::byte* block(Index part) const noexcept {
-        return packed_.data() + partition_.blocks()[static_cast<std::size_t>(part)];
+        return packed_.data() + partition_.blocks()[as_size(part)];
     }
     [[nodiscard]] Index block_bytes(Index part) const noexcept {
-        auto const p = static_cast<std::size_t>(part);
+        auto const p = as_size(part);
         return partition_.blocks()[p + 1] - partition_.blocks()[p];
     }
     /// Ids that go nowhere, ascending with their positions.
     [[nodiscard]] std::vector<Index> left_out() const {
         std::vector<Index> ids;
         Index const count = live_ - partition_.kept() - own_.count;
-        ids.reserve(static_cast<std::size_t>(count));
+        ids.reserve(as_size(count));
         for (Index i = 0; i < shard_.entries && count != 0; ++i) {
             if (to_[i] == mch_nowhere && shard_.ids[i] != empty_id(current_->layout)) ids.push_back(shard_.ids[i]);
         }
@@ -101,11 +101,11 @@ private:
 
     void check() {
         int const parts = partition_.parts();
-        std::vector<Findings> found(static_cast<std::size_t>(parts));
-        to_memory_ = Scratch(shard_.entries * static_cast<Index>(sizeof(MchDestination)));
+        std::vector<Findings> found(as_size(parts));
+        to_memory_ = Scratch(shard_.entries * as_index(sizeof(MchDestination)));
         to_ = reinterpret_cast<MchDestination*>(to_memory_.data());
         run_parts(parts, parts, [&, this](int part) {
-            found[static_cast<std::size_t>(part)] =
+            found[as_size(part)] =
                 look(part_begin(shard_.entries, parts, part), part_begin(shard_.entries, parts, part + 1));
         });
         live_ = 0;
@@ -123,7 +123,7 @@ private:
         }
         if (wrong < 0) return;
         refuse_misplaced(*saved_, *current_, shard_.offset, wrong, shard_.ids[wrong], shard_.slots[wrong],
-                         [this] { return std::span(shard_.ids, static_cast<std::size_t>(shard_.entries)); });
+                         [this] { return std::span(shard_.ids, as_size(shard_.entries)); });
     }
     /// Entries [begin, end): fills their destinations. Blocks without anything to notice, which are nearly all, are
     /// looked at together.
@@ -131,7 +131,7 @@ private:
         Findings found;
         while (begin < end) {
             Index const part = part_at(bounds_.data(), saved_->parts(), shard_.offset + begin);
-            Interval const range{bounds_[static_cast<std::size_t>(part)], bounds_[static_cast<std::size_t>(part) + 1]};
+            Interval const range{bounds_[as_size(part)], bounds_[as_size(part) + 1]};
             Index const stop = smaller(end, range.end - shard_.offset);
             Owners const owners = rule_.by_slot ? owners_of(range) : Owners{};
             for (; begin < stop; begin = smaller(stop, begin + block_entries)) {
@@ -163,7 +163,7 @@ private:
         owners.few = last - first <= 3;
         owners.first = static_cast<std::uint64_t>(first);
         for (Index p = first + 1; owners.few && p <= last; ++p) {
-            owners.bounds[p - first - 1] = static_cast<std::uint64_t>(current_offsets_[static_cast<std::size_t>(p)]);
+            owners.bounds[p - first - 1] = static_cast<std::uint64_t>(current_offsets_[as_size(p)]);
         }
         return owners;
     }
@@ -204,7 +204,7 @@ private:
             auto const slot = static_cast<std::uint64_t>(shard_.slots[i]);
             signs |= slot | (slot - first) | (last - slot);
         }
-        return static_cast<Index>(signs) >= 0;
+        return as_index(signs) >= 0;
     }
     /// Ids of one block are mostly looked up by one part, which its ends tell.
     void find_stray(Index begin, Index end, Index part, Findings& found) const noexcept {
@@ -261,7 +261,7 @@ private:
             }
         }
         own.stretches.push_back(one);
-        own.in_stretches = static_cast<Index>(own.stretches.size()) <= shard_.entries / block_entries + block_entries;
+        own.in_stretches = as_index(own.stretches.size()) <= shard_.entries / block_entries + block_entries;
     }
     MchTable const* saved_;
     MchTable const* current_;

@@ -26,7 +26,7 @@ using MchDestination = std::uint16_t;
     auto const number = [ids](Index i) { return static_cast<std::uint64_t>(ids[i]); };
     std::uint64_t signs = 0;
     for (Index i = 1; i < count; ++i) signs |= (number(i) ^ number(i - 1)) | (number(i) - number(i - 1) - 1);
-    return static_cast<Index>(signs) >= 0;
+    return as_index(signs) >= 0;
 }
 
 /// Positions [begin, end) of a shard; `count` of the entries there stay, and their ids ascend.
@@ -66,11 +66,10 @@ struct MchOwnEntries {
     }
     /// Moves one column's entries, of `width` bytes. \pre every stretch has a place; places follow the stretches.
     void move(std::byte* column, Index width) const noexcept {
-        auto const bytes = static_cast<std::size_t>(width);
+        auto const bytes = as_size(width);
         move_each([=](Index to, Index from) { std::memmove(column + to * width, column + from * width, bytes); },
                   [=](Index to, Index from, Index entries) {
-                      std::memmove(column + to * width, column + from * width,
-                                   static_cast<std::size_t>(entries) * bytes);
+                      std::memmove(column + to * width, column + from * width, as_size(entries) * bytes);
                   });
     }
     static constexpr std::size_t most_words = 4;
@@ -98,7 +97,7 @@ private:
             },
             [&columns](Index to, Index from, Index entries) {
                 for (std::byte* column : columns) {
-                    std::memmove(column + to * 8, column + from * 8, static_cast<std::size_t>(entries) * 8);
+                    std::memmove(column + to * 8, column + from * 8, as_size(entries) * 8);
                 }
             });
     }

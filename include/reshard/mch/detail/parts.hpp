@@ -15,8 +15,7 @@ namespace reshard::inline v0::detail {
 /// Calls body(part) for every part of [0, parts), from up to `threads` threads, the calling one among them: as
 /// run_on_workers().
 inline void run_parts(int threads, int parts, FunctionRef<void(int part)> body) {
-    run_on_workers(static_cast<std::size_t>(parts), threads,
-                   [&](std::size_t part, int /*worker*/) { body(static_cast<int>(part)); });
+    run_on_workers(as_size(parts), threads, [&](std::size_t part, int /*worker*/) { body(static_cast<int>(part)); });
 }
 
 /// The first index of piece `part` of `parts` of [0, count); sizes differ by one at most.

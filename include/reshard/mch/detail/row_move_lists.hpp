@@ -101,8 +101,8 @@ struct MchRowExchange {
         lists.clear();
         for (std::size_t r = 0; r < counts.size(); ++r) {
             auto const peer = static_cast<int>(r);
-            lists.send(peer, std::span(wanted + begins[r], static_cast<std::size_t>(counts[r].rows)));
-            lists.receive(peer, std::span(asked + asked_begins[r], static_cast<std::size_t>(theirs[r].rows)));
+            lists.send(peer, std::span(wanted + begins[r], as_size(counts[r].rows)));
+            lists.receive(peer, std::span(asked + asked_begins[r], as_size(theirs[r].rows)));
         }
     }
     void list_records(std::byte const* leaving, std::byte* arriving) {
@@ -110,10 +110,8 @@ struct MchRowExchange {
         for (std::size_t r = 0; r < counts.size(); ++r) {
             auto const peer = static_cast<int>(r);
             Index const width = counts[r].row_bytes;
-            lists.send(peer,
-                       std::span(leaving + asked_begins[r] * width, static_cast<std::size_t>(theirs[r].rows * width)));
-            lists.receive(peer,
-                          std::span(arriving + begins[r] * width, static_cast<std::size_t>(counts[r].rows * width)));
+            lists.send(peer, std::span(leaving + asked_begins[r] * width, as_size(theirs[r].rows * width)));
+            lists.receive(peer, std::span(arriving + begins[r] * width, as_size(counts[r].rows * width)));
         }
     }
 };
@@ -128,7 +126,7 @@ struct MchRowMoves {
         Interval const range = table.range(rank);
         SlotRouter const owner(table.slots);
         auto const holder = [&](MchRowMove const& move) {
-            return static_cast<std::size_t>(table.slots.mesh().rank_at(owner(move.from)));
+            return as_size(table.slots.mesh().rank_at(owner(move.from)));
         };
         MchTakenSlots taken(range);
         Index twice = INT64_MAX;
@@ -147,7 +145,7 @@ struct MchRowMoves {
         targets.resize(moves.size());
         std::vector<Index> next = exchange.begins;
         for (MchRowMove const& move : moves) {
-            auto const at = static_cast<std::size_t>(next[holder(move)]++);
+            auto const at = as_size(next[holder(move)]++);
             wanted[at] = move.from;
             targets[at] = move.to;
         }

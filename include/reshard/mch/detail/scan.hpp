@@ -78,7 +78,7 @@ private:
         std::sort(live.begin(), live.end(), [](MchStray const& a, MchStray const& b) {
             return a.id != b.id ? a.id < b.id : a.position < b.position;
         });
-        scan_repeats(static_cast<Index>(live.size()), [&](Index i) { return live[static_cast<std::size_t>(i)]; });
+        scan_repeats(as_index(live.size()), [&](Index i) { return live[as_size(i)]; });
     }
     /// Of entries one(i), i of [0, count), whose ids ascend.
     template <class One>
@@ -116,11 +116,11 @@ private:
     void scan_repeated_slots() {
         Interval const range = shard_.range();
         constexpr Index nowhere = -1;
-        std::vector<Index> holder(static_cast<std::size_t>(shard_.entries), nowhere);
+        std::vector<Index> holder(as_size(shard_.entries), nowhere);
         for (Index i = 0; i < shard_.entries; ++i) {
             Index const slot = shard_.slots[i];
             if (!range.contains(slot)) continue;
-            Index& first = holder[static_cast<std::size_t>(slot - range.begin)];
+            Index& first = holder[as_size(slot - range.begin)];
             if (first == nowhere) {
                 first = i;
             } else {
@@ -136,8 +136,7 @@ private:
     }
     /// A scored column as integers; null where the table has none.
     [[nodiscard]] Index const* integers(int column) const noexcept {
-        return column < 0 ? nullptr
-                          : reinterpret_cast<Index const*>(shard_.metadata[static_cast<std::size_t>(column) - 2]);
+        return column < 0 ? nullptr : reinterpret_cast<Index const*>(shard_.metadata[as_size(column) - 2]);
     }
     void scan_counts() {
         Index const* const counts = integers(MchScored(table_).counts);
@@ -165,7 +164,7 @@ private:
                 Index b = 0;
                 while (b < column.bytes && entry[b] == std::byte{column.empty}) ++b;
                 if (b == column.bytes) continue;
-                add(MchFault::stale_metadata, i, static_cast<Index>(c), static_cast<Index>(entry[0]));
+                add(MchFault::stale_metadata, i, as_index(c), static_cast<Index>(entry[0]));
             }
         }
     }
@@ -178,7 +177,7 @@ private:
             std::int32_t const part = router.part_of_id(shard_.ids[i]);
             if (part == mine) continue;
             add(MchFault::unreachable, i, shard_.ids[i], mesh.rank_at(part));
-            if (strays != nullptr) (*strays)[static_cast<std::size_t>(part)].push_back({shard_.ids[i], i});
+            if (strays != nullptr) (*strays)[as_size(part)].push_back({shard_.ids[i], i});
         }
     }
 

@@ -84,7 +84,7 @@ inline void order_tile(std::uint16_t const* bins, Index count, Index bin_count, 
     Index const quarter = count / 4;
     std::uint32_t* lane[4];
     for (int q = 0; q < 4; ++q) lane[q] = lanes + q * bin_count;
-    std::memset(lanes, 0, static_cast<std::size_t>(4 * bin_count) * sizeof *lanes);
+    std::memset(lanes, 0, as_size(4 * bin_count) * sizeof *lanes);
     for (Index i = 0; i < quarter; ++i) {
         for (int q = 0; q < 4; ++q) ++lane[q][bins[q * quarter + i]];
     }
@@ -114,7 +114,7 @@ inline void gather_run(std::byte const* from, Index width, std::uint16_t const* 
                        std::byte* to) noexcept {
     Index const bytes = Width != 0 ? Width : width;
     for (Index i = 0; i < count; ++i) {
-        std::memcpy(to + i * bytes, from + order[i] * bytes, static_cast<std::size_t>(bytes));
+        std::memcpy(to + i * bytes, from + order[i] * bytes, as_size(bytes));
     }
 }
 

@@ -37,7 +37,7 @@ public:
             Index const end = end_of_run(ids, begin, entries);
             runs_.push_back({block, entries, begin, end, 0});
             begin = end;
-            ascends_ = static_cast<Index>(runs_.size()) <= most_runs;
+            ascends_ = as_index(runs_.size()) <= most_runs;
         }
     }
     /// Works out the shard and what becomes of its ids; false when this is a case for the caller. Writes nothing of the
@@ -55,7 +55,7 @@ public:
             std::byte* words[MchOwnEntries::most_words];
             std::size_t count = 0;
             for (int c = part; c < columns && own_ != nullptr; c += parts) {
-                auto const column = static_cast<std::size_t>(c);
+                auto const column = as_size(c);
                 std::byte* const at = shard_.column(column);
                 if (at != nullptr && widths_[column] != 8) own_->move(at, widths_[column]);
                 if (at != nullptr && widths_[column] == 8) words[count++] = at;
@@ -64,7 +64,7 @@ public:
                 own_->move_words({words, count});
                 count = 0;
             }
-            for (int c = part; c < columns; c += parts) write(static_cast<std::size_t>(c));
+            for (int c = part; c < columns; c += parts) write(as_size(c));
         });
     }
 
@@ -130,18 +130,17 @@ private:
         auto const latest = static_cast<std::uint64_t>(iteration);
         MchScored const scored(*table_);
         return iteration >= 0 &&
-               all_of_column(
-                   scored.counts,
-                   [](Index count) { return count | static_cast<Index>(static_cast<std::uint64_t>(count) + 1); }) &&
+               all_of_column(scored.counts,
+                             [](Index count) { return count | as_index(static_cast<std::uint64_t>(count) + 1); }) &&
                all_of_column(scored.access, [latest](Index access) {
-                   return access | static_cast<Index>(latest - static_cast<std::uint64_t>(access));
+                   return access | as_index(latest - static_cast<std::uint64_t>(access));
                });
     }
     /// Whether `sign` is negative for none of a column's entries, if there is one.
     template <class Sign>
     [[nodiscard]] bool all_of_column(int place, Sign const& sign) const noexcept {
         if (place < 0) return true;
-        auto const column = static_cast<std::size_t>(place);
+        auto const column = as_size(place);
         Index signs = 0;
         for (Run const& run : runs_) {
             auto const* const numbers = reinterpret_cast<Index const*>(column_of(run, column));
@@ -182,16 +181,14 @@ private:
         if (to == nullptr) return;
         Index const width = widths_[c];
         for (Run const& run : runs_) {
-            std::memcpy(to + run.to * width, column_of(run, c),
-                        static_cast<std::size_t>((run.end - run.begin) * width));
+            std::memcpy(to + run.to * width, column_of(run, c), as_size((run.end - run.begin) * width));
         }
         if (c == 0) {
             std::fill(shard_.ids + kept_, shard_.ids + shard_.entries, empty_id(table_->layout));
         } else if (c == 1) {
             given_->write(shard_.slots);
         } else {
-            std::memset(to + kept_ * width, table_->metadata[c - 2].empty,
-                        static_cast<std::size_t>((shard_.entries - kept_) * width));
+            std::memset(to + kept_ * width, table_->metadata[c - 2].empty, as_size((shard_.entries - kept_) * width));
         }
     }
 

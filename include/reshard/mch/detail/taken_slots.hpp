@@ -69,7 +69,7 @@ public:
         Scratch list((slots_.size() - taken() + 1) * 8);
         Index* next = list.words().data();
         for (Index begin = 0; begin < slots_.size(); begin += 64) {
-            std::uint64_t open = ~words_[static_cast<std::size_t>(begin / 64)];
+            std::uint64_t open = ~words_[as_size(begin / 64)];
             Index const rest = slots_.size() - begin;
             if (rest < 64) open &= (std::uint64_t{1} << rest) - 1;
             for (; open != 0; open &= open - 1) *next++ = slots_.begin + begin + std::countr_zero(open);

@@ -46,14 +46,14 @@ private:
         RESHARD_NO_UNROLL
         for (int d = 0; d < last; ++d) {
             Number const next = loops[d].extent(rest);
-            auto const at = static_cast<Index>(rest - next * static_cast<Number>(loops[d].extent.divisor()));
+            auto const at = as_index(rest - next * static_cast<Number>(loops[d].extent.divisor()));
             from += at * loops[d].from;
             to += at * loops[d].to;
             rest = next;
         }
         if (last >= 0) {
-            from += static_cast<Index>(rest) * loops[last].from;
-            to += static_cast<Index>(rest) * loops[last].to;
+            from += as_index(rest) * loops[last].from;
+            to += as_index(rest) * loops[last].to;
         }
     }
 };
@@ -71,7 +71,7 @@ struct CopyBox {
 /// The largest power of two up to 16 that divides all of `bits`, numbers joined by or.
 [[nodiscard]] constexpr Index unit_of(std::uint64_t bits) noexcept {
     std::uint64_t const capped = bits | 16U;
-    return static_cast<Index>(capped & (~capped + 1));
+    return as_index(capped & (~capped + 1));
 }
 
 [[nodiscard]] constexpr BoxLoops box_loops(LoopNest const& nest) noexcept {

@@ -63,7 +63,7 @@ inline constexpr int fold_width = sizeof(A) == 4 ? 4 : 2;
     Index width = 1;
     with_carrier(box.dtype, [&]<class A>() { width = fold_width<A>; });
     BoxLoops::Loop& row = box.loops.loops[0];
-    auto const extent = static_cast<Index>(row.extent.divisor());
+    auto const extent = as_index(row.extent.divisor());
     Index const over = extent % width;
     auto from_bits = static_cast<std::uint64_t>(reinterpret_cast<std::uintptr_t>(box.from)) |
                      static_cast<std::uint64_t>(box.slot_stride);

@@ -17,13 +17,9 @@ struct GainTable {
     Index columns = 0;
     std::vector<Index> gains;
 
-    GainTable(Index r, Index c) : rows(r), columns(c), gains(static_cast<std::size_t>(r * c), 0) {}
-    [[nodiscard]] Index& at(Index row, Index column) noexcept {
-        return gains[static_cast<std::size_t>(row * columns + column)];
-    }
-    [[nodiscard]] Index at(Index row, Index column) const noexcept {
-        return gains[static_cast<std::size_t>(row * columns + column)];
-    }
+    GainTable(Index r, Index c) : rows(r), columns(c), gains(as_size(r * c), 0) {}
+    [[nodiscard]] Index& at(Index row, Index column) noexcept { return gains[as_size(row * columns + column)]; }
+    [[nodiscard]] Index at(Index row, Index column) const noexcept { return gains[as_size(row * columns + column)]; }
 };
 
 /// The column of every row. \pre rows <= columns, gains >= 0. Throws ShapeError when sums do not fit 64 bits.
@@ -39,7 +35,7 @@ struct GainTable {
               "reshard::relabel: the bytes of all ranks are more than 64 bits count. "
               "Fix: relabel by a smaller tensor of the same placements.");
     }
-    auto const at = [](Index i) { return static_cast<std::size_t>(i); };
+    auto const at = [](Index i) { return as_size(i); };
     // Rows and columns count from 1 here: column 0 stands for "the row that is being added".
     std::vector<Index> row_price(at(table.rows + 1), 0);
     std::vector<Index> column_price(at(table.columns + 1), 0);

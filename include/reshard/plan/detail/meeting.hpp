@@ -40,7 +40,7 @@ public:
         bool any = true;  // a dimension of which nothing is had leaves nothing to meet
         for (IndexSet const& set : sets) any = any && set.size() != 0;
         for (int dim = 0; dim < sets.size(); ++dim) {
-            begin_.push_back(static_cast<Index>(pieces_.size()));
+            begin_.push_back(as_index(pieces_.size()));
             if (!any) continue;
             grid.for_each_part(dim, sets[dim], [&](IndexSet const& part, Index ordinal) {
                 for_each_sent(sets[dim], part, forms[dim].levels, [&](Segments const& segments) {
@@ -48,14 +48,14 @@ public:
                 });
             });
         }
-        begin_.push_back(static_cast<Index>(pieces_.size()));
+        begin_.push_back(as_index(pieces_.size()));
     }
 
     /// How many messages there are.
     [[nodiscard]] std::size_t size() const noexcept {
         Index product = 1;
         for (int dim = 0; dim + 1 < begin_.size(); ++dim) product *= begin_[dim + 1] - begin_[dim];
-        return static_cast<std::size_t>(product);
+        return as_size(product);
     }
     /// Calls `visit(message, ordinal)` for every message, row-major.
     void for_each(MessageVisitor visit) const {
@@ -66,7 +66,7 @@ public:
         Index ordinal = 0;
         for (int dim = 0; dim >= 0;) {
             if (dim < dims && at[dim] != begin_[dim + 1]) {
-                Piece const& piece = pieces_[static_cast<std::size_t>(at[dim])];
+                Piece const& piece = pieces_[as_size(at[dim])];
                 append(message, piece.segments);
                 ordinal += piece.ordinal;
                 ++dim;
@@ -77,7 +77,7 @@ public:
             if (--dim < 0) return;
             message.box.pop_back();
             while (!message.repeats.empty() && message.repeats.back().dim == dim) message.repeats.pop_back();
-            ordinal -= pieces_[static_cast<std::size_t>(at[dim]++)].ordinal;
+            ordinal -= pieces_[as_size(at[dim]++)].ordinal;
         }
     }
 

@@ -129,7 +129,7 @@ private:
         Index const copies = group.copies.size();
         if (!has_nodes_ && copies == 1) {
             Meeting const meeting(to_, sets, forms_);
-            exchange.sends.reserve(meeting.size() * static_cast<std::size_t>(group.turning.size()));
+            exchange.sends.reserve(meeting.size() * as_size(group.turning.size()));
             meeting.for_each([&](Message const& message, Index destination) {
                 for (Index turn = 0; turn < group.turning.size(); ++turn) {
                     Index const receiver = destination + same + group.turning.ordinal(turn);

@@ -76,7 +76,7 @@ public:
             }
             blocks_.push_back(block);
         }
-        auto const lists = static_cast<std::size_t>(mine_.size());
+        auto const lists = as_size(mine_.size());
         budget -= mine_.size() + other_.size();
         if (budget < 0) return;
         for (Index place = 0; place < other_.size(); ++place) block_of_.push_back(place / blocks_.back());
@@ -89,7 +89,7 @@ public:
         }
         Index memo = 0;
         if (multiply_fits(mine_.size(), other_.size(), memo) && memo <= memo_limit) {
-            memo_.assign(static_cast<std::size_t>(memo), 0);
+            memo_.assign(as_size(memo), 0);
         }
     }
 
@@ -100,11 +100,11 @@ public:
     [[nodiscard]] bool is_constant() const noexcept { return mine_.size() == 1 && other_.size() == 1; }
 
     [[nodiscard]] std::uint64_t digest(Index list, Index place) noexcept {
-        auto const at = static_cast<std::size_t>(list);
-        Index const block = block_of_[static_cast<std::size_t>(place)];
+        auto const at = as_size(list);
+        Index const block = block_of_[as_size(place)];
         if (block < nearest_[at].begin || block >= nearest_[at].end) return far_[at];
         if (memo_.empty()) return near_digest(list, place);
-        std::uint64_t& known = memo_[static_cast<std::size_t>(list * other_.size() + place)];
+        std::uint64_t& known = memo_[as_size(list * other_.size() + place)];
         if (known == 0) known = near_digest(list, place);
         return known;
     }
@@ -135,13 +135,13 @@ private:
         std::uint64_t sum = 0;
         for (Piece const& piece : pieces_) {
             sum += combined(1, static_cast<std::uint64_t>(piece.size));
-            if (static_cast<Index>(entries_.size()) > begin_.back() && entries_.back().place == piece.place) {
+            if (as_index(entries_.size()) > begin_.back() && entries_.back().place == piece.place) {
                 entries_.back().sum = sum;
             } else {
                 entries_.push_back({piece.place, sum});
             }
         }
-        begin_.push_back(static_cast<Index>(entries_.size()));
+        begin_.push_back(as_index(entries_.size()));
         std::uint64_t key = combined(sum, 0);
         for (int level = 0; level < blocks_.size(); ++level) key = combined(key, 0);
         far_.push_back(key | 1U);
@@ -154,8 +154,8 @@ private:
 
     /// Sum over the pieces before `place`.
     [[nodiscard]] std::uint64_t before(Index list, Index place) const noexcept {
-        Entry const* const first = entries_.data() + begin_[static_cast<std::size_t>(list)];
-        Index const count = begin_[static_cast<std::size_t>(list) + 1] - begin_[static_cast<std::size_t>(list)];
+        Entry const* const first = entries_.data() + begin_[as_size(list)];
+        Index const count = begin_[as_size(list) + 1] - begin_[as_size(list)];
         Index const found = first_where<Index>(0, count, [&](Index i) { return first[i].place >= place; });
         return found == 0 ? 0 : first[found - 1].sum;
     }
@@ -221,7 +221,7 @@ public:
     [[nodiscard]] RankClasses classes(std::size_t most) {
         RankClasses result;
         std::unordered_map<std::uint64_t, std::uint32_t> known;  // classes by key, numbered in the order they are met
-        result.of.reserve(static_cast<std::size_t>(mesh_.size()));
+        result.of.reserve(as_size(mesh_.size()));
         Index const row = mesh_.extent(mesh_.axes() - 1);
         struct Line {  // what a list needs to know of a row of ranks: its places at the start and the steps along it
             Index list = 0;

@@ -142,7 +142,7 @@ private:
 }
 
 [[nodiscard]] inline Passing passing(Steps const& steps) {
-    auto const layout = [&](int number) -> Layout const& { return steps.layouts[static_cast<std::size_t>(number)]; };
+    auto const layout = [&](int number) -> Layout const& { return steps.layouts[as_size(number)]; };
     return {layout(steps.relays.share), layout(steps.relays.needed), layout(steps.relays.held)};
 }
 /// What the rank had before the relays comes to its place at once, and is not sent to it again.

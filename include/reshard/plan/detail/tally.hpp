@@ -33,7 +33,7 @@ public:
             skipped_.push_back(0);
             totals_.push_back(0);
             if (forms[dim].interleaved) list(dim, forms[dim].levels);
-            ends_.push_back(static_cast<Index>(tiles_.size()));
+            ends_.push_back(as_index(tiles_.size()));
             count_dim(dim);
         }
     }
@@ -102,7 +102,7 @@ private:
         Index begin = 0;
         Index before = 0;  ///< elements of the piece in the tiles before this one
     };
-    [[nodiscard]] Tile const& tile(Index i) const noexcept { return tiles_[static_cast<std::size_t>(i)]; }
+    [[nodiscard]] Tile const& tile(Index i) const noexcept { return tiles_[as_size(i)]; }
     void list(int dim, int levels) {
         std::vector<Tile> tiles;  // with their sizes, then with what is before them
         to_->for_each_part(dim, sets_[dim], [&, this](IndexSet const& part, Index ordinal) {

@@ -61,7 +61,7 @@ struct RankFigures {
 class WorldSum {
 public:
     WorldSum(Topology const& topology, int phases) : topology_(topology) {
-        sum_.phases.resize(static_cast<std::size_t>(phases));
+        sum_.phases.resize(as_size(phases));
         for (PhaseSum& phase : sum_.phases)
             for (int i = 0; i < topology.size(); ++i) phase.tiers.push_back({});
     }
@@ -103,11 +103,11 @@ public:
 
     /// A rank's part of what its units send out and get in: collected, until finish_units().
     void add_to_units(RankLoad const& load, Index rank) {
-        units_.resize(sum_.phases.size() * static_cast<std::size_t>(topology_.size()));
+        units_.resize(sum_.phases.size() * as_size(topology_.size()));
         for (int i = 0; i + 1 < topology_.size(); ++i) {
             for (std::size_t phase = 0; phase != sum_.phases.size(); ++phase) {
-                auto& units = units_[phase * static_cast<std::size_t>(topology_.size()) + static_cast<std::size_t>(i)];
-                auto const unit = static_cast<std::size_t>(topology_.unit(i, rank));
+                auto& units = units_[phase * as_size(topology_.size()) + as_size(i)];
+                auto const unit = as_size(topology_.unit(i, rank));
                 if (unit >= units.size()) units.resize(unit + 1);
                 PhaseLoad const& own = load.phases[phase];
                 for (int outer = i + 1; outer < own.size(); ++outer) {
@@ -119,7 +119,7 @@ public:
     }
     void finish_units() {
         for (std::size_t j = 0; j != units_.size(); ++j) {
-            auto const tiers = static_cast<std::size_t>(topology_.size());
+            auto const tiers = as_size(topology_.size());
             TierSum& tier = sum_.phases[j / tiers].tiers[static_cast<int>(j % tiers)];
             for (Crossing const& unit : units_[j]) {
                 tier.most_out = larger(tier.most_out, unit.out);
@@ -172,7 +172,7 @@ private:
     [[nodiscard]] static Index scaled(Index value, double factor) {
         double const result = static_cast<double>(value) * factor + 0.5;
         if (result >= 9.2e18) add_checked(value, INT64_MAX, 2);  // throws
-        return static_cast<Index>(result);
+        return as_index(result);
     }
 
     /// What crosses the border of a unit.

@@ -63,10 +63,24 @@ inline constexpr std::string_view no_memory_text =
     raise(all.code, std::move(all.reason));
 }
 
+/// Collective: comm.agree(mine). Where the others have given up waiting for a rank that comes with an error of its own,
+/// that rank throws it, and not what they have said of the rank meanwhile.
+template <class C>
+[[nodiscard]] Verdict agreed(C&& comm, Verdict mine) {
+    if (mine.ok()) return comm.agree(std::move(mine));
+    Verdict own;
+    static_cast<void>(verdict_of([&] { own.reason = words_of(mine); }));  // there may be no memory for it
+    own.code = mine.code;
+    Verdict all;
+    Verdict const broken = verdict_of([&] { all = comm.agree(std::move(mine)); });
+    if (broken.ok()) return all;
+    raise(own.reason.empty() ? broken.code : own.code, std::string(own.reason.empty() ? broken.reason : own.reason));
+}
+
 /// Collective: what went wrong on the lowest rank where something did, on every rank.
 template <class C>
 void agree_or_raise(C&& comm, Verdict mine) {
-    Verdict all = comm.agree(std::move(mine));
+    Verdict all = agreed(comm, std::move(mine));
     if (!all.ok()) raise_agreed(std::move(all), comm.size());
 }
 

@@ -14,7 +14,6 @@ namespace reshard::inline v0 {
 
 RESHARD_INLINE MpiCommunicator::MpiCommunicator(MPI_Comm comm, MpiOptions const& options) {
     detail::check_mpi_environment(comm);
-    detail::check_deadline("MpiOptions", options.deadline);
     MPI_Comm own = MPI_COMM_NULL;
     detail::mpi_check(MPI_Comm_dup(comm, &own), "MPI_Comm_dup");
     exchange_ = detail::MpiExchange::make(std::make_shared<detail::MpiTeam>(own, nullptr, 0, options));

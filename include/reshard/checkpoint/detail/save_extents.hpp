@@ -55,7 +55,7 @@ public:
     /// \pre all is dealt; the manifest, of tensors and files, outlives this
     SaveExtents(SaveDealer dealer, Manifest const& manifest)
         : dealer_(std::move(dealer)), manifest_(manifest), class_(dtype_count, -1) {
-        for (StoredTensor const& tensor : manifest.tensors) class_[as_size(tensor.dtype)] = 0;
+        for (StoredTensor const& tensor : manifest.tensors) class_[static_cast<std::size_t>(tensor.dtype)] = 0;
         for (auto one = class_.rbegin(); one != class_.rend(); ++one)  // in the order of a file
             if (*one >= 0) *one = classes_++;
         start_.resize(manifest.files.size() * as_size(classes_));
@@ -114,7 +114,7 @@ private:
     };
     /// Where the extent lies; what comes next lies behind it.
     Place move_on(std::vector<Place>& places, Extent const& extent) const noexcept {
-        auto const dtype = as_size(manifest_.tensors[extent.tensor].dtype);
+        auto const dtype = static_cast<std::size_t>(manifest_.tensors[extent.tensor].dtype);
         Place& place = places[as_size(extent.file * classes_ + class_[dtype])];
         Index const bytes = extent_bytes(manifest_, extent);
         return std::exchange(place,

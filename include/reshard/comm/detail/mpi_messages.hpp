@@ -168,7 +168,7 @@ public:
             MPI_Test(&request, &done, MPI_STATUS_IGNORE);
             if (request != MPI_REQUEST_NULL) continue;
             ++ended;
-            --flying_;
+            flying_ -= slots_[as_size(&request - requests_.data())].pieces();
         }
         return ended;
     }
@@ -182,7 +182,7 @@ public:
 
 private:
     static constexpr int window = static_cast<int>(mpi_long_bytes / piece_bytes);  ///< messages of one peer under way
-    static constexpr int slot_count = 64;                                          ///< of all peers
+    static constexpr int slot_count = 64;  ///< of all peers, and how many pieces of 512 KiB are under way, nearly
     static constexpr PairShare together{INT_MAX, piece_bytes, 0};
     static constexpr PairShare alone{1, mpi_long_piece_bytes, 0};
 
@@ -206,6 +206,8 @@ private:
         Transfer<Byte> first;  ///< of them
         Index payload = 0;
         bool packed = false;
+        /// What it counts for: all that is under way is to end soon where some rank fails.
+        [[nodiscard]] int pieces() const noexcept { return static_cast<int>(1 + payload / (piece_bytes + 1)); }
     };
 
     /// Calls body(transfer or piece) for what the next message of the lane holds, and advances it.
@@ -265,7 +267,7 @@ private:
             mpi_check(MPI_Irecv(address, count, type, lane.peer, tag_, team.comm(), &request), "MPI_Irecv", lane.peer);
         }
         ++lane.flying;
-        ++flying_;
+        flying_ += slot.pieces();
         ++messages_;
     }
 
@@ -278,7 +280,7 @@ private:
             Slot& slot = slots_[as_size(finished_[as_size(i)])];
             MPI_Status const& status = statuses_[as_size(i)];
             Lane& lane = lanes_[slot.lane];
-            --flying_;
+            flying_ -= slot.pieces();
             --lane.flying;
             int const error = code == MPI_ERR_IN_STATUS ? status.MPI_ERROR : MPI_SUCCESS;
             mpi_check(error, sending ? "MPI_Isend" : "MPI_Irecv", lane.peer);
@@ -323,7 +325,7 @@ private:
     Index made_ = 0;
     Index wanted_ = 0;
     std::size_t first_ = 0;
-    int flying_ = 0;
+    int flying_ = 0;  ///< pieces of 512 KiB, or less, that are under way
     int tag_ = 0;
     Index messages_ = 0;
 };

@@ -203,8 +203,10 @@ private:
                                       comparable(options.deadline).count()};
         std::int64_t most[6] = {mine[0], -mine[0], mine[1], -mine[1], mine[2], -mine[2]};
         mpi_check(MPI_Allreduce(MPI_IN_PLACE, most, 6, MPI_INT64_T, MPI_MAX, comm_), "MPI_Allreduce");
-        if (most[0] == -most[1] && most[2] == -most[3] && most[4] == -most[5]) return;
+        bool const same = most[0] == -most[1] && most[2] == -most[3] && most[4] == -most[5];
+        if (same && options.deadline.count() > 0) return;
         MPI_Comm_free(&comm_);
+        if (same) check_deadline("MpiOptions", options.deadline);
         constexpr std::string_view paths[] = {"automatic", "messages", "attach"};
         raise(ErrorCode::mismatch, "reshard::MpiCommunicator: rank ", rank_, " of ", size_,
               " was given MpiOptions with path ", paths[mine[0]], ", ranks_per_node ", mine[1], " and a deadline of ",

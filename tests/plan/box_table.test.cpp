@@ -74,14 +74,22 @@ TEST_CASE("copies take turns, and nobody asks others for what it has") {
     BoxTable const to(Shape{6}, {{1, all}, {2, all}, {3, Box{{1, 3}}}, {3, Box{{2, 5}}}});
     CHECK(exchange(from, to, 1).kept == std::vector<BoxMessage>{{1, all, 1, 0}});
     CHECK(exchange(from, to, 1).receives.empty());
-    CHECK(exchange(from, to, 2).receives == std::vector<BoxMessage>{{0, all, 0, 1}});
+    CHECK(exchange(from, to, 2).receives == std::vector<BoxMessage>{{1, all, 1, 1}});
     // What a rank asks for twice it gets twice.
-    CHECK(exchange(from, to, 3).receives == std::vector<BoxMessage>{{1, Box{{1, 3}}, 1, 2}, {1, Box{{2, 5}}, 1, 3}});
-    CHECK(exchange(from, to, 1).sends == std::vector<BoxMessage>{{3, Box{{1, 3}}, 1, 2}, {3, Box{{2, 5}}, 1, 3}});
-    CHECK(exchange(from, to, 0).sends == std::vector<BoxMessage>{{2, all, 0, 1}});
-    CHECK(cost(from, to, 1).sent == 5);
+    CHECK(exchange(from, to, 3).receives == std::vector<BoxMessage>{{0, Box{{1, 3}}, 0, 2}, {1, Box{{2, 5}}, 1, 3}});
+    CHECK(exchange(from, to, 0).sends == std::vector<BoxMessage>{{3, Box{{1, 3}}, 0, 2}});
+    CHECK(exchange(from, to, 1).sends == std::vector<BoxMessage>{{2, all, 1, 1}, {3, Box{{2, 5}}, 1, 3}});
+    CHECK(cost(from, to, 1).sent == 9);
     CHECK(cost(from, to, 3).received == 5);
     CHECK(cost(from, to, 3).messages_received == 2);
+}
+
+TEST_CASE("of copies on ranks a power of two apart each sends its share") {
+    auto const held = parse("(4,8):(R,S0)", Shape{64, 4});
+    DynamicMesh const behind(Indices{4, 8}, first_rank(32));
+    BoxTable const from(held);
+    BoxTable const to(distribution(behind, Shape{64, 4}, "R,S0"));
+    for (Index rank = 0; rank < 32; ++rank) CHECK(cost(from, to, rank).sent == 32);
 }
 
 TEST_CASE("a scalar, and tables without elements") {

@@ -34,11 +34,19 @@ void redistribute(BoxTable const& from, BoxTable const& to, DType dtype, Communi
                   std::span<ConstDynamicView const> source, std::span<DynamicView const> destination);
 
 /// A rank's part of a distributed tensor as views of its boxes in BoxTable(distribution): where one of two tables is a
-/// distribution. Throws BufferError for a view that is not of local_shape(rank).
+/// distribution. A view that is not of local_shape(rank) comes back as it is, for prepare() to refuse on all ranks. As
+/// a source give a view of const elements, or a ConstDynamicView.
 [[nodiscard]] std::vector<ConstDynamicView> box_views(DynamicDistribution const& distribution, Index rank,
                                                       ConstDynamicView const& local);
 [[nodiscard]] std::vector<DynamicView> box_views(DynamicDistribution const& distribution, Index rank,
                                                  DynamicView const& local);
+
+/// The same of a typed view.
+template <class T>
+[[nodiscard]] auto box_views(DynamicDistribution const& distribution, Index rank, TensorView<T> const& local) {
+    using View = std::conditional_t<std::is_const_v<T>, ConstDynamicView, DynamicView>;
+    return box_views(distribution, rank, View(local));
+}
 
 }  // namespace reshard::inline v0
 

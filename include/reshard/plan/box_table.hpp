@@ -24,11 +24,14 @@ namespace reshard::inline v0 {
 struct HeldBox {
     Index rank = 0;
     Box box;
-    friend bool operator==(HeldBox const&, HeldBox const&) = default;
 };
 
 /// Boxes of one tensor and who holds each. Equal boxes are copies; else the boxes that are read share no element.
 class BoxTable {
+    [[nodiscard]] auto box_of() const noexcept {  // first: clang deduces its type when it has seen the body
+        return [this](std::size_t place) -> Box const& { return boxes_[place].box; };
+    }
+
 public:
     /// Throws PlacementError for a box that is none of a tensor of this shape, MeshError for ranks below 0 or beyond 31
     /// bits. Empty boxes are legal.
@@ -44,6 +47,8 @@ public:
     /// Those of a rank.
     [[nodiscard]] std::span<HeldBox const> boxes_of(Index rank) const& noexcept;
     std::span<HeldBox const> boxes_of(Index rank) const&& = delete;
+    /// Of a box that is not empty: its number in an order in which equal ones follow each other.
+    [[nodiscard]] std::size_t turn_of(std::size_t place) const noexcept { return turn_[place]; }
     /// The highest rank that has any; -1 when there is none.
     [[nodiscard]] Index last_rank() const noexcept { return boxes_.empty() ? -1 : boxes_.back().rank; }
 
@@ -59,19 +64,14 @@ public:
             if (!intersect(box, wanted).empty()) visit(box, near.subspan(first, i - first));
         }
     }
-    friend bool operator==(BoxTable const& a, BoxTable const& b) noexcept {
-        return a.shape_ == b.shape_ && a.boxes_ == b.boxes_;
-    }
 
 private:
     void sort();
-    [[nodiscard]] auto box_of() const noexcept {
-        return [this](std::size_t place) -> Box const& { return boxes_[place].box; };
-    }
 
     DynamicShape shape_;
     std::vector<HeldBox> boxes_;
     std::vector<std::size_t> sorted_;  ///< places of those that are not empty, in order_; equal ones side by side
+    std::vector<std::size_t> turn_;    ///< per place, where it stands in sorted_
     detail::BoxOrder order_;
 };
 

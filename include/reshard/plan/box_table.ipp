@@ -35,7 +35,7 @@ RESHARD_INLINE BoxTable::BoxTable(DynamicShape const& shape, std::vector<HeldBox
         }
         if (held.rank < 0 || held.rank > INT32_MAX) {
             raise(ErrorCode::mesh, "reshard::BoxTable: ", to_string(held.box), " is held by rank ", held.rank,
-                  ". Fix: ranks count from 0.");
+                  ". Fix: ranks are 0 to 2147483647.");
         }
     }
     sort();
@@ -66,6 +66,8 @@ RESHARD_INLINE void BoxTable::sort() {
     detail::sort_list(sorted_, [this](std::size_t a, std::size_t b) {
         return detail::is_before(boxes_[a].box, boxes_[b].box, order_.dim);
     });
+    turn_.resize(boxes_.size());
+    for (std::size_t i = 0; i < sorted_.size(); ++i) turn_[sorted_[i]] = i;
 }
 
 RESHARD_INLINE std::span<HeldBox const> BoxTable::boxes_of(Index rank) const& noexcept {
@@ -79,11 +81,11 @@ RESHARD_INLINE std::span<HeldBox const> BoxTable::boxes_of(Index rank) const& no
 namespace detail {
 
 /// Which of the copies of a box a rank reads: its own, else those of others in turn.
-[[nodiscard]] inline std::size_t copy_for(BoxTable const& table, std::span<std::size_t const> copies,
-                                          Index rank) noexcept {
-    for (std::size_t const place : copies)
-        if (table.boxes()[place].rank == rank) return place;
-    return copies[as_size(rank) % copies.size()];
+[[nodiscard]] inline std::size_t copy_for(BoxTable const& table, std::span<std::size_t const> copies, Index rank,
+                                          std::size_t turn) noexcept {
+    auto const rank_of = [&](std::size_t place) { return table.boxes()[place].rank; };
+    auto const own = std::ranges::lower_bound(copies, rank, {}, rank_of);
+    return own != copies.end() && rank_of(*own) == rank ? *own : copies[turn % copies.size()];
 }
 
 inline void check_needed(BoxTable const& from, Box const& needed, Index rank, std::vector<Box> const& held) {
@@ -114,7 +116,7 @@ RESHARD_INLINE BoxExchange exchange(BoxTable const& from, BoxTable const& to, In
         parts.clear();
         from.for_each_near(needed.box, [&](Box const& box, Copies copies) {
             parts.push_back(intersect(box, needed.box));
-            std::size_t const copy = detail::copy_for(from, copies, rank);
+            std::size_t const copy = detail::copy_for(from, copies, rank, to.turn_of(place_in(to, needed)));
             Index const peer = from.boxes()[copy].rank;
             (peer == rank ? mine.kept : mine.receives).push_back({peer, parts.back(), copy, place_in(to, needed)});
         });
@@ -130,7 +132,7 @@ RESHARD_INLINE BoxExchange exchange(BoxTable const& from, BoxTable const& to, In
             for (std::size_t const taker : copies) {
                 Index const peer = to.boxes()[taker].rank;
                 std::size_t const place = place_in(from, held);
-                if (peer == rank || detail::copy_for(from, alike, peer) != place) continue;
+                if (peer == rank || detail::copy_for(from, alike, peer, to.turn_of(taker)) != place) continue;
                 mine.sends.push_back({peer, intersect(box, held.box), place, taker});
             }
         });

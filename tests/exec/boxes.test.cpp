@@ -149,6 +149,43 @@ TEST_CASE("from a distribution to boxes and back, whatever blocks it deals out")
     }
 }
 
+TEST_CASE("many tensors in one exchange: as each by itself, with a message a peer") {
+    for (std::uint64_t const seed : test::seeds(60)) {
+        CAPTURE(seed);
+        test::Random random(seed, {.max_dims = 3, .max_extent = 8, .max_elements = 100});
+        int const ranks = static_cast<int>(random.between(1, 4));
+        std::vector<BoxTable> from;
+        std::vector<BoxTable> to;
+        for (Index n = random.between(0, 5); n > 0; --n) {
+            DynamicShape const shape = random.shape();
+            from.emplace_back(shape, cut(random, shape, ranks));
+            to.emplace_back(shape, cut(random, shape, ranks));
+        }
+        std::vector<char> arrived(static_cast<std::size_t>(ranks), 0);
+        run_on_threads(ranks, [&](ThreadCommunicator& comm) {
+            std::vector<Boxes> mine;
+            std::vector<Boxes> needed;
+            std::vector<std::vector<ConstDynamicView>> sources;
+            std::vector<std::vector<DynamicView>> destinations;
+            std::vector<BoxMove> moves;
+            for (std::size_t t = 0; t < from.size(); ++t) {
+                mine.emplace_back(from[t], comm.rank(), 0);
+                needed.emplace_back(to[t], comm.rank(), 0);
+                mine[t].fill(from[t].shape());
+                sources.push_back(mine[t].views<ConstDynamicView>());
+                destinations.push_back(needed[t].views<DynamicView>());
+            }
+            for (std::size_t t = 0; t < from.size(); ++t)
+                moves.push_back({from[t], to[t], DType::i64, sources[t], destinations[t], concat("table ", t)});
+            redistribute(moves, comm);
+            bool all = true;
+            for (std::size_t t = 0; t < from.size(); ++t) all = all && needed[t].arrived(from[t].shape());
+            arrived[static_cast<std::size_t>(comm.rank())] = all ? 1 : 0;
+        });
+        REQUIRE(std::count(arrived.begin(), arrived.end(), 1) == ranks);
+    }
+}
+
 TEST_CASE("one rank by itself") {
     SelfCommunicator comm;
     std::vector<float> a{1, 2, 3, 4};
@@ -199,13 +236,15 @@ TEST_SUITE("exec/boxes: the same error on every rank") {
                 [](int rank, Two& mine, auto&, auto&, auto&) {
                     if (rank == 1) mine.destination = {view(mine.a, Shape{2, 2})};
                 });
-        refuses(ErrorCode::buffer, {"strides [0,1] that overlap"}, [](int rank, Two& mine, auto&, auto&, auto&) {
-            Indices strides;
-            strides.push_back(0);
-            strides.push_back(1);
-            DynamicView const& first = mine.destination[0];
-            if (rank == 1) mine.destination = {DynamicView(first.data(), first.dtype(), first.shape(), strides)};
-        });
+        refuses(ErrorCode::buffer, {"view 0 of the destination has strides [0,1] that overlap"},
+                [](int rank, Two& mine, auto&, auto&, auto&) {
+                    Indices strides;
+                    strides.push_back(0);
+                    strides.push_back(1);
+                    DynamicView const& first = mine.destination[0];
+                    if (rank == 1)
+                        mine.destination = {DynamicView(first.data(), first.dtype(), first.shape(), strides)};
+                });
         refuses(ErrorCode::buffer, {"a view of F32 elements", "which are I32"},
                 [](int, Two&, auto&, auto&, DType& dtype) { dtype = DType::i32; });
         refuses(ErrorCode::dtype, {"smaller than a byte"},
@@ -234,6 +273,36 @@ TEST_SUITE("exec/boxes: the same error on every rank") {
                     mine.source = {ConstDynamicView(mine.source[0].data(), dtype, Shape{2, 2})};
                     mine.destination = {DynamicView(mine.destination[0].data(), dtype, Shape{2, 2})};
                 });
+    }
+    TEST_CASE("one of several tensors is named") {
+        BoxTable const from = halves();
+        BoxTable const to = swapped();
+        auto const thrown = [&](auto const& change) {
+            return thrown_by(2, [&](ThreadCommunicator& comm) {
+                Two one;
+                Two other;
+                std::vector<BoxMove> moves{{from, to, DType::f32, one.source, one.destination, {}},
+                                           {from, to, DType::f32, other.source, other.destination, "wide"}};
+                change(comm.rank(), one, moves);
+                redistribute(moves, comm);
+            });
+        };
+        check_same(thrown([](int rank, Two&, auto& moves) {
+                       if (rank == 1) moves[1].source = {};
+                   }),
+                   ErrorCode::buffer, {"rank 1 of 2: tensor 1 'wide': ", "1 boxes of the source, and gives 0"});
+        check_same(thrown([](int rank, Two& one, auto& moves) {
+                       if (rank == 0) moves[1].destination = one.destination;
+                   }),
+                   ErrorCode::buffer, {"view 0 of the destination of tensor 1 'wide' overlaps", "of tensor 0"});
+        check_same(thrown([](int rank, Two&, auto& moves) {
+                       if (rank == 1) moves[1].name = "narrow";
+                   }),
+                   ErrorCode::mismatch, {"of tensor 1 'narrow', but rank 0", "of tensor 1 'wide'"});
+        check_same(thrown([](int rank, Two&, auto& moves) {
+                       if (rank == 1) moves.pop_back();
+                   }),
+                   ErrorCode::mismatch, {"moves 1 tensors, and lists no more boxes"});
     }
     TEST_CASE("a view that is no part of its distribution") {
         auto const rows = parse("(2):(S0)", Shape{4, 2});

@@ -19,17 +19,31 @@
 
 namespace reshard::inline v0 {
 
+/// A tensor that goes from one list of boxes to another, as one rank sees it. All ranks give the same tables, element
+/// type and name; `source` and `destination` are this rank's views of its boxes, none where it has no box.
+struct BoxMove {
+    BoxTable const& from;  ///< outlives this, as `to` does
+    BoxTable const& to;
+    DType dtype = DType::f32;
+    std::span<ConstDynamicView const> source;
+    std::span<DynamicView const> destination;
+    std::string name{};  ///< for messages; part of the agreement
+};
+
 /// Collective over `comm`, as prepare() of a plan: checks, agrees among all ranks, allocates; the same error
-/// everywhere. `source` and `destination` are this rank's views of its boxes in `from` and `to`, of elements of type
-/// `dtype`. All ranks give the same tables and element type; those that have no box give no view.
+/// everywhere. All tensors travel in one exchange, a message a peer where the transport joins them. The same tensors in
+/// the same order on every rank.
 ///
 /// Throws ShapeError, PlacementError (an element that a rank needs and none holds; boxes of `from` that overlap and are
 /// not equal), MeshError (ranks that the communicator does not have), BufferError (number of views, shape, null,
-/// overlap), DTypeError, MismatchError where ranks give other tables, OutOfMemory.
+/// overlap), DTypeError, MismatchError where ranks give other tables, naming the first box that differs, OutOfMemory.
+[[nodiscard]] PreparedPlan prepare(std::span<BoxMove const> moves, CommunicatorRef comm);
+/// The same of one tensor.
 [[nodiscard]] PreparedPlan prepare(BoxTable const& from, BoxTable const& to, DType dtype, CommunicatorRef comm,
                                    std::span<ConstDynamicView const> source, std::span<DynamicView const> destination);
 
 /// prepare + run. Collective over `comm`.
+void redistribute(std::span<BoxMove const> moves, CommunicatorRef comm);
 void redistribute(BoxTable const& from, BoxTable const& to, DType dtype, CommunicatorRef comm,
                   std::span<ConstDynamicView const> source, std::span<DynamicView const> destination);
 

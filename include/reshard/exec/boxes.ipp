@@ -10,37 +10,53 @@ namespace reshard::inline v0 {
 
 namespace detail {
 
-/// What this rank brings to the agreement: the boxes of both tables, as tensors of a batch are.
-[[nodiscard]] inline BatchDigest digest_of(BoxTable const& from, BoxTable const& to, DType dtype) {
+/// What this rank brings to the agreement: its tensors, each with the boxes of both tables behind it, as those of a
+/// batch.
+[[nodiscard]] inline BatchDigest digest_of(std::span<BoxMove const> moves) {
     BatchDigest result;
-    Digest options;
-    options.add(from.boxes().size()).add(static_cast<std::uint64_t>(dtype));
-    for (BoxTable const* table : {&from, &to}) {
-        for (Index extent : table->shape().extents()) options.add_signed(extent);
-        for (HeldBox const& held : table->boxes()) {
-            Digest box;
-            box.add_word_signed(held.rank);
-            for (int d = 0; d < held.box.rank(); ++d)
-                box.add_word_signed(held.box.begin(d)).add_word_signed(held.box.end(d));
-            result.tensors.push_back(box.value());
+    for (BoxMove const& move : moves) {
+        Digest tensor;
+        tensor.add_text(move.name).add(static_cast<std::uint64_t>(move.dtype)).add(move.from.boxes().size());
+        for (BoxTable const* table : {&move.from, &move.to})
+            for (Index extent : table->shape().extents()) tensor.add_signed(extent);
+        result.tensors.push_back(tensor.value());
+        for (BoxTable const* table : {&move.from, &move.to}) {
+            for (HeldBox const& held : table->boxes()) {
+                Digest box;
+                box.add_word_signed(held.rank);
+                for (int d = 0; d < held.box.rank(); ++d)
+                    box.add_word_signed(held.box.begin(d)).add_word_signed(held.box.end(d));
+                result.tensors.push_back(box.value());
+            }
         }
     }
-    result.options = options.value();
     return result;
 }
+/// "tensor 17 'ec.user'"; nothing where there is but one without a name.
+[[nodiscard]] inline std::string label(std::span<BoxMove const> moves, std::size_t i) {
+    if (moves.size() == 1 && moves[0].name.empty()) return {};
+    return moves[i].name.empty() ? concat("tensor ", i) : concat("tensor ", i, " '", moves[i].name, "'");
+}
 /// Completes "rank 3 ..., but rank 0 ...". `place` as first_difference() gives it.
-[[nodiscard]] inline std::string describe(BoxTable const& from, BoxTable const& to, DType dtype, Index place) {
-    auto const count = as_index(from.boxes().size());
-    if (place < 0) {
-        return concat("moves ", count, " boxes of ", to_string(from.shape()), " into boxes of ", to_string(to.shape()),
-                      ", ", name(dtype));
+[[nodiscard]] inline std::string describe(std::span<BoxMove const> moves, Index place) {
+    for (std::size_t i = 0; i < moves.size(); ++i) {
+        BoxMove const& move = moves[i];
+        std::string const of = moves.size() == 1 ? std::string() : concat(" of ", label(moves, i));
+        if (place-- == 0) {
+            return concat("moves ", move.from.boxes().size(), " boxes of ", to_string(move.from.shape()),
+                          " into boxes of ", to_string(move.to.shape()), ", ", name(move.dtype), of);
+        }
+        for (BoxTable const* table : {&move.from, &move.to}) {
+            auto const count = as_index(table->boxes().size());
+            if (place < count) {
+                HeldBox const& held = table->boxes()[as_size(place)];
+                return concat("lists ", to_string(held.box), " of rank ", held.rank, " as box ", place,
+                              " of those that are ", table == &move.from ? "read" : "written", of);
+            }
+            place -= count;
+        }
     }
-    BoxTable const& table = place < count ? from : to;
-    auto const i = as_size(place < count ? place : place - count);
-    std::string_view const side = place < count ? "read" : "written";
-    if (i >= table.boxes().size()) return concat("lists ", i, " boxes that are ", side);
-    HeldBox const& held = table.boxes()[i];
-    return concat("lists ", to_string(held.box), " of rank ", held.rank, " as box ", i, " of those that are ", side);
+    return concat("moves ", moves.size(), " tensors, and lists no more boxes");
 }
 
 /// Throws unless a rank gives a view for each of its boxes, of its shape.
@@ -73,22 +89,37 @@ void check_box_views(std::string_view side, BoxTable const& table, DType dtype, 
 }
 
 /// Throws BufferError for memory that is written and read, or written twice.
-inline void check_apart(std::span<ConstDynamicView const> source, std::span<DynamicView const> destination, int rank) {
+inline void check_apart(std::span<BoxMove const> moves, int rank) {
+    struct Place {
+        std::size_t tensor;
+        std::size_t view;
+    };
     std::vector<Stretch> stretches;
-    for (ConstDynamicView const& view : source) stretches.push_back({view, stretches.size(), false});
-    for (DynamicView const& view : destination) {
-        if (!is_injective(view)) {
-            raise(ErrorCode::buffer, "reshard::prepare: view ", stretches.size() - source.size(),
-                  " of the destination of rank ", rank, " has strides ", to_string(view.strides()),
+    std::vector<Place> places;
+    auto const text = [&](std::size_t i, std::string_view side) {
+        std::string const tensor = label(moves, places[i].tensor);
+        return concat("view ", places[i].view, " of the ", side, tensor.empty() ? "" : " of ", tensor);
+    };
+    for (std::size_t t = 0; t < moves.size(); ++t) {
+        std::size_t view = 0;
+        auto const add = [&](ConstDynamicView const& memory, bool written) {
+            stretches.push_back({memory, places.size(), written});
+            places.push_back({t, view++});
+        };
+        for (ConstDynamicView const& source : moves[t].source) add(source, false);
+        view = 0;
+        for (DynamicView const& destination : moves[t].destination) {
+            add(destination, true);
+            if (is_injective(destination)) continue;
+            raise(ErrorCode::buffer, "reshard::prepare: on rank ", rank, " ", text(places.size() - 1, "destination"),
+                  " has strides ", to_string(destination.strides()),
                   " that overlap. Fix: give every element memory of its own.");
         }
-        stretches.push_back({view, stretches.size(), true});
     }
     Clash const clash = find_clash(stretches);
     if (clash.writer == clash.other) return;
-    raise(ErrorCode::buffer, "reshard::prepare: on rank ", rank, " view ", clash.writer - source.size(),
-          " of the destination overlaps view ", clash.reads ? clash.other : clash.other - source.size(), " of the ",
-          clash.reads ? "source" : "destination", ". Fix: give each box its own memory.");
+    raise(ErrorCode::buffer, "reshard::prepare: on rank ", rank, " ", text(clash.writer, "destination"), " overlaps ",
+          text(clash.other, clash.reads ? "source" : "destination"), ". Fix: give each box its own memory.");
 }
 
 /// Messages as transfers, with what stays with the rank, a transfer to itself, in its place among the peers.
@@ -110,52 +141,74 @@ template <class Byte, class View>
     return transfers;
 }
 
+/// Checks and binds one rank's side of a tensor's move. Communicates nothing.
+[[nodiscard]] inline Job bind_boxes(BoxMove const& move, CommunicatorRef comm, MemoryPolicy const& memory) {
+    int const rank = comm.rank();
+    check_byte_sized(move.dtype);
+    for (BoxTable const* table : {&move.from, &move.to}) {
+        if (table->last_rank() < comm.size()) continue;
+        raise(ErrorCode::mesh, "reshard::prepare: rank ", table->last_rank(), " has a box, the communicator only ",
+              comm.size(), " ranks. Fix: list ranks that exist.");
+    }
+    check_box_views("source", move.from, move.dtype, rank, move.source);
+    check_box_views("destination", move.to, move.dtype, rank, move.destination);
+    auto const check = [&](std::string_view side, ConstDynamicView const& view) {
+        if (view.size() == 0) return;  // an empty view may lie anywhere
+        comm.check_memory(view.data());
+        memory.check(side, view.data(), bytes(move.dtype));
+    };
+    for (ConstDynamicView const& view : move.source) check("source", view);
+    for (DynamicView const& view : move.destination) check("destination", view);
+    BoxExchange const mine = exchange(move.from, move.to, rank);
+    auto const first = [&](BoxTable const& table) {
+        return as_size(table.boxes_of(rank).data() - table.boxes().data());
+    };
+    JobTransfers transfers;
+    transfers.sends = transfers_of<std::byte const>(mine.sends, mine.kept, move.from.boxes(), first(move.from),
+                                                    &BoxMessage::from, move.source);
+    transfers.receives = transfers_of<std::byte>(mine.receives, mine.kept, move.to.boxes(), first(move.to),
+                                                 &BoxMessage::to, move.destination);
+    return Job(std::move(transfers), memory);
+}
+
 }  // namespace detail
+
+RESHARD_INLINE PreparedPlan prepare(std::span<BoxMove const> moves, CommunicatorRef comm) {
+    PreparedPlan prepared(comm, nullptr);
+    detail::BatchDigest digest;
+    std::size_t current = moves.size();
+    Verdict verdict = detail::verdict_of([&] {
+        digest = detail::digest_of(moves);
+        MemoryPolicy const& memory = detail::memory_of(comm, host_copies());
+        std::vector<detail::Job> jobs;
+        detail::BatchJob::Round all;
+        for (current = 0; current < moves.size(); ++current) {
+            all.push_back(current);
+            jobs.push_back(detail::bind_boxes(moves[current], comm, memory));
+        }
+        detail::check_apart(moves, comm.rank());
+        std::span const rounds(&all, moves.empty() ? 0 : 1);
+        prepared = PreparedPlan(comm, new detail::BatchJob(comm, std::move(jobs), rounds, Workspace()));
+    });
+    if (!verdict.ok() && current < moves.size()) {  // without memory for the label it goes without
+        static_cast<void>(detail::verdict_of([&] {
+            std::string const tensor = detail::label(moves, current);
+            if (!tensor.empty()) verdict.reason = concat(tensor, ": ", verdict.reason);
+        }));
+    }
+    detail::agree_on_batch(comm, std::move(verdict), digest,
+                           [&](Index place) { return detail::describe(moves, place); });
+    return prepared;
+}
 
 RESHARD_INLINE PreparedPlan prepare(BoxTable const& from, BoxTable const& to, DType dtype, CommunicatorRef comm,
                                     std::span<ConstDynamicView const> source,
                                     std::span<DynamicView const> destination) {
-    int const rank = comm.rank();
-    PreparedPlan prepared(comm, nullptr);
-    detail::BatchDigest digest;
-    Verdict verdict = detail::verdict_of([&] {
-        digest = detail::digest_of(from, to, dtype);
-        detail::check_byte_sized(dtype);
-        for (BoxTable const* table : {&from, &to}) {
-            if (table->last_rank() < comm.size()) continue;
-            raise(ErrorCode::mesh, "reshard::prepare: rank ", table->last_rank(), " has a box, the communicator only ",
-                  comm.size(), " ranks. Fix: list ranks that exist.");
-        }
-        detail::check_box_views("source", from, dtype, rank, source);
-        detail::check_box_views("destination", to, dtype, rank, destination);
-        detail::check_apart(source, destination, rank);
-        MemoryPolicy const& memory = detail::memory_of(comm, host_copies());
-        auto const check = [&](std::string_view side, ConstDynamicView const& view) {
-            if (view.size() == 0) return;  // an empty view may lie anywhere
-            comm.check_memory(view.data());
-            memory.check(side, view.data(), bytes(dtype));
-        };
-        for (ConstDynamicView const& view : source) check("source", view);
-        for (DynamicView const& view : destination) check("destination", view);
-        BoxExchange const mine = exchange(from, to, rank);
-        detail::JobTransfers transfers;
-        auto const first = [&](BoxTable const& table) {
-            return detail::as_size(table.boxes_of(rank).data() - table.boxes().data());
-        };
-        transfers.sends = detail::transfers_of<std::byte const>(mine.sends, mine.kept, from.boxes(), first(from),
-                                                                &BoxMessage::from, source);
-        transfers.receives = detail::transfers_of<std::byte>(mine.receives, mine.kept, to.boxes(), first(to),
-                                                             &BoxMessage::to, destination);
-        std::vector<detail::Job> jobs;
-        jobs.emplace_back(std::move(transfers), memory);
-        detail::BatchJob::Round const alone(1, 0);
-        prepared = PreparedPlan(comm, new detail::BatchJob(comm, std::move(jobs), std::span(&alone, 1), Workspace()));
-    });
-    detail::agree_on_batch(comm, std::move(verdict), digest,
-                           [&](Index place) { return detail::describe(from, to, dtype, place); });
-    return prepared;
+    BoxMove const alone{from, to, dtype, source, destination, {}};
+    return prepare(std::span(&alone, 1), comm);
 }
 
+RESHARD_INLINE void redistribute(std::span<BoxMove const> moves, CommunicatorRef comm) { prepare(moves, comm).run(); }
 RESHARD_INLINE void redistribute(BoxTable const& from, BoxTable const& to, DType dtype, CommunicatorRef comm,
                                  std::span<ConstDynamicView const> source, std::span<DynamicView const> destination) {
     prepare(from, to, dtype, comm, source, destination).run();

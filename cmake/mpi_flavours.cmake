@@ -29,7 +29,12 @@ function(reshard_add_mpi_flavour flavour wrapper launcher)
                 target_link_options(reshard_mpi_${flavour} INTERFACE ${word})
             endif()
         endforeach()
-        if(RESHARD_COMPILED)  # each MPI has a binary interface of its own
+        set(folders ${words})
+        list(FILTER folders INCLUDE REGEX "^-I")
+        list(TRANSFORM folders REPLACE "^-I" "")
+        if(TARGET reshard_mpi_library AND "${folders}" STREQUAL "${MPI_CXX_INCLUDE_DIRS}")  # reshard::mpi is of this MPI
+            target_link_libraries(reshard_mpi_${flavour} INTERFACE reshard_mpi_library)
+        elseif(RESHARD_COMPILED)  # each MPI has a binary interface of its own
             add_library(reshard_mpi_${flavour}_library STATIC ${PROJECT_SOURCE_DIR}/src/mpi.cpp)
             target_include_directories(reshard_mpi_${flavour}_library SYSTEM
                 PRIVATE $<TARGET_PROPERTY:reshard_mpi_${flavour},INTERFACE_SYSTEM_INCLUDE_DIRECTORIES>)

@@ -6,6 +6,7 @@
 #include <reshard/comm/threads.hpp>
 #include <reshard/exec/redistribute.hpp>
 
+#include "counted.hpp"
 #include "policies.hpp"
 
 #include <doctest/doctest.h>
@@ -39,28 +40,9 @@ concept HasStream = requires(C const& comm) {
 };
 static_assert(!HasStream<Composed<ThreadCommunicator, Traced, AbortOnFailure>>);
 
-/// A policy of the program's own: counts agreements.
-template <class C>
-class Counted : public PolicyBase<Counted<C>, C> {
-    using Base = PolicyBase<Counted, C>;
-
-public:
-    using Base::split;
-    Counted(C inner, int& count) : Base(std::move(inner)), count_(&count) {}
-    Verdict agree(Verdict mine) {
-        ++*count_;
-        return Base::agree(std::move(mine));
-    }
-    Counted split(int colour, int key) { return Counted(this->inner_.split(colour, key), *count_); }
-
-private:
-    int* count_;
-};
+using test::Counted;
 
 }  // namespace
-
-template <>
-inline constexpr reshard::PolicyKind reshard::policy_kind<Counted> = reshard::PolicyKind::observation;
 
 TEST_SUITE("comm/policy") {
     TEST_CASE("every combination of policies is a communicator, on one rank to eight") {

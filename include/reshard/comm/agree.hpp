@@ -67,14 +67,20 @@ inline constexpr std::string_view no_memory_text =
 /// that rank throws it, and not what they have said of the rank meanwhile.
 template <class C>
 [[nodiscard]] Verdict agreed(C&& comm, Verdict mine) {
-    if (mine.ok()) return comm.agree(std::move(mine));
-    Verdict own;
-    static_cast<void>(verdict_of([&] { own.reason = words_of(mine); }));  // there may be no memory for it
-    own.code = mine.code;
-    Verdict all;
-    Verdict const broken = verdict_of([&] { all = comm.agree(std::move(mine)); });
-    if (broken.ok()) return all;
-    raise(own.reason.empty() ? broken.code : own.code, std::string(own.reason.empty() ? broken.reason : own.reason));
+#if defined(__cpp_exceptions)
+    if (!mine.ok()) {
+        Verdict own;
+        static_cast<void>(verdict_of([&] { own.reason = words_of(mine); }));  // there may be no memory for it
+        own.code = mine.code;
+        try {
+            return comm.agree(std::move(mine));
+        } catch (Error const&) {
+            if (own.reason.empty()) throw;
+        }
+        raise(own.code, std::move(own.reason));
+    }
+#endif
+    return comm.agree(std::move(mine));
 }
 
 /// Collective: what went wrong on the lowest rank where something did, on every rank.

@@ -172,7 +172,7 @@ private:
     [[nodiscard]] static Index scaled(Index value, double factor) {
         double const result = static_cast<double>(value) * factor + 0.5;
         if (result >= 9.2e18) add_checked(value, INT64_MAX, 2);  // throws
-        return as_index(result);
+        return static_cast<Index>(result);
     }
 
     /// What crosses the border of a unit.

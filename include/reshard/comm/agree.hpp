@@ -69,15 +69,15 @@ template <class C>
 [[nodiscard]] Verdict agreed(C&& comm, Verdict mine) {
 #if defined(__cpp_exceptions)
     if (!mine.ok()) {
-        Verdict own;
-        static_cast<void>(verdict_of([&] { own.reason = words_of(mine); }));  // there may be no memory for it
-        own.code = mine.code;
+        ErrorCode const code = mine.code;
+        std::string words;
+        static_cast<void>(verdict_of([&] { words = words_of(mine); }));  // there may be no memory for it
         try {
             return comm.agree(std::move(mine));
         } catch (Error const&) {
-            if (own.reason.empty()) throw;
+            if (words.empty()) throw;
         }
-        raise(own.code, std::move(own.reason));
+        raise(code, std::move(words));
     }
 #endif
     return comm.agree(std::move(mine));

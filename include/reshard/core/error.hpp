@@ -41,7 +41,7 @@ enum class ErrorCode : int {
 /// Base of all errors. what() names the thing and the remedy.
 class Error : public std::exception {
 public:
-    Error(ErrorCode code, std::string message) : message_(std::move(message)), code_(code) {}
+    [[gnu::noinline]] Error(ErrorCode code, std::string&& message) : message_(std::move(message)), code_(code) {}
     Error(Error const&) = default;
     Error& operator=(Error const&) = default;
     [[gnu::noinline]] ~Error() override = default;

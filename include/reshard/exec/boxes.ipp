@@ -90,12 +90,12 @@ void check_box_views(std::string_view side, BoxTable const& table, DType dtype, 
 
 /// Throws BufferError for memory that is written and read, or written twice.
 inline void check_apart(std::span<BoxMove const> moves, int rank) {
-    struct Place {
+    struct ViewOf {
         std::size_t tensor;
         std::size_t view;
     };
     std::vector<Stretch> stretches;
-    std::vector<Place> places;
+    std::vector<ViewOf> places;
     auto const text = [&](std::size_t i, std::string_view side) {
         std::string const tensor = label(moves, places[i].tensor);
         return concat("view ", places[i].view, " of the ", side, tensor.empty() ? "" : " of ", tensor);

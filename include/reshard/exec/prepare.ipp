@@ -64,7 +64,8 @@ RESHARD_INLINE bool RunRequest::test() {
     if (job_ == nullptr || job_->phases() == 0) return true;
     detail::BatchJob& job = *std::exchange(job_, nullptr);
     job.runs = false;
-    bool const complete = job.guarded([&, this] { return job.exchange(phase_).test(); });
+    bool complete = false;
+    job.guarded([&, this] { complete = job.exchange(phase_).test(); });
     job.runs = true;
     job_ = &job;
     return complete;

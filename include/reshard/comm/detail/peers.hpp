@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/comm/detail/peers.hpp
 /// \brief  Lists of transfers, sorted by peer, taken peer by peer; which ranks a split brings together.
-/// \depends core/transfer.hpp, <algorithm>, <span>, <vector>.
+/// \depends core/{sorting,transfer}.hpp, <algorithm>, <span>, <vector>.
 #pragma once
 
+#include <reshard/core/sorting.hpp>
 #include <reshard/core/transfer.hpp>
 
-#include <algorithm>  // lower_bound, find_if, stable_sort
+#include <algorithm>  // lower_bound, find_if
 #include <span>       // span
 #include <vector>     // vector
 
@@ -27,7 +28,7 @@ template <class At>
     std::vector<int> part;
     for (int r = 0; r < ranks; ++r)
         if (r == me || (at(me).colour >= 0 && at(r).colour == at(me).colour)) part.push_back(r);
-    std::stable_sort(part.begin(), part.end(), [&](int a, int b) { return at(a).key < at(b).key; });
+    sort_list(part, [&](int a, int b) { return at(a).key < at(b).key; });
     return part;
 }
 

@@ -45,18 +45,17 @@ public:
     /// Whether somebody runs this; whoever begins says so, and whoever ends.
     bool runs = false;
     /// What this does with an exchange. Once one has failed a transport may still write to the workspace.
-    template <class Body>
-    decltype(auto) guarded(Body&& body) {
+    void guarded(FunctionRef<void()> body) {
 #if defined(__cpp_exceptions)
         try {
-            return watched(body, [this](ErrorCode, std::string_view) noexcept { failed_ = true; });
+            watched(body, [this](ErrorCode, std::string_view) noexcept { failed_ = true; });
         } catch (PeerFailed const& error) {
             raise_unspecified(error);
         } catch (DeadlineExceeded const& error) {
             raise_unspecified(error);
         }
 #else
-        return body();
+        body();
 #endif
     }
 

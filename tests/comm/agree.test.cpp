@@ -8,10 +8,8 @@
 #include "support/allocations.hpp"
 #include "support/thrown.hpp"
 
-#include <chrono>
 #include <stdexcept>
 #include <string>
-#include <thread>
 #include <vector>
 
 using namespace reshard;
@@ -56,24 +54,6 @@ TEST_SUITE("comm/agree") {
         });
         for (auto const& each : unnamed)
             CHECK(each.message == "rank 1 of 2: an exception that is not a std::exception");
-    }
-
-    TEST_CASE("a rank that is late for an agreement with an error of its own throws that one") {
-        using namespace std::chrono_literals;
-        ThreadOptions options;
-        options.deadline = 50ms;
-        auto const thrown = test::thrown_by(
-            2,
-            [](ThreadCommunicator& comm) {
-                agree_on_errors(comm, [&] {
-                    if (comm.rank() == 1) return;
-                    std::this_thread::sleep_for(500ms);
-                    raise(ErrorCode::io, "the disk did not answer. Fix: look at it.");
-                });
-            },
-            options);
-        CHECK(thrown[0] == test::Thrown{ErrorCode::io, "the disk did not answer. Fix: look at it."});
-        CHECK(thrown[1].code == ErrorCode::deadline);
     }
 
     TEST_CASE("what fails is pending, what comes after it is left out, and the next agreement tells all") {

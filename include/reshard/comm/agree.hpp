@@ -63,30 +63,10 @@ inline constexpr std::string_view no_memory_text =
     raise(all.code, std::move(all.reason));
 }
 
-/// Collective: comm.agree(mine). Where the others have given up waiting for a rank that comes with an error of its own,
-/// that rank throws it, and not what they have said of the rank meanwhile.
-template <class C>
-[[nodiscard]] Verdict agreed(C&& comm, Verdict mine) {
-#if defined(__cpp_exceptions)
-    if (!mine.ok()) {
-        ErrorCode const code = mine.code;
-        std::string words;
-        static_cast<void>(verdict_of([&] { words = words_of(mine); }));  // there may be no memory for it
-        try {
-            return comm.agree(std::move(mine));
-        } catch (Error const&) {
-            if (words.empty()) throw;
-        }
-        raise(code, std::move(words));
-    }
-#endif
-    return comm.agree(std::move(mine));
-}
-
 /// Collective: what went wrong on the lowest rank where something did, on every rank.
 template <class C>
 void agree_or_raise(C&& comm, Verdict mine) {
-    Verdict all = agreed(comm, std::move(mine));
+    Verdict all = comm.agree(std::move(mine));
     if (!all.ok()) raise_agreed(std::move(all), comm.size());
 }
 

@@ -84,6 +84,22 @@ TEST_CASE("copies take turns, and nobody asks others for what it has") {
     CHECK(cost(from, to, 3).messages_received == 2);
 }
 
+TEST_CASE("who wants all of it, beside ranks that want parts, has them all") {
+    std::vector<HeldBox> parts;
+    for (Index rank = 0; rank < 100; ++rank) parts.push_back({rank, Box{{3 * rank, 3 * rank + 3}}});
+    BoxTable const from(Shape{300}, parts);
+    Box const all{{0, 300}};
+    parts.push_back({100, all});
+    parts.push_back({50, all});
+    BoxTable const to(Shape{300}, parts);
+    CHECK(exchange(from, to, 100).receives.size() == 100);
+    CHECK(exchange(from, to, 50).receives.size() == 99);
+    CHECK(exchange(from, to, 50).kept.size() == 2);
+    CHECK(exchange(from, to, 7).sends ==
+          std::vector<BoxMessage>{{50, Box{{21, 24}}, 7, 51}, {100, Box{{21, 24}}, 7, 101}});
+    CHECK(cost(from, to, 7).received == 0);
+}
+
 TEST_CASE("of copies on ranks a power of two apart each sends its share") {
     auto const held = parse("(4,8):(R,S0)", Shape{64, 4});
     DynamicMesh const behind(Indices{4, 8}, first_rank(32));

@@ -1,21 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/algebra/box_order.hpp
 /// \brief  Which of many boxes of a tensor may meet another one, found in their order along one dimension.
-/// \depends box; <algorithm>, <span>. Opt-in: not part of the umbrella.
+/// \depends box; <algorithm>, <bit>, <span>. Opt-in: not part of the umbrella.
 #pragma once
 
 #include <reshard/algebra/box.hpp>
 
 #include <algorithm>  // partition_point
+#include <bit>        // bit_width, countr_zero
 #include <span>       // span
 
 namespace reshard::inline v0::detail {
 
-/// Boxes in ascending order of where they begin along a dimension: the one along which the longest of them is
-/// shortest, as a part of the tensor's extent; of equal ones the first.
+/// Boxes by how long they are along a dimension, then by where they begin along it: those of class c are longer than
+/// 2^(c-1), but for c = 0, and at most 2^c. Each class is searched for itself, or one long box would have all the short
+/// ones looked at.
 struct BoxOrder {
-    int dim = 0;
-    Index longest = 0;  ///< of the boxes, along `dim`
+    int dim = 0;                ///< where they are shortest in sum, as parts of the extent; of equal ones the first
+    std::uint64_t classes = 0;  ///< bit c: there are boxes of class c
+
+    using Key = std::pair<int, Index>;  ///< class, begin
+    [[nodiscard]] Key key(Box const& box) const noexcept {
+        if (box.rank() == 0) return {};
+        auto const beyond_1 = static_cast<std::uint64_t>(larger<Index>(box.extent(dim), 1) - 1);
+        return {static_cast<int>(std::bit_width(beyond_1)), box.begin(dim)};
+    }
 };
 
 /// Of the boxes box_of(place), for the places given.
@@ -24,30 +33,37 @@ template <class BoxOf>
     BoxOrder best;
     double least = 0;
     for (int d = 0; d < shape.rank(); ++d) {
-        Index longest = 0;
-        for (std::size_t const place : places) longest = larger(longest, box_of(place).extent(d));
-        double const part = static_cast<double>(longest) / static_cast<double>(larger<Index>(shape.extent(d), 1));
-        if (d > 0 && part >= least) continue;
-        least = part;
-        best = {d, longest};
+        double sum = 0;
+        for (std::size_t const place : places) sum += static_cast<double>(box_of(place).extent(d));
+        sum /= static_cast<double>(larger<Index>(shape.extent(d), 1));
+        if (d > 0 && sum >= least) continue;
+        least = sum;
+        best.dim = d;
     }
+    for (std::size_t const place : places) best.classes |= std::uint64_t{1} << best.key(box_of(place)).first;
     return best;
 }
 
-/// Those places that may meet a box. Logarithmic in their number where the boxes are about equally long.
-/// \pre the places are in the order; where the tensor is a scalar there is none, and all of them are near
-template <class BoxOf>
-[[nodiscard]] std::span<std::size_t const> boxes_near(std::span<std::size_t const> places, BoxOrder const& order,
-                                                      Box const& box, BoxOf const& box_of) {
-    if (box.rank() == 0) return places;
+/// Calls visit(places) for those of each class that may meet a box, in their order. Logarithmic in the number of places
+/// but for what is visited: what meets the box along `dim`, or begins before it by less than twice its own length.
+/// \pre the places are in the order
+template <class BoxOf, class Visit>
+void for_each_near(std::span<std::size_t const> places, BoxOrder const& order, Box const& box, BoxOf const& box_of,
+                   Visit const& visit) {
+    if (box.rank() == 0) return visit(places);
     Interval const wanted = box[order.dim];
-    Index const behind = wanted.begin - order.longest;  // those that begin here, or before, end before the box
-    auto const first = [&](std::size_t place) { return box_of(place).begin(order.dim); };
-    auto const begin =
-        std::partition_point(places.begin(), places.end(), [&](std::size_t place) { return first(place) <= behind; });
-    auto const end =
-        std::partition_point(begin, places.end(), [&](std::size_t place) { return first(place) < wanted.end; });
-    return {begin, end};
+    auto at = places.begin();
+    for (std::uint64_t rest = order.classes; rest != 0; rest &= rest - 1) {
+        int const length = std::countr_zero(rest);
+        auto const go_to = [&](Index begin) {
+            return at = std::partition_point(at, places.end(), [&](std::size_t place) {
+                       return order.key(box_of(place)) < BoxOrder::Key{length, begin};
+                   });
+        };
+        // Those that begin 2^length before the box, or earlier, end before it.
+        auto const first = go_to(wanted.begin - (INT64_MAX >> (63 - length)));
+        visit(std::span<std::size_t const>(first, go_to(wanted.end)));
+    }
 }
 
 }  // namespace reshard::inline v0::detail

@@ -13,6 +13,10 @@ namespace reshard::inline v0 {
 
 /// A Manifest with its indexes: tensors by name, the extents of a tensor.
 class Catalogue {
+    [[nodiscard]] auto box_of() const noexcept {  // first: clang deduces its type when it has seen the body
+        return [this](std::size_t extent) -> Box const& { return manifest_.extents[extent].box; };
+    }
+
 public:
     Catalogue() = default;
     /// Throws BufferError for a manifest that breaks what its fields promise: tensors sorted by name, extents sorted by
@@ -38,10 +42,15 @@ public:
     /// Places in extents(), in their order. \pre tensor < tensors().size()
     [[nodiscard]] std::span<std::size_t const> extents_of(std::size_t tensor) const& noexcept;
     std::span<std::size_t const> extents_of(std::size_t tensor) const&& = delete;
-    /// The same of those that may meet this box of the tensor. Logarithmic in the number of extents where they are
-    /// about equally long.
-    [[nodiscard]] std::span<std::size_t const> extents_near(std::size_t tensor, Box const& box) const& noexcept;
-    std::span<std::size_t const> extents_near(std::size_t tensor, Box const& box) const&& = delete;
+    /// Calls visit(place in extents()) for those that may meet this box of the tensor, in any order. Logarithmic in the
+    /// number of extents, where one dimension tells them apart, but for what is visited.
+    template <class Visit>
+    void for_each_near(std::size_t tensor, Box const& box, Visit&& visit) const {
+        auto const all = std::span(sorted_).subspan(first_[tensor], first_[tensor + 1] - first_[tensor]);
+        detail::for_each_near(all, near_[tensor], box, box_of(), [&](std::span<std::size_t const> places) {
+            for (std::size_t const place : places) visit(place);
+        });
+    }
     /// The tensor of that name, or null. Logarithmic in the number of tensors. Exactly that name: load() knows more.
     [[nodiscard]] StoredTensor const* find(std::string_view tensor) const& noexcept;
     StoredTensor const* find(std::string_view tensor) const&& = delete;
@@ -52,15 +61,12 @@ public:
 
 private:
     void check() const;
-    [[nodiscard]] auto box_of() const noexcept {
-        return [this](std::size_t extent) -> Box const& { return manifest_.extents[extent].box; };
-    }
 
     Manifest manifest_;
     CheckpointKind kind_ = CheckpointKind::file;
     std::vector<std::size_t> first_;      ///< per tensor: where its extents begin in of_tensor_
     std::vector<std::size_t> of_tensor_;  ///< places of extents, tensor by tensor
-    std::vector<std::size_t> by_begin_;   ///< the same, those of a tensor in the order near_[tensor]
+    std::vector<std::size_t> sorted_;     ///< the same, those of a tensor in the order near_[tensor]
     std::vector<detail::BoxOrder> near_;  ///< per tensor
 };
 

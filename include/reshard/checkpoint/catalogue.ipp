@@ -21,16 +21,15 @@ RESHARD_INLINE Catalogue::Catalogue(Manifest manifest, CheckpointKind kind)
     of_tensor_.resize(extents().size());
     auto next = first_;
     for (std::size_t i = 0; i < of_tensor_.size(); ++i) of_tensor_[next[extents()[i].tensor]++] = i;
-    by_begin_ = of_tensor_;
+    sorted_ = of_tensor_;
     near_.resize(tensors().size());
     std::vector<std::size_t> room;
     for (std::size_t t = 0; t < tensors().size(); ++t) {
-        if (tensors()[t].shape.rank() == 0) continue;
         near_[t] = detail::box_order(tensors()[t].shape, extents_of(t), box_of());
-        auto const begin = [&, this](std::size_t i) { return extents()[i].box.begin(near_[t].dim); };
+        auto const key = [&, this](std::size_t i) { return near_[t].key(extents()[i].box); };
         detail::sort_list(
-            std::span(by_begin_).subspan(first_[t], first_[t + 1] - first_[t]),
-            [&](std::size_t a, std::size_t b) { return begin(a) < begin(b); }, room);
+            std::span(sorted_).subspan(first_[t], first_[t + 1] - first_[t]),
+            [&](std::size_t a, std::size_t b) { return key(a) < key(b); }, room);
     }
 }
 
@@ -46,12 +45,6 @@ RESHARD_INLINE Catalogue Catalogue::of(std::vector<TensorSpec> tensors, Index ma
 
 RESHARD_INLINE std::span<std::size_t const> Catalogue::extents_of(std::size_t tensor) const& noexcept {
     return std::span(of_tensor_).subspan(first_[tensor], first_[tensor + 1] - first_[tensor]);
-}
-
-RESHARD_INLINE std::span<std::size_t const> Catalogue::extents_near(std::size_t tensor,
-                                                                    Box const& box) const& noexcept {
-    auto const all = std::span(by_begin_).subspan(first_[tensor], first_[tensor + 1] - first_[tensor]);
-    return detail::boxes_near(all, near_[tensor], box, box_of());
 }
 
 RESHARD_INLINE StoredTensor const* Catalogue::find(std::string_view tensor) const& noexcept {

@@ -56,13 +56,14 @@ public:
     /// of all that are equal to it, by rank.
     template <class Visit>
     void for_each_near(Box const& wanted, Visit&& visit) const {
-        auto const near = detail::boxes_near(std::span(sorted_), order_, wanted, box_of());
-        for (std::size_t i = 0; i < near.size();) {
-            Box const& box = boxes_[near[i]].box;
-            std::size_t const first = i++;
-            while (i < near.size() && boxes_[near[i]].box == box) ++i;
-            if (!intersect(box, wanted).empty()) visit(box, near.subspan(first, i - first));
-        }
+        detail::for_each_near(sorted_, order_, wanted, box_of(), [&, this](std::span<std::size_t const> near) {
+            for (std::size_t i = 0; i < near.size();) {
+                Box const& box = boxes_[near[i]].box;
+                std::size_t const first = i++;
+                while (i < near.size() && boxes_[near[i]].box == box) ++i;
+                if (!intersect(box, wanted).empty()) visit(box, near.subspan(first, i - first));
+            }
+        });
     }
 
 private:
@@ -94,7 +95,7 @@ struct BoxExchange {
 
 /// What rank `rank` sends, receives and keeps, so that it has its boxes of `to`. What it holds is taken from its own
 /// copy; of what others hold the copies take turns. O((n + m) log n) for the n boxes of a table and the m messages of
-/// the rank, where the boxes are about equally long.
+/// the rank, where one dimension tells the boxes apart.
 ///
 /// Throws ShapeError for tables of different shapes; PlacementError where an element that the rank needs is held by no
 /// rank, or by boxes that are not equal.

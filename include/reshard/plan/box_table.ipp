@@ -13,9 +13,9 @@ namespace reshard::inline v0 {
 
 namespace detail {
 
-/// Whether a box comes before another: any order in which equal ones are side by side.
-[[nodiscard]] inline bool is_before(Box const& a, Box const& b, int first) noexcept {
-    if (first < a.rank() && a.begin(first) != b.begin(first)) return a.begin(first) < b.begin(first);
+/// Whether a box comes before another: in the order given, and so that equal ones are side by side.
+[[nodiscard]] inline bool is_before(Box const& a, Box const& b, BoxOrder const& order) noexcept {
+    if (order.key(a) != order.key(b)) return order.key(a) < order.key(b);
     for (int d = 0; d < a.rank(); ++d) {
         if (a.begin(d) != b.begin(d)) return a.begin(d) < b.begin(d);
         if (a.end(d) != b.end(d)) return a.end(d) < b.end(d);
@@ -64,7 +64,7 @@ RESHARD_INLINE void BoxTable::sort() {
         if (!boxes_[place].box.empty()) sorted_.push_back(place);
     order_ = detail::box_order(shape_, sorted_, box_of());
     detail::sort_list(sorted_, [this](std::size_t a, std::size_t b) {
-        return detail::is_before(boxes_[a].box, boxes_[b].box, order_.dim);
+        return detail::is_before(boxes_[a].box, boxes_[b].box, order_);
     });
     turn_.resize(boxes_.size());
     for (std::size_t i = 0; i < sorted_.size(); ++i) turn_[sorted_[i]] = i;

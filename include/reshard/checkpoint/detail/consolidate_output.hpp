@@ -275,14 +275,14 @@ inline void check_replicas(Catalogue const& from, Catalogue const& to, RewriteOp
             std::string const name = quote_name(from.tensors()[t].name);
             int copies = 0;
             bool summed = true;
-            for (std::size_t const b : from.extents_near(t, first.box)) {
+            from.for_each_near(t, first.box, [&](std::size_t b) {
                 Extent const& other = from.extents()[b];
-                if (other.box != first.box) continue;
+                if (other.box != first.box) return;
                 ++copies;
                 summed = summed && other.has_checksum;
                 if (summed && other.crc32c != first.crc32c)
                     refuse("0 and ", other.replica, " of tensor ", name, " differ in box ", to_string(first.box));
-            }
+            });
             if (copies != from.tensors()[t].replicas)
                 refuse("of tensor ", name,
                        " are cut in different places, so their checksums cannot say whether they are equal");

@@ -185,10 +185,12 @@ struct PieceWork {
     return result;
 }
 
-/// Those extents of a tensor that may meet a slab.
-[[nodiscard]] inline std::span<std::size_t const> extents_near(Catalogue const& catalogue, std::size_t place,
-                                                               LineTensor const& tensor, Box const& slab) noexcept {
-    return tensor.is_raw ? catalogue.extents_of(place) : catalogue.extents_near(place, slab);
+/// Calls visit(place) for those extents of a tensor that may meet a slab.
+template <class Visit>
+void for_each_near(Catalogue const& catalogue, std::size_t place, LineTensor const& tensor, Box const& slab,
+                   Visit const& visit) {
+    if (!tensor.is_raw) return catalogue.for_each_near(place, slab, visit);
+    for (std::size_t const extent : catalogue.extents_of(place)) visit(extent);
 }
 
 /// Appends reads of elements [begin, end) of `frame`, a box of a tensor, in row-major order, to `to`, packed: what the
@@ -200,16 +202,16 @@ inline void append_reads(std::vector<ReadBox>& reads, Catalogue const& from, std
     for_each_box(frame.shape(), begin, end, [&](Box slab) {
         for (int d = 0; d < slab.rank(); ++d)
             slab.set(d, {slab.begin(d) + frame.begin(d), slab.end(d) + frame.begin(d)});
-        for (std::size_t const i : extents_near(from, place, tensor, slab)) {
+        for_each_near(from, place, tensor, slab, [&](std::size_t i) {
             Extent const& extent = from.extents()[i];
-            if (extent.replica != replica) continue;
+            if (extent.replica != replica) return;
             Box const source = tensor.box(extent.box);
             Box const part = intersect(slab, source);
-            if (part.empty()) continue;
+            if (part.empty()) return;
             reads.push_back({extent.file, extent.begin + place_in(source, part) * width,
                              strided_in(source, part, width), to + (place_in(frame, part) - begin) * width,
                              strided_in(frame, part, width)});
-        }
+        });
     });
 }
 
@@ -252,17 +254,17 @@ private:
 
     /// What a slab writes: a run of each extent that it meets.
     void add(LineItem const& item, LineTensor const& tensor, Box const& slab, PieceWork& work) const {
-        for (std::size_t const place : extents_near(*to_, item.tensor, tensor, slab)) {
+        for_each_near(*to_, item.tensor, tensor, slab, [&, this](std::size_t place) {
             Extent const& extent = to_->extents()[place];
-            if (extent.replica != item.replica) continue;
+            if (extent.replica != item.replica) return;
             Box const frame = tensor.box(extent.box);
             Box const part = intersect(slab, frame);
-            if (part.empty()) continue;
+            if (part.empty()) return;
             Index const begin = place_in(frame, part);
             Index const elements = part.size();
             work.bytes_written += elements * tensor.to_bytes();
             work.writes.push_back({place, begin, begin + elements, 0});
-        }
+        });
     }
     /// Packs what is written in the order of the files; runs that touch become one.
     void place(PieceWork& work) const {

@@ -93,20 +93,20 @@ private:
     [[nodiscard]] std::size_t place_of(StoredTensor const& tensor) const noexcept {
         return as_size(&tensor - catalogue().tensors().data());
     }
-    /// Calls f(extent, slots of it) for all that hold some of these slots, in their order.
+    /// Calls f(extent, slots of it) for all that hold some of these slots, in any order.
     template <class F>
     void for_each_run(std::string const& tensor, Interval slots, F&& f) {
         if (slots.empty()) return;  // of a table without slots nobody has looked for the tensors
         StoredTensor const& whole = *catalogue().find(tensor);
         Box rows(whole.shape);
         rows.set(0, slots);
-        // Cut by slots alone (check_tensors): that is the dimension by which they are near, and in order.
-        for (std::size_t const e : catalogue().extents_near(place_of(whole), rows)) {
+        // Cut by slots alone (check_tensors): that is the dimension by which they are near.
+        catalogue().for_each_near(place_of(whole), rows, [&, this](std::size_t e) {
             Extent const& extent = catalogue().extents()[e];
-            if (extent.replica != 0 || extent.box.empty()) continue;
+            if (extent.replica != 0 || extent.box.empty()) return;
             Interval const part = intersect(slots, extent.box[0]);
             if (!part.empty()) f(extent, part);
-        }
+        });
     }
 
     [[nodiscard]] Catalogue const& catalogue() const noexcept { return reader_.catalogue(); }

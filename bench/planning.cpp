@@ -3,6 +3,8 @@
 // Floor: the steps of the plan alone, which do not depend on the rank. Axis: the rank.
 #include "support/plan_cases.hpp"
 
+#include <reshard/plan/box_table.hpp>
+
 #include <benchmark/benchmark.h>
 
 namespace {
@@ -29,6 +31,35 @@ void one_rank(benchmark::State& state, PlanCase const& plan_case) {
     state.counters["budget_us"] = 1e6 * plan_budget_seconds(peers);
 }
 
+/// A matrix as rows x columns boxes, dealt to 1,000 ranks in turn.
+std::vector<HeldBox> grid(DynamicShape const& shape, Index rows, Index columns) {
+    std::vector<HeldBox> boxes;
+    auto const cut = [](Index extent, Index parts, Index i) {
+        return Interval{i * extent / parts, (i + 1) * extent / parts};
+    };
+    for (Index i = 0; i < rows; ++i)
+        for (Index j = 0; j < columns; ++j)
+            boxes.push_back(
+                {std::ssize(boxes) % 1000, Box{cut(shape.extent(0), rows, i), cut(shape.extent(1), columns, j)}});
+    return boxes;
+}
+void boxes_table(benchmark::State& state) {
+    DynamicShape const shape(Shape{100'000, 100'000});
+    auto const boxes = grid(shape, state.range(0), state.range(1));
+    for (auto _ : state) {
+        BoxTable const table(shape, boxes);
+        benchmark::DoNotOptimize(table.last_rank());
+    }
+}
+void boxes_one_rank(benchmark::State& state) {
+    DynamicShape const shape(Shape{100'000, 100'000});
+    BoxTable const from(shape, grid(shape, state.range(0), state.range(1)));
+    BoxTable const to(shape, grid(shape, state.range(1), state.range(0)));
+    BoxExchange mine;
+    for (auto _ : state) mine = exchange(from, to, 7);
+    state.counters["messages"] = static_cast<double>(mine.sends.size() + mine.receives.size());
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -42,6 +73,14 @@ int main(int argc, char** argv) {
             benchmark->ArgName("rank")->Unit(benchmark::kMicrosecond);
             for (Index rank : planning_ranks) benchmark->Arg(rank);
         }
+    }
+    for (auto const& [name, run] :
+         {std::pair{"plan/boxes:table", boxes_table}, {"plan/boxes:one_rank", boxes_one_rank}}) {
+        benchmark::RegisterBenchmark(name, run)
+            ->ArgNames({"rows", "columns"})
+            ->Unit(benchmark::kMillisecond)
+            ->Args({1000, 1})
+            ->Args({1000, 100});
     }
     benchmark::Initialize(&argc, argv);
     if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;

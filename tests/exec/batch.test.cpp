@@ -657,7 +657,7 @@ TEST_SUITE("exec/batch") {
                      [](Tensors&, BatchOptions& options, int rank) {
                          if (rank == 1) options.bucket_bytes = 5;
                      });
-        check_spoilt(ErrorCode::buffer, {"a round of -1 bytes", "Fix: no size is negative."},
+        check_spoilt(ErrorCode::buffer, {"bucket_bytes is -1", "Fix: no size is negative."},
                      [](Tensors&, BatchOptions& options, int) { options.bucket_bytes = -1; });
         check_spoilt(ErrorCode::buffer, {"fold_elements is -1. Fix: 0 or more"},
                      [](Tensors& tensors, BatchOptions&, int) { tensors[0].options.fold_elements = -1; });

@@ -245,7 +245,7 @@ TEST_SUITE("exec/boxes: the same error on every rank") {
                     if (rank == 1)
                         mine.destination = {DynamicView(first.data(), first.dtype(), first.shape(), strides)};
                 });
-        refuses(ErrorCode::buffer, {"a view of F32 elements", "which are I32"},
+        refuses(ErrorCode::buffer, {"a view of F32 elements", "but I32 was to move"},
                 [](int, Two&, auto&, auto&, DType& dtype) { dtype = DType::i32; });
         refuses(ErrorCode::dtype, {"smaller than a byte"},
                 [](int, Two&, auto&, auto&, DType& dtype) { dtype = DType::f4; });

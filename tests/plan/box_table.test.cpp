@@ -139,7 +139,7 @@ TEST_CASE("what is wrong is said, with the box") {
     std::string const twice = message_of(ErrorCode::placement, [&] {
         return exchange(BoxTable(Shape{8}, {{1, Box{{0, 5}}}, {2, Box{{4, 8}}}}), to, 0);
     });
-    CHECK(says(twice, "[4:5] is held by boxes that overlap"));
+    CHECK(says(twice, "[4:5] is held by [4:8] of rank 2 and by [0:5] of rank 1, which overlap"));
     // Where nobody needs it, a hole or an overlap is nobody's trouble.
     CHECK(exchange(BoxTable(Shape{8}, {{1, Box{{0, 8}}}, {2, Box{{7, 8}}}}), BoxTable(Shape{8}, {{0, Box{{1, 7}}}}), 0)
               .receives.size() == 1);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/checkpoint/replica_report.hpp
-/// \brief  What verify_replicas() found: data, and to_string() of it. The same on every rank.
+/// \brief  What verify_replicas() found: data, and explain() of it. The same on every rank.
 /// \depends core. No communication.
 #pragma once
 

@@ -16,7 +16,7 @@ struct TensorTask {
     std::string_view function;   ///< that was called: "verify_replicas"
     std::string_view verb;       ///< "verifies", for "rank 3 of 4: verifies 2 tensors, ..., but rank 0 ..."
     std::uint64_t options = 0;   ///< a digest of the options that must be equal on all ranks
-    std::string options_text{};  ///< those options, after the verb: "with mode warn, ..."
+    std::string options_text{};  ///< those options, after the verb: "with mode report, ..."
     bool by_host = true;         ///< the host, or comm.memory(), reads or writes the views; false: only exchanges do
 };
 

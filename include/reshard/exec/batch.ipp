@@ -68,8 +68,8 @@ struct Rounds {
 
 inline void check_options(BatchOptions const& options) {
     if (options.bucket_bytes >= 0 && options.max_workspace_bytes >= 0) return;
-    raise(ErrorCode::buffer, "reshard::prepare: a round of ", options.bucket_bytes, " bytes with ",
-          options.max_workspace_bytes, " bytes of scratch memory. Fix: no size is negative.");
+    raise(ErrorCode::buffer, "reshard::prepare: BatchOptions::bucket_bytes is ", options.bucket_bytes,
+          ", max_workspace_bytes ", options.max_workspace_bytes, ". Fix: no size is negative.");
 }
 
 /// Writer and reader, or two writers, of the same memory.

@@ -3,9 +3,10 @@
 /// \brief  redistribute() between lists of boxes, for shards that no placement describes.
 /// \depends exec/prepare, plan/box_table. Opt-in: not part of the umbrella.
 ///
-///     BoxTable const before({100, 64}, {{0, Box{{0, 30}, {0, 64}}}, {1, Box{{30, 100}, {0, 64}}}});  // on every rank
-///     BoxTable const after(distribution(mesh, shape, "S1"));
-///     redistribute(before, after, DType::f32, comm, mine, box_views(shards, comm.rank(), shard));
+///     Shape const shape{100, 64};
+///     BoxTable const before(shape, {{0, Box{{0, 30}, {0, 64}}}, {1, Box{{30, 100}, {0, 64}}}});  // on every rank
+///     auto const columns = distribution(mesh, shape, "S1");
+///     redistribute(before, BoxTable(columns), DType::f32, comm, mine, box_views(columns, comm.rank(), shard));
 ///
 /// A rank passes a view for each of its boxes, in the order of boxes_of(rank): the boxes lie anywhere in its memory,
 /// and each is one tensor of the box's shape.
@@ -22,7 +23,7 @@ namespace reshard::inline v0 {
 /// A tensor that goes from one list of boxes to another, as one rank sees it. All ranks give the same tables, element
 /// type and name; `source` and `destination` are this rank's views of its boxes, none where it has no box.
 struct BoxMove {
-    BoxTable const& from;  ///< outlives this, as `to` does
+    BoxTable const& from;  ///< outlives this, as `to` and the lists of views do
     BoxTable const& to;
     DType dtype = DType::f32;
     std::span<ConstDynamicView const> source;

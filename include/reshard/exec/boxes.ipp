@@ -74,8 +74,8 @@ void check_box_views(std::string_view side, BoxTable const& table, DType dtype, 
         View const& view = views[i];
         std::string const box = to_string(boxes[i].box);
         if (view.dtype() != dtype) {
-            refuse("a view of ", name(view.dtype()), " elements for ", box, " of the ", side, ", which are ",
-                   name(dtype), ". Fix: say which element type moves.");
+            refuse("a view of ", name(view.dtype()), " elements for ", box, " of the ", side, ", but ", name(dtype),
+                   " was to move. Fix: pass the element type of the views as `dtype`.");
         }
         if (!(view.shape() == boxes[i].box.shape())) {
             refuse("a view of shape ", to_string(view.shape()), " for ", box, " of the ", side,

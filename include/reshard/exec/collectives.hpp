@@ -3,10 +3,10 @@
 /// \brief  Collectives of tensors by the names people know, along axes of a mesh.
 /// \depends exec/redistribute. Opt-in: not part of the umbrella.
 ///
-///     all_reduce(gradient, comm, mesh, "dp");                      // in place: along dp every rank has the sum
-///     reduce_scatter(gradient, shard, comm, mesh, "dp", 0);        // its rows, as Shard<0> cuts them
-///     all_gather(shard, weight, comm, mesh, "dp", 0);
-///     broadcast(weight, comm, mesh, {"dp", "tp"});
+///     all_reduce(gradient.view(), comm, mesh, "dp");               // in place: along dp every rank has the sum
+///     reduce_scatter(gradient.view(), shard.view(), comm, mesh, "dp", 0);  // its rows, as Shard<0> cuts them
+///     all_gather(shard.view(), weight.view(), comm, mesh, "dp", 0);
+///     broadcast(weight.view(), comm, mesh, {"dp", "tp"});
 ///
 /// Each is a transition (Partial to Replicate, Partial to Shard, Shard to Replicate) of the tensors that ranks along
 /// the axis hold; those with other coordinates along other axes go about their own at the same time. So sums are folded
@@ -18,7 +18,7 @@
 ///
 /// A call agrees and prepares each time. What is repeated is prepared once, with the arguments of the call:
 ///
-///     PreparedPlan sums = prepare_all_reduce(gradient, comm, mesh, "dp");
+///     PreparedPlan sums = prepare_all_reduce(gradient.view(), comm, mesh, "dp");
 ///     for (;;) { ...; sums.run(); }                                // or start() and wait()
 #pragma once
 

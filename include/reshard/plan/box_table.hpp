@@ -22,7 +22,7 @@ namespace reshard::inline v0 {
 
 /// A box of a tensor, and the rank that has it.
 struct HeldBox {
-    Index rank = 0;
+    Index rank = 0;  ///< of the communicator that moves it
     Box box;
 };
 
@@ -36,8 +36,9 @@ public:
     /// Throws PlacementError for a box that is none of a tensor of this shape, MeshError for ranks below 0 or beyond 31
     /// bits. Empty boxes are legal.
     BoxTable(DynamicShape const& shape, std::vector<HeldBox> boxes);
-    /// What the ranks of a distribution hold, each in row-major order: one box, or several where blocks are dealt out
-    /// in turn. Throws PlacementError where it is Partial: addends are no parts.
+    /// What the ranks of a distribution hold, each in row-major order: one box, several where blocks are dealt out in
+    /// turn, none where the rank's part is empty (box_views() gives as many views). Throws PlacementError where it is
+    /// Partial: addends are no parts.
     explicit BoxTable(DynamicDistribution const& distribution);
 
     [[nodiscard]] DynamicShape const& shape() const noexcept { return shape_; }

@@ -88,14 +88,21 @@ namespace detail {
     return own != copies.end() && rank_of(*own) == rank ? *own : copies[turn % copies.size()];
 }
 
-inline void check_needed(BoxTable const& from, Box const& needed, Index rank, std::vector<Box> const& held) {
+/// `held`: what `holders`, places in the table, have of a needed box. Throws PlacementError unless that is all, once.
+inline void check_needed(BoxTable const& from, Box const& needed, Index rank, std::vector<Box> const& held,
+                         std::vector<std::size_t> const& holders) {
     CoverFault const fault = find_cover_fault(needed, held);
     if (fault.held == 1) return;
     std::string const who = concat("reshard::BoxTable: rank ", rank, " needs ", to_string(needed), " of a tensor of ",
                                    to_string(from.shape()), ", and ", to_string(fault.box));
-    if (fault.held == 0) raise(ErrorCode::placement, who, " of it no rank holds. Fix: list who does.");
-    raise(ErrorCode::placement, who,
-          " is held by boxes that overlap. Fix: list equal boxes as copies, and others apart.");
+    if (fault.held == 0)
+        raise(ErrorCode::placement, who, " of it no rank holds by its list. Fix: list who does, on every rank alike.");
+    auto const holder = [&](std::size_t i) {
+        HeldBox const& one = from.boxes()[holders[i]];
+        return concat(to_string(one.box), " of rank ", one.rank);
+    };
+    raise(ErrorCode::placement, who, " is held by ", holder(fault.a), " and by ", holder(fault.b),
+          ", which overlap. Fix: list equal boxes as copies, and others apart.");
 }
 
 }  // namespace detail
@@ -111,16 +118,19 @@ RESHARD_INLINE BoxExchange exchange(BoxTable const& from, BoxTable const& to, In
     };
     BoxExchange mine;
     std::vector<Box> parts;
+    std::vector<std::size_t> holders;
     for (HeldBox const& needed : to.boxes_of(rank)) {
         if (needed.box.empty()) continue;
         parts.clear();
+        holders.clear();
         from.for_each_near(needed.box, [&](Box const& box, Copies copies) {
             parts.push_back(intersect(box, needed.box));
+            holders.push_back(copies.front());
             std::size_t const copy = detail::copy_for(from, copies, rank, to.turn_of(place_in(to, needed)));
             Index const peer = from.boxes()[copy].rank;
             (peer == rank ? mine.kept : mine.receives).push_back({peer, parts.back(), copy, place_in(to, needed)});
         });
-        detail::check_needed(from, needed.box, rank, parts);
+        detail::check_needed(from, needed.box, rank, parts, holders);
     }
     for (HeldBox const& held : from.boxes_of(rank)) {
         if (held.box.empty()) continue;
@@ -144,7 +154,7 @@ RESHARD_INLINE BoxExchange exchange(BoxTable const& from, BoxTable const& to, In
 RESHARD_INLINE Cost cost(BoxTable const& from, BoxTable const& to, Index rank) {
     BoxExchange const mine = exchange(from, to, rank);
     Cost result;
-    result.phases = 1;
+    result.phases = mine.sends.empty() && mine.receives.empty() ? 0 : 1;
     result.messages_sent = detail::as_index(mine.sends.size());
     result.messages_received = detail::as_index(mine.receives.size());
     for (BoxMessage const& message : mine.sends) result.sent += message.box.size();

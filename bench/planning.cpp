@@ -74,13 +74,9 @@ int main(int argc, char** argv) {
             for (Index rank : planning_ranks) benchmark->Arg(rank);
         }
     }
-    for (auto const& [name, run] :
-         {std::pair{"plan/boxes:table", boxes_table}, {"plan/boxes:one_rank", boxes_one_rank}}) {
-        benchmark::RegisterBenchmark(name, run)
-            ->ArgNames({"rows", "columns"})
-            ->Unit(benchmark::kMillisecond)
-            ->Args({1000, 1})
-            ->Args({1000, 100});
+    for (auto* const one : {benchmark::RegisterBenchmark("plan/boxes:table", boxes_table),
+                            benchmark::RegisterBenchmark("plan/boxes:one_rank", boxes_one_rank)}) {
+        one->ArgNames({"rows", "columns"})->Unit(benchmark::kMillisecond)->Args({1000, 1})->Args({1000, 100});
     }
     benchmark::Initialize(&argc, argv);
     if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;

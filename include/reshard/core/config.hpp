@@ -31,6 +31,7 @@
 // All files of a program are compiled with RESHARD_COMPILED, or none is: else some functions would be there twice. So
 // it is with the macro of each component among the files that include it. The linker finds out by this name, which is a
 // variable of each thread for some files and an ordinary one (no `storage`) for others.
+// NOLINTBEGIN(bugprone-macro-parentheses): `storage` is a word, or nothing
 // clang-format off
 #define RESHARD_MODE_OF(macro, storage)                                         \
     extern "C" {                                                                \
@@ -43,6 +44,7 @@ RESHARD_MODE_OF(RESHARD_COMPILED, )
 RESHARD_MODE_OF(RESHARD_COMPILED, thread_local)
 #endif
 // clang-format on
+// NOLINTEND(bugprone-macro-parentheses)
 
 namespace reshard {
 inline namespace v0 {}  // two versions of the library in one program never share a symbol

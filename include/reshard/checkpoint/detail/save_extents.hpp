@@ -56,8 +56,8 @@ public:
     SaveExtents(SaveDealer dealer, Manifest const& manifest)
         : dealer_(std::move(dealer)), manifest_(manifest), class_(dtype_count, -1) {
         for (StoredTensor const& tensor : manifest.tensors) class_[static_cast<std::size_t>(tensor.dtype)] = 0;
-        for (auto one = class_.rbegin(); one != class_.rend(); ++one)  // in the order of a file
-            if (*one >= 0) *one = classes_++;
+        for (std::size_t i = class_.size(); i-- > 0;)  // in the order of a file
+            if (class_[i] >= 0) class_[i] = classes_++;
         start_.resize(manifest.files.size() * as_size(classes_));
         has_suffix_.resize(manifest.tensors.size());
         for (std::size_t t = 0; t < manifest.tensors.size(); ++t) {

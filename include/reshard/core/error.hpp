@@ -41,6 +41,7 @@ enum class ErrorCode : int {
 /// Base of all errors. what() names the thing and the remedy.
 class Error : public std::exception {
 public:
+    /// Not in line: each of the types below would have all of it again.
     [[gnu::noinline]] Error(ErrorCode code, std::string&& message) : message_(std::move(message)), code_(code) {}
     Error(Error const&) = default;
     Error& operator=(Error const&) = default;

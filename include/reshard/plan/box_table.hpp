@@ -2,7 +2,8 @@
 /// \file   reshard/plan/box_table.hpp
 /// \brief  BoxTable: who holds what of a tensor as a list of boxes, for shards that no placement describes; and what
 ///         moves from one such table to another.
-/// \depends algebra/{box_order,distribution}, plan/message; <span>, <vector>. Opt-in: not part of the umbrella.
+/// \depends algebra/{box_order,distribution}, core/sorting, plan/message; <span>, <vector>. Opt-in: not part of the
+/// umbrella.
 ///
 /// A distribution says in closed form what each rank of a mesh holds. Where shards are of any sizes, on any ranks, some
 /// with copies and some without (the shards of a table in TorchRec, of a ShardedTensor in PyTorch, of an optimizer that
@@ -26,6 +27,8 @@ struct HeldBox {
     Box box;
 };
 
+struct BoxExchange;
+
 /// Boxes of one tensor and who holds each. Equal boxes are copies; else the boxes that are read share no element.
 class BoxTable {
     [[nodiscard]] auto box_of() const noexcept {  // first: clang deduces its type when it has seen the body
@@ -48,8 +51,6 @@ public:
     /// Those of a rank.
     [[nodiscard]] std::span<HeldBox const> boxes_of(Index rank) const& noexcept;
     std::span<HeldBox const> boxes_of(Index rank) const&& = delete;
-    /// Of a box that is not empty: its number in an order in which equal ones follow each other.
-    [[nodiscard]] std::size_t turn_of(std::size_t place) const noexcept { return turn_[place]; }
     /// The highest rank that has any; -1 when there is none.
     [[nodiscard]] Index last_rank() const noexcept { return boxes_.empty() ? -1 : boxes_.back().rank; }
 
@@ -68,7 +69,10 @@ public:
     }
 
 private:
+    friend BoxExchange exchange(BoxTable const& from, BoxTable const& to, Index rank);
     void sort();
+    /// Of a box that is not empty: its number in an order in which equal ones follow each other.
+    [[nodiscard]] std::size_t turn_of(std::size_t place) const noexcept { return turn_[place]; }
 
     DynamicShape shape_;
     std::vector<HeldBox> boxes_;

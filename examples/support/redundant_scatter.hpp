@@ -90,12 +90,12 @@ inline reshard::LoadReport redundant_scatter(std::string const& path, std::span<
         receives.clear();
         for (Index i = 0; comm.rank() == 0 && i < to.mesh().size(); ++i) {
             Index const rank = to.mesh().rank_at(i);
-            if (!parts::find_needs(needs, extent, all, to, rank)) continue;
-            needs.for_each_in(all, extent.dtype, [&](parts::MessagePart const& part) {
+            if (!parts::find_needs(needs, extent, all, target, rank)) continue;
+            needs.for_each_in(extent.dtype, [&](parts::MessagePart const& part) {
                 sends.push_back({static_cast<int>(rank), whole + part.offset, part.box});
             });
         }
-        if (parts::find_needs(needs, extent, all, to, comm.rank())) {
+        if (parts::find_needs(needs, extent, all, target, comm.rank())) {
             needs.for_each_in(target, [&](parts::MessagePart const& part) {
                 receives.push_back({0, target.view.data() + part.offset, part.box});
                 report.bytes_loaded += part.box.payload_bytes();

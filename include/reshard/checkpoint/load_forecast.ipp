@@ -29,17 +29,15 @@ public:
         static_cast<void>(count_reads({}, terms.reads));  // refuses options
         targets_.reserve(targets.size());
         for (PlacedTensor const& target : targets) {
-            targets_.push_back({target.name, target.distribution, DynamicView(nullptr, target.dtype, Shape{0})});
+            targets_.push_back(
+                {target.name, target.distribution, DynamicView(nullptr, target.dtype, Shape{0}), target.within});
         }
         check_meshes(targets_, ranks);
         wanted_ = match(catalogue, targets_, terms.options);
         result_.strategy = terms.strategy;
         result_.ranks = ranks;
         result_.tensors = as_index(targets.size());
-        for (std::size_t i = 0; i < wanted_.size(); ++i) {
-            bool const again = i != 0 && wanted_[i - 1].extent == wanted_[i].extent;  // a tensor that is listed twice
-            if (!again) result_.bytes_in_files += wanted_[i].bytes();
-        }
+        for (WantedExtent const& extent : wanted_) result_.bytes_in_files += extent.bytes();
         for (int rank = 0; rank < ranks; ++rank) {
             loaded_.push_back(loaded_by(rank));
             result_.bytes_loaded += loaded_.back();
@@ -113,15 +111,16 @@ public:
                 int const reader = pieces[i].reader;
                 std::size_t end = i;
                 for (; end < pieces.size() && pieces[end].reader == reader; ++end) {
-                    WantedExtent const& extent = wanted_[pieces[end].wanted];
-                    DynamicDistribution const& to = targets_[extent.target].distribution;
+                    Box const& box = pieces[end].box;
                     staged += pieces[end].bytes;
-                    if (spread != Spread::broadcast) {
-                        for_each_needing(extent, pieces[end].box, to, [&](Index rank) {
+                    for_each_wanting(wanted_, pieces[end], [&, this](WantedExtent const& extent) {
+                        LocalTensor const& target = targets_[extent.target];
+                        kept[as_size(reader)] += needed_bytes(box, extent, target, reader, scratch);
+                        if (spread == Spread::broadcast) return;
+                        for_each_needing(extent, box, target, [&](Index rank) {
                             if (rank != reader) pairs.emplace_back(reader, rank);
                         });
-                    }
-                    kept[as_size(reader)] += needed_bytes(pieces[end].box, extent, to, reader, scratch);
+                    });
                 }
                 ReadTotals const totals = count_reads(
                     staging_boxes(pieces.subspan(i, end - i), wanted_, reader, some_address()), terms_.reads);

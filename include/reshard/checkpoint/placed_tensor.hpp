@@ -19,6 +19,7 @@ struct PlacedTensor {
     std::string name;
     DynamicDistribution distribution;
     DType dtype = DType::f32;
+    Within within{};  ///< for a box of a larger tensor
 };
 
 /// What a list of local tensors is on any rank.

@@ -10,7 +10,7 @@ RESHARD_INLINE std::vector<PlacedTensor> placed_tensors(std::span<LocalTensor co
     std::vector<PlacedTensor> placed;
     placed.reserve(tensors.size());
     for (LocalTensor const& tensor : tensors) {
-        placed.push_back({tensor.name, tensor.distribution, tensor.view.dtype()});
+        placed.push_back({tensor.name, tensor.distribution, tensor.view.dtype(), tensor.within});
     }
     return placed;
 }

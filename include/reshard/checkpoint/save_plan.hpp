@@ -27,12 +27,15 @@ struct SavePlan {
     /// Tensors, files in the order of the ranks that write them, extents. What a plan cannot know is left out: id,
     /// names and headers of files, checksums.
     Manifest manifest;
-    std::vector<std::size_t> sources;  ///< per tensor of the manifest, its place in the list that was planned
-    std::vector<std::size_t> first;    ///< per file, its first extent; then the number of extents
-    Index bytes_held = 0;              ///< by all ranks together
-    Index bytes_written = 0;           ///< by all ranks together; the others are copies
-    Index bytes_busiest = 0;           ///< by the rank that writes most
+    std::vector<std::size_t> sources;       ///< places in the list that was planned, tensor by tensor of the manifest
+    std::vector<std::size_t> first_source;  ///< per tensor, its first; then the number of sources
+    std::vector<std::size_t> first;         ///< per file, its first extent; then the number of extents
+    Index bytes_held = 0;                   ///< by all ranks together
+    Index bytes_written = 0;                ///< by all ranks together; the others are copies
+    Index bytes_busiest = 0;                ///< by the rank that writes most
 
+    /// Places in the list of what a tensor of the manifest is saved from: one, or the boxes that make it up.
+    [[nodiscard]] std::span<std::size_t const> sources_of(std::size_t tensor) const noexcept;
     /// The file that a rank writes; -1: none.
     [[nodiscard]] int file_of(int rank) const noexcept;
     [[nodiscard]] std::span<Extent const> extents_of(int rank) const noexcept;
@@ -47,9 +50,14 @@ struct SavePlan {
 /// others. Time and memory: linear in extents and ranks; `balanced` also looks at every rank of a group for each of its
 /// parts.
 ///
+/// Tensors of one name are boxes of a larger one (PlacedTensor::within), which is saved whole: together they hold every
+/// element once, of one shape, type and number of copies that are kept apart.
+///
 /// Throws TransitionError for Partial placements, MeshError for ranks or replica_axes that do not exist, DTypeError for
 /// 4- and 6-bit tensors that are cut, FormatError for names that files cannot have or that would meet, PlacementError
-/// for more boxes than max_manifest_bytes can hold, BufferError for options that mean nothing. All name the tensor.
+/// for more boxes than max_manifest_bytes can hold, and for elements of a larger tensor that no box holds, or more than
+/// one, ShapeError and MismatchError for boxes that are of no one tensor, BufferError for options that mean nothing.
+/// All name the tensor.
 [[nodiscard]] SavePlan plan_save(std::span<PlacedTensor const> tensors, int ranks, SaveOptions const& options = {});
 
 namespace detail {

@@ -2,6 +2,7 @@
 // How checkpoint/save_plan.hpp is done.
 #pragma once
 
+#include <reshard/algebra/box_cover.hpp>
 #include <reshard/algebra/notation.hpp>
 #include <reshard/checkpoint/detail/file_entries.hpp>
 #include <reshard/checkpoint/detail/manifest_json.hpp>
@@ -42,7 +43,8 @@ public:
         check(options_);
         sort_names();
         take_metadata();
-        for (std::size_t t = 0; t < sources_.size(); ++t) add(t);
+        for (std::size_t place : plan_.sources) add(sources_[place]);
+        check_sources();
         check_axes();
         dealer_.deal();
         plan_.bytes_busiest = dealer_.most();
@@ -79,11 +81,46 @@ private:
     void sort_names() {
         plan_.sources.resize(sources_.size());
         std::iota(plan_.sources.begin(), plan_.sources.end(), std::size_t{0});
-        sort_list(plan_.sources, [&](std::size_t a, std::size_t b) { return sources_[a].name < sources_[b].name; });
+        sort_list(plan_.sources, [&, this](std::size_t a, std::size_t b) {
+            return std::tie(sources_[a].name, a) < std::tie(sources_[b].name, b);
+        });
         std::vector<std::string_view> names;
         names.reserve(sources_.size());
-        for (std::size_t place : plan_.sources) names.push_back(sources_[place].name);
+        PlacedTensor const* before = nullptr;
+        for (std::size_t place : plan_.sources) {
+            PlacedTensor const& source = sources_[place];
+            if (!is_next_of(std::exchange(before, &source), source)) names.push_back(source.name);
+        }
         check_saved_names(names);
+    }
+    /// Whether it is one more box of the same larger tensor.
+    [[nodiscard]] static bool is_next_of(PlacedTensor const* before, PlacedTensor const& source) noexcept {
+        return before != nullptr && before->name == source.name && !before->within.is_whole() &&
+               !source.within.is_whole();
+    }
+    [[noreturn]] static void refuse(PlacedTensor const& source, ErrorCode code, std::string_view why) {
+        raise(code, "reshard::save: tensor ", quote_name(source.name), " under ", to_string(source.distribution),
+              " of ", to_string(source.distribution.shape()), text_of(source.within), " ", why);
+    }
+    /// Boxes make up their tensors, each element once. After add().
+    void check_sources() {
+        plan_.first_source.push_back(sources_.size());
+        std::vector<Box> boxes;
+        for (std::size_t t = 0; t < plan_.manifest.tensors.size(); ++t) {
+            std::span<std::size_t const> const places = plan_.sources_of(t);
+            PlacedTensor const& first = sources_[places.front()];
+            Box const whole(whole_shape(first));
+            if (first.within.is_whole() || whole.empty()) continue;
+            boxes.clear();
+            for (std::size_t place : places) boxes.push_back(box_in_whole(sources_[place]));
+            CoverFault const fault = find_cover_fault(whole, boxes);
+            if (fault.held == 1) continue;
+            std::string const box = concat("reshard::save: tensor ", quote_name(first.name), ": box ",
+                                           to_string(fault.box), " of ", to_string(whole.shape()));
+            if (fault.held == 0) raise(ErrorCode::placement, box, " is in none of the list. Fix: list all its boxes.");
+            raise(ErrorCode::placement, box, " is in several of the list, ", to_string(boxes[fault.a]), " and ",
+                  to_string(boxes[fault.b]), ". Fix: list ranks with copies of a box as a mesh of one axis that is R.");
+        }
     }
     void check_axes() const {
         for (int axis : options_.replica_axes) {
@@ -98,24 +135,30 @@ private:
                options_.replica_axes.end();
     }
 
-    /// Tensor t of the manifest: a group of ranks for each part and each copy that is kept apart.
-    void add(std::size_t t) {
-        PlacedTensor const& source = sources_[plan_.sources[t]];
+    /// A tensor, or one box of a larger one: a group of ranks for each part and each copy that is kept apart.
+    void add(PlacedTensor const& source) {
         DynamicDistribution const& from = source.distribution;
         DynamicMesh const& mesh = from.mesh();
-        auto const refuse = [&](ErrorCode code, std::string_view why) {
-            raise(code, "reshard::save: tensor ", quote_name(source.name), " under ", to_string(from), " of ",
-                  to_string(from.shape()), " ", why);
-        };
+        auto const refuse = [&](ErrorCode code, std::string_view why) { SavePlanner::refuse(source, code, why); };
+        check_within(from.shape(), source.within, [&](std::string const& why) { refuse(ErrorCode::shape, why); });
         if (mesh.last_rank() >= plan_.ranks) {
             refuse(ErrorCode::mesh, concat("needs rank ", mesh.last_rank(), ", there are only ", plan_.ranks,
                                            " ranks. Fix: use a mesh of ranks that exist."));
         }
         most_axes_ = larger(most_axes_, mesh.axes());
-        StoredTensor stored{source.name, source.dtype, from.shape(), 1, to_string(from)};
+        StoredTensor stored{source.name, source.dtype, whole_shape(source), 1, {}};
+        if (source.within.is_whole()) stored.distribution = to_string(from);
         Index const whole_bytes = stored_bytes({source.name, source.dtype, from.shape()});
+        bool const is_cut = stored_bytes({source.name, source.dtype, stored.shape}) != whole_bytes;
         unsigned free = 0;
         unsigned apart = 0;
+        auto const refuse_cut = [&] {
+            if (is_byte_sized(source.dtype) || whole_bytes == 0) return;
+            refuse(ErrorCode::dtype,
+                   concat("has elements of ", name(source.dtype), ", smaller than a byte, which cannot be cut. ",
+                          "Fix: replicate it, or view the storage as U8."));
+        };
+        if (is_cut) refuse_cut();
         for (int axis = 0; axis < mesh.axes(); ++axis) {
             PlacementForm const& placement = from.signature()[axis];
             if (mesh.extent(axis) == 1) {
@@ -128,19 +171,29 @@ private:
                 apart |= 1U << axis;
             } else if (placement.is_replicate()) {
                 free |= 1U << axis;
-            } else if (!is_byte_sized(source.dtype) && whole_bytes > 0) {
-                refuse(ErrorCode::dtype,
-                       concat("has elements of ", name(source.dtype), ", smaller than a byte, which cannot be cut. ",
-                              "Fix: replicate it, or view the storage as U8."));
+            } else {
+                refuse_cut();
             }
         }
         AxisSubset const replicas(mesh, apart);
         stored.replicas = static_cast<int>(replicas.size());
-        plan_.manifest.tensors.push_back(std::move(stored));
+        bool const is_next = is_next_of(std::exchange(before_, &source), source);
+        if (!is_next) {
+            dealer_.next_tensor();
+            plan_.first_source.push_back(added_);
+            plan_.manifest.tensors.push_back(std::move(stored));
+        } else if (StoredTensor const& first = plan_.manifest.tensors.back(); !(first == stored)) {
+            refuse(ErrorCode::mismatch,
+                   concat("is a box of ", name(stored.dtype), " elements in ", stored.replicas,
+                          " copies that are kept apart, the one before it is of ", to_string(first.shape), ", ",
+                          name(first.dtype), " in ", first.replicas, ". Fix: list boxes of one tensor alike."));
+        }
+        ++added_;
 
         unsigned const alike = whole_bytes == 0 ? (1U << mesh.axes()) - 1U : free;
-        SaveFamily const& groups = dealer_.add_tensor(from, source.dtype, alike, apart);
+        SaveFamily const& groups = dealer_.add_tensor(source, alike, apart);
         // A tensor without elements has no bytes, but it has a name and a shape: the lowest rank keeps them.
+        if (whole_bytes == 0 && (is_next || is_cut)) return;
         if (whole_bytes == 0) return dealer_.add(0, 0);
         Index const line = shortest_line();
         for (Index g = 0; g < groups.groups(); ++g) {
@@ -183,7 +236,7 @@ private:
         for (int rank = 0; rank < plan_.ranks; ++rank)
             if (dealer_.file(rank) >= 0) plan_.manifest.files.push_back({{}, 0, 0, rank});
         std::vector<Extent>& extents = plan_.manifest.extents;
-        for (std::size_t t = 0; t < sources_.size(); ++t)
+        for (std::size_t t = 0; t < plan_.manifest.tensors.size(); ++t)
             dealer_.for_each_extent(t, only, [&](Extent const& extent) { extents.push_back(extent); });
         plan_.first.assign(plan_.manifest.files.size() + 1, 0);
         for (Extent const& extent : extents) ++plan_.first[as_size(extent.file) + 1];
@@ -204,9 +257,16 @@ private:
     Index boxes_ = 0;
     Index text_ = 0;  ///< bytes of the manifest that they take at least
     int most_axes_ = 0;
+    PlacedTensor const* before_ = nullptr;  ///< that was added last
+    std::size_t added_ = 0;
 };
 
 }  // namespace detail
+
+RESHARD_INLINE std::span<std::size_t const> SavePlan::sources_of(std::size_t tensor) const noexcept {
+    std::size_t const begin = first_source[tensor];
+    return std::span(sources).subspan(begin, first_source[tensor + 1] - begin);
+}
 
 RESHARD_INLINE int SavePlan::file_of(int rank) const noexcept {
     auto const at = std::ranges::lower_bound(manifest.files, rank, {}, &CheckpointFile::writer);

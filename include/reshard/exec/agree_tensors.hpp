@@ -23,7 +23,7 @@ struct TensorTask {
 namespace detail {
 
 /// Throws MeshError for a mesh of ranks that the communicator does not have, DTypeError for elements smaller than a
-/// byte, BufferError for a view that is not what the distribution gives this rank. All name the tensor.
+/// byte, what check_local_tensor() throws. All name the tensor.
 inline void check_tensors(std::span<LocalTensor const> tensors, int rank, int ranks, std::string_view function) {
     for (LocalTensor const& tensor : tensors) {
         check_mesh(tensor.distribution.mesh(), ranks, "reshard::", function, ": tensor '", tensor.name, "': ");
@@ -76,6 +76,8 @@ inline void check_apart(std::span<LocalTensor const> tensors, int rank, std::str
     for (LocalTensor const& tensor : tensors) {
         Digest one;
         digest(one, tensor.distribution);
+        for (int dim = 0; dim < tensor.within.shape.rank(); ++dim)
+            one.add_signed(tensor.within.shape.extent(dim)).add_signed(tensor.within.begin.values[dim]);
         one.add(static_cast<std::uint64_t>(tensor.view.dtype()));
         result.tensors.push_back(one.add_words(tensor.name).value());
     }
@@ -89,7 +91,7 @@ inline void check_apart(std::span<LocalTensor const> tensors, int rank, std::str
     if (i >= tensors.size()) return concat(task.verb, " ", tensors.size(), " tensors, without a tensor ", place);
     LocalTensor const& tensor = tensors[i];
     return concat(task.verb, " tensor ", place, " '", tensor.name, "' as ", to_string(tensor.distribution), " of ",
-                  to_string(tensor.distribution.shape()), " ", name(tensor.view.dtype()));
+                  to_string(tensor.distribution.shape()), text_of(tensor.within), " ", name(tensor.view.dtype()));
 }
 
 }  // namespace detail
@@ -98,8 +100,9 @@ inline void check_apart(std::span<LocalTensor const> tensors, int rank, std::str
 /// must be the same on every rank; ranks outside a tensor's mesh list it too. `check()` is what else a rank can find
 /// wrong, or allocates: it runs after the checks of this function, and what it throws reaches every rank.
 ///
-/// Throws, the same on every rank: the error of the lowest rank that has one, MeshError, DTypeError or BufferError as
-/// detail::check_tensors says or what check() threw; else MismatchError, naming the first tensor listed differently.
+/// Throws, the same on every rank: the error of the lowest rank that has one, MeshError, DTypeError, ShapeError or
+/// BufferError as detail::check_tensors says or what check() threw; else MismatchError, naming the first tensor listed
+/// differently.
 ///
 /// `make_task()` makes the TensorTask: its words take memory, which a rank may not have.
 template <class MakeTask, class Check>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/exec/boxes.hpp
 /// \brief  redistribute() between lists of boxes, for shards that no placement describes.
-/// \depends exec/prepare, plan/box_table. Opt-in: not part of the umbrella.
+/// \depends exec/{local_tensor,prepare}, plan/box_table. Opt-in: not part of the umbrella.
 ///
 ///     Shape const shape{100, 64};
 ///     BoxTable const before(shape, {{0, Box{{0, 30}, {0, 64}}}, {1, Box{{30, 100}, {0, 64}}}});  // on every rank
@@ -12,6 +12,7 @@
 /// and each is one tensor of the box's shape.
 #pragma once
 
+#include <reshard/exec/local_tensor.hpp>
 #include <reshard/exec/prepare.hpp>
 #include <reshard/plan/box_table.hpp>
 
@@ -62,6 +63,13 @@ template <class T>
     using View = std::conditional_t<std::is_const_v<T>, ConstDynamicView, DynamicView>;
     return box_views(distribution, rank, View(local));
 }
+
+/// The boxes of a table as a list of tensors, to load, save or initialise what ranks hold of the tensor of that name:
+/// an entry for each box, on the ranks that have it. The same list on every rank; `views` are this rank's, as in
+/// BoxMove. Throws BufferError for another number of them, PlacementError for a box that a rank has twice; views that
+/// do not fit are for the function that the list is given to. O(n log n) for n boxes.
+[[nodiscard]] std::vector<LocalTensor> box_tensors(std::string_view name, BoxTable const& table, DType dtype,
+                                                   Index rank, std::span<DynamicView const> views);
 
 }  // namespace reshard::inline v0
 

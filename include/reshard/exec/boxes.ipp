@@ -241,4 +241,34 @@ RESHARD_INLINE std::vector<DynamicView> box_views(DynamicDistribution const& dis
     return detail::views_of_boxes(distribution, rank, local);
 }
 
+RESHARD_INLINE std::vector<LocalTensor> box_tensors(std::string_view name, BoxTable const& table, DType dtype,
+                                                    Index rank, std::span<DynamicView const> views) {
+    std::span<HeldBox const> const mine = table.boxes_of(rank);
+    if (views.size() != mine.size()) {
+        raise(ErrorCode::buffer, "reshard::box_tensors: rank ", rank, " has ", mine.size(), " boxes of '", name,
+              "', and gives ", views.size(), " views. Fix: give one for each of boxes_of(rank), in their order.");
+    }
+    auto const first = detail::as_size(mine.data() - table.boxes().data());
+    std::vector<LocalTensor> list;
+    table.for_each_class([&](Box const& box, std::span<std::size_t const> copies) {
+        std::vector<Index> ranks;
+        DynamicView view(nullptr, dtype, Shape{0});
+        for (std::size_t const place : copies) {
+            Index const holder = table.boxes()[place].rank;
+            if (!ranks.empty() && ranks.back() == holder) {
+                raise(ErrorCode::placement, "reshard::box_tensors: rank ", holder, " has ", to_string(box), " of '",
+                      name, "' twice. Fix: list it once.");
+            }
+            ranks.push_back(holder);
+            if (holder == rank) view = views[place - first];
+        }
+        IndexList const on(ranks.data(), detail::as_index(ranks.size()));
+        DynamicMesh const mesh(Indices{on.size()}, {0, on});
+        Indices begin;
+        for (int d = 0; d < box.rank(); ++d) begin.push_back(box.begin(d));
+        list.push_back({std::string(name), replicated(mesh, box.shape()), view, {table.shape(), begin}});
+    });
+    return list;
+}
+
 }  // namespace reshard::inline v0

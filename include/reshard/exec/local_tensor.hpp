@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/exec/local_tensor.hpp
 /// \brief  LocalTensor: one rank's part of a named, distributed tensor. What is loaded, initialised, synchronised and
-///         verified is a list of them. What is saved may be a list of ConstLocalTensor.
+///         verified is a list of them. What is saved may be a list of ConstLocalTensor. Within: a box of a larger
+///         tensor.
 /// \depends algebra/transition.hpp, exec/detail/check.hpp, memory/device_memory.hpp, <span>, <vector>.
 /// Opt-in: not part of the umbrella.
 #pragma once
@@ -15,11 +16,24 @@
 
 namespace reshard::inline v0 {
 
+/// That a tensor of a list is a box of a larger one, which has the name: a third of a fused projection, one expert of
+/// many, a shard that no placement describes. The box is distributed as if it were a tensor.
+///
+///     LocalTensor{"attn.qkv.weight", rows_on(mesh), k, {.shape = Shape{12288, 4096}, .begin = {4096, 0}}}
+struct Within {
+    DynamicShape shape{};  ///< of the larger tensor; without dimensions: the tensor is whole
+    Indices begin{};       ///< where the box begins in it
+
+    [[nodiscard]] bool is_whole() const noexcept { return shape.rank() == 0; }
+    friend bool operator==(Within const&, Within const&) = default;
+};
+
 /// One rank's part of a distributed tensor that is only read: of const tensors and views.
 struct ConstLocalTensor {
     std::string name;
     DynamicDistribution distribution;
     ConstDynamicView view;  ///< as in LocalTensor
+    Within within{};
 };
 
 /// One rank's part of a distributed tensor, under the name that all ranks know it by.
@@ -27,11 +41,54 @@ struct LocalTensor {
     std::string name;
     DynamicDistribution distribution;
     DynamicView view;  ///< of shape distribution.local_shape(rank); outside the mesh only the element type counts
+    Within within{};   ///< for a box of a larger tensor
 
-    operator ConstLocalTensor() const { return {name, distribution, view}; }
+    operator ConstLocalTensor() const { return {name, distribution, view, within}; }
 };
 
 namespace detail {
+
+/// The shape of the tensor that has the name.
+template <class Tensor>
+[[nodiscard]] DynamicShape const& whole_shape(Tensor const& tensor) noexcept {
+    return tensor.within.is_whole() ? tensor.distribution.shape() : tensor.within.shape;
+}
+/// A box of what a list has here, as one of that.
+template <class Tensor>
+[[nodiscard]] Box whole_box(Tensor const& tensor, Box box) noexcept {
+    for (int dim = 0; dim < tensor.within.shape.rank(); ++dim) {
+        Index const begin = tensor.within.begin[dim];
+        box.set(dim, {begin + box.begin(dim), begin + box.end(dim)});
+    }
+    return box;
+}
+/// Which box of that a list has here. \pre it lies inside
+template <class Tensor>
+[[nodiscard]] Box box_in_whole(Tensor const& tensor) noexcept {
+    return whole_box(tensor, Box(tensor.distribution.shape()));
+}
+/// A box of that, counted from where this one begins.
+template <class Tensor>
+[[nodiscard]] Box own_box(Tensor const& tensor, Box const& box) noexcept {
+    return tensor.within.is_whole() ? box : relative_to(box_in_whole(tensor), box);
+}
+/// Completes a sentence that has told the tensor's own shape: " at [4096, 0] of [12288, 4096]".
+[[nodiscard]] inline std::string text_of(Within const& within) {
+    if (within.is_whole()) return {};
+    return concat(" at ", to_string(within.begin), " of ", to_string(within.shape));
+}
+/// Calls refuse(why), which throws, for a box that is none of the larger tensor.
+template <class Refuse>
+void check_within(DynamicShape const& shape, Within const& within, Refuse const& refuse) {
+    if (within.is_whole()) return;
+    bool fits = shape.rank() == within.shape.rank() && within.begin.size() == shape.rank();
+    for (int dim = 0; fits && dim < shape.rank(); ++dim)
+        fits = within.begin[dim] >= 0 && within.begin[dim] <= within.shape.extent(dim) - shape.extent(dim);
+    if (fits) return;
+    refuse(concat("a box of shape ", to_string(shape), " at ", to_string(within.begin),
+                  " is none of a tensor of shape ", to_string(within.shape),
+                  ". Fix: give a begin for each dimension, so that the box lies inside."));
+}
 
 /// The same tensors for functions that share their code with those that write, and write to none of these.
 [[nodiscard]] inline std::vector<LocalTensor> only_read(std::span<ConstLocalTensor const> tensors) {
@@ -40,7 +97,8 @@ namespace detail {
     for (ConstLocalTensor const& tensor : tensors) {
         ConstDynamicView const& view = tensor.view;
         list.push_back({tensor.name, tensor.distribution,
-                        DynamicView(const_cast<std::byte*>(view.data()), view.dtype(), view.shape(), view.strides())});
+                        DynamicView(const_cast<std::byte*>(view.data()), view.dtype(), view.shape(), view.strides()),
+                        tensor.within});
     }
     return list;
 }
@@ -75,9 +133,13 @@ void check_reductions(DynamicDistribution const& distribution, DType dtype, Refu
     }
 }
 
-/// Throws BufferError, naming the tensor, unless the view is what the distribution gives this rank: its shape, memory
-/// behind it, and an element for every index. `who` is the function that was called.
+/// Throws ShapeError for a box that is none of the larger tensor, and BufferError unless the view is what the
+/// distribution gives this rank: its shape, memory behind it, and an element for every index. Both name the tensor.
+/// `who` is the function that was called.
 inline void check_local_tensor(LocalTensor const& tensor, int rank, std::string_view who) {
+    check_within(tensor.distribution.shape(), tensor.within, [&](std::string const& why) {
+        raise(ErrorCode::shape, "reshard::", who, ": tensor '", tensor.name, "': ", why);
+    });
     if (!tensor.distribution.contains(rank)) return;
     auto const refuse = [&](auto const&... parts) {
         raise(ErrorCode::buffer, "reshard::", who, ": tensor '", tensor.name, "' on rank ", rank, ": ", parts...);

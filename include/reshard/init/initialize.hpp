@@ -198,11 +198,12 @@ void fill(LocalTensor const& tensor, int rank, std::uint64_t seed, Law const& in
         std::uint64_t const stream = name_stream(tensor.name);
         with_float(view.dtype(), [&]<class T>() {
             RandomValues<T, Law> const values(initializer);
-            for_each_global_run(tensor.distribution, rank, view.strides(), [&](GlobalRun const& run) {
+            auto const write = [&](GlobalRun const& run) {
                 constexpr Index size = sizeof(T);
                 write_values<T>(values, seed, stream, run.first, run.count, view.data() + run.offset * size,
                                 run.step * size);
-            });
+            };
+            for_each_global_run(tensor.distribution, rank, view.strides(), write, tensor.within);
         });
     }
 }
@@ -210,11 +211,12 @@ void fill(LocalTensor const& tensor, int rank, std::uint64_t seed, Law const& in
 }  // namespace detail
 
 /// Fills what `rank` holds of each tensor. All are checked before the first is written. Nothing to do for ranks outside
-/// a tensor's mesh.
+/// a tensor's mesh. A box of a larger tensor gets what the larger one has there.
 ///
 /// Throws, naming the tensor: DTypeError for element types other than F64, F32, BF16 and F16 (Constant: for values the
 /// type does not have), for bounds or deviations without a meaning, and where values may be beyond the type;
-/// BufferError for a view that is not what the rank holds, or lies in memory of a device.
+/// ShapeError for a box that is none of the larger tensor, BufferError for a view that is not what the rank holds, or
+/// lies in memory of a device.
 template <Initializer Law>
 void initialize(std::span<LocalTensor const> tensors, int rank, std::uint64_t seed, Law const& initializer) {
     for (LocalTensor const& tensor : tensors) detail::check_initialize(tensor, rank, initializer);

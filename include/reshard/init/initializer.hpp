@@ -42,7 +42,7 @@ concept Initializer = std::same_as<T, Uniform> || std::same_as<T, Normal> || std
 /// The shape of a weight, whole, and its name for messages. Made from a shape or a LocalTensor.
 class WeightShape {
 public:
-    WeightShape(LocalTensor const& tensor) : shape_(tensor.distribution.shape()), name_(tensor.name) {}
+    WeightShape(LocalTensor const& tensor) : shape_(detail::whole_shape(tensor)), name_(tensor.name) {}
     template <std::convertible_to<DynamicShape> S>
     WeightShape(S const& shape, std::string_view name = {}) : shape_(shape), name_(name) {}
 

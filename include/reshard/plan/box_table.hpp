@@ -68,6 +68,17 @@ public:
         });
     }
 
+    /// Calls visit(box, copies) for each box that is not empty, as above.
+    template <class Visit>
+    void for_each_class(Visit&& visit) const {
+        for (std::size_t i = 0; i < sorted_.size();) {
+            Box const& box = boxes_[sorted_[i]].box;
+            std::size_t const first = i++;
+            while (i < sorted_.size() && boxes_[sorted_[i]].box == box) ++i;
+            visit(box, std::span(sorted_).subspan(first, i - first));
+        }
+    }
+
 private:
     friend BoxExchange exchange(BoxTable const& from, BoxTable const& to, Index rank);
     void sort();

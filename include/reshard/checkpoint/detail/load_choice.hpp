@@ -78,16 +78,19 @@ struct SpanAffinity {
             written[{piece.reader, writer}] += piece.bytes;
             continue;
         }
-        DynamicDistribution const& to = targets[extent.target].distribution;
         Box middle;
         for (int dim = 0; dim < piece.box.rank(); ++dim) {
             Index const at = piece.box.begin(dim) + piece.box.extent(dim) / 2;
             middle.push_back({at, at + 1});
         }
         int holders = 0;
-        for_each_needing(extent, middle, to, [&](Index rank) {
-            needed[{piece.reader, static_cast<int>(rank)}] += needed_bytes(piece.box, extent, to, rank, scratch);
-            return ++holders < most_holders;
+        for_each_wanting(wanted, piece, [&](WantedExtent const& one) {
+            LocalTensor const& target = targets[one.target];
+            if (holders == most_holders) return;
+            for_each_needing(one, middle, target, [&](Index rank) {
+                needed[{piece.reader, static_cast<int>(rank)}] += needed_bytes(piece.box, one, target, rank, scratch);
+                return ++holders < most_holders;
+            });
         });
     }
     std::vector<SpanAffinity> wishes;
@@ -129,9 +132,10 @@ struct LoadShare {
     Needs scratch;
     for (Piece const& piece : schedule.pieces) {
         if (piece.reader != rank) continue;
-        WantedExtent const& extent = wanted[piece.wanted];
         share.span_bytes += piece.bytes;
-        share.received_bytes -= needed_bytes(piece.box, extent, targets[extent.target].distribution, rank, scratch);
+        for_each_wanting(wanted, piece, [&](WantedExtent const& one) {
+            share.received_bytes -= needed_bytes(piece.box, one, targets[one.target], rank, scratch);
+        });
     }
     return share;
 }

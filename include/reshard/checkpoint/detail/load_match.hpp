@@ -19,20 +19,24 @@ namespace reshard::inline v0::detail {
 
 /// What a rank needs of a box of an extent: nothing of a copy that is not its own. False when that is nothing.
 [[nodiscard]] inline bool find_needs(Needs& needs, WantedExtent const& extent, Box const& box,
-                                     DynamicDistribution const& to, Index rank) {
-    return to.contains(rank) && extent.is_for(to.mesh(), rank) && needs.find(box, to, rank);
+                                     LocalTensor const& target, Index rank) {
+    DynamicDistribution const& to = target.distribution;
+    return to.contains(rank) && extent.is_for(to.mesh(), rank) && needs.find(own_box(target, box), to, rank);
 }
 /// Bytes of a box of an extent that a rank needs.
-[[nodiscard]] inline Index needed_bytes(Box const& box, WantedExtent const& extent, DynamicDistribution const& to,
+[[nodiscard]] inline Index needed_bytes(Box const& box, WantedExtent const& extent, LocalTensor const& target,
                                         Index rank, Needs& needs) {
-    return find_needs(needs, extent, box, to, rank) ? needs.elements() * bytes(extent.dtype) : 0;
+    return find_needs(needs, extent, box, target, rank) ? needs.elements() * bytes(extent.dtype) : 0;
 }
 
 /// visit(rank) for each rank that needs something of a box of an extent, each once, up to one for which it returns
 /// false. Parts that the box meets are found by division, as the planner finds them: it takes a step for each rank that
 /// is found.
 template <class Visit>
-void for_each_needing(WantedExtent const& extent, Box const& box, DynamicDistribution const& to, Visit&& visit) {
+void for_each_needing(WantedExtent const& extent, Box const& box, LocalTensor const& target, Visit&& visit) {
+    DynamicDistribution const& to = target.distribution;
+    Box const own = intersect(own_box(target, box), Box(to.shape()));
+    if (own.empty()) return;
     Grid const grid(to);
     unsigned with_copies = 0;  // of a Partial with identities only coordinate 0 has values
     for (int axis = 0; axis < to.mesh().axes(); ++axis) {
@@ -44,9 +48,9 @@ void for_each_needing(WantedExtent const& extent, Box const& box, DynamicDistrib
     AxisSubset const copies(to.mesh(), with_copies);
     bool more = true;
     auto const look = [&](auto const& self, int dim, Index ordinal) -> void {
-        if (dim != box.rank()) {
-            grid.for_each_part(dim, IndexSet(box[dim]), [&](IndexSet const& part, Index along_dim) {
-                bool const meets = part.local_index(box.begin(dim)) != part.local_index(box.end(dim));
+        if (dim != own.rank()) {
+            grid.for_each_part(dim, IndexSet(own[dim]), [&](IndexSet const& part, Index along_dim) {
+                bool const meets = part.local_index(own.begin(dim)) != part.local_index(own.end(dim));
                 if (more && meets) self(self, dim + 1, ordinal + along_dim);
             });
             return;
@@ -175,17 +179,19 @@ struct StoredMatch {
     return axes;
 }
 
-/// Throws MismatchError, TransitionError or DTypeError for a tensor that is not stored as the target says. `shape` and
-/// `dtype` are those it is loaded as.
+/// Throws ShapeError, MismatchError, TransitionError or DTypeError for a tensor that is not stored as the target says.
+/// `shape` and `dtype` are those it is loaded as.
 inline void check_target(StoredTensor const& stored, LocalTensor const& target, DType dtype,
                          DynamicShape const& shape) {
     std::string_view const note =
         is_byte_sized(stored.dtype) ? "" : " (its elements are smaller than a byte, so that it is loaded as bytes)";
-    if (target.distribution.shape() != shape) {
-        raise_wanted(
-            ErrorCode::mismatch, target.name,
-            concat("the checkpoint has shape ", to_string(shape), note, ", the list says ",
-                   to_string(target.distribution.shape()), ". Fix: build the list from the model that was saved."));
+    check_within(target.distribution.shape(), target.within,
+                 [&](std::string const& why) { raise_wanted(ErrorCode::shape, target.name, why); });
+    if (whole_shape(target) != shape) {
+        raise_wanted(ErrorCode::mismatch, target.name,
+                     concat("the checkpoint has shape ", to_string(shape), note, ", the list says ",
+                            target.within.is_whole() ? "" : "a box of ", to_string(whole_shape(target)),
+                            ". Fix: build the list from the model that was saved."));
     }
     if (target.view.dtype() != dtype) {
         raise_wanted(
@@ -214,18 +220,42 @@ inline void append_wanted(std::vector<WantedExtent>& wanted, Catalogue const& ca
     check_target(stored, target, dtype, shape);
     bool const chosen = match.replica >= 0 || stored.replicas == 1;
     unsigned const axes = chosen ? 0 : replica_axes_of(target, stored.replicas, options);
-    for (std::size_t i : catalogue.extents_of(match.tensor)) {
+    Box const asked = box_in_whole(target);
+    auto const add = [&](std::size_t i) {
         Extent const& extent = catalogue.extents()[i];
-        if (match.replica >= 0 && extent.replica != match.replica) continue;
+        if (match.replica >= 0 && extent.replica != match.replica) return;
         Box const box = as_bytes ? Box(shape) : extent.box;
+        if (!target.within.is_whole() && intersect(box, asked).empty()) return;
         int const replicas = chosen ? 1 : stored.replicas;
         WantedExtent one{place, i, extent.file, extent.begin, dtype, box, extent.replica, replicas, axes};
         if (one.is_for_any(target.distribution.mesh())) wanted.push_back(one);
+    };
+    if (target.within.is_whole() || as_bytes) {
+        for (std::size_t i : catalogue.extents_of(match.tensor)) add(i);
+    } else {
+        catalogue.for_each_near(match.tensor, asked, add);
     }
 }
 
-/// Sorted by (file, begin), as the files are read and the catalogue is. Throws FormatError (TensorNotFound),
-/// MismatchError, MeshError, TransitionError, DTypeError.
+/// Who wants the same extent reads it once: the first of them, whatever one of them needs, the others nothing.
+/// \pre `wanted` is sorted by extent
+inline void read_once(std::span<WantedExtent> wanted, std::span<LocalTensor const> targets) {
+    for (std::size_t i = 0; i < wanted.size();) {
+        WantedExtent& first = wanted[i];
+        int const dim = first.row_dim();
+        Interval rows{INT64_MAX, 0};
+        for (; i < wanted.size() && wanted[i].extent == first.extent; ++i) {
+            LocalTensor const& target = targets[wanted[i].target];
+            Interval const asked = dim < first.box.rank() ? box_in_whole(target)[dim] : Interval{};
+            rows = {smaller(rows.begin, asked.begin), larger(rows.end, asked.end)};
+            wanted[i].rows = {};
+        }
+        first.rows = dim < first.box.rank() ? rows : all_rows;
+    }
+}
+
+/// Sorted by (file, begin), as the files are read and the catalogue is, then by target. Throws FormatError
+/// (TensorNotFound), ShapeError, MismatchError, MeshError, TransitionError, DTypeError.
 [[nodiscard]] inline std::vector<WantedExtent> match(Catalogue const& catalogue, std::span<LocalTensor const> targets,
                                                      LoadOptions const& options = {}) {
     for (auto const& rename : options.rename) {
@@ -236,7 +266,10 @@ inline void append_wanted(std::vector<WantedExtent>& wanted, Catalogue const& ca
     std::vector<WantedExtent> wanted;
     wanted.reserve(targets.size());
     for (std::size_t i = 0; i < targets.size(); ++i) append_wanted(wanted, catalogue, targets[i], i, options);
-    sort_list(wanted, [](WantedExtent const& a, WantedExtent const& b) { return a.extent < b.extent; });
+    sort_list(wanted, [](WantedExtent const& a, WantedExtent const& b) {
+        return a.extent != b.extent ? a.extent < b.extent : a.target < b.target;
+    });
+    read_once(wanted, targets);
     return wanted;
 }
 

@@ -27,9 +27,9 @@ namespace reshard::inline v0::detail {
     Needs needs;
     for (WantedExtent const& extent : wanted) {
         LocalTensor const& target = targets[extent.target];
-        if (!find_needs(needs, extent, extent.box, target.distribution, rank)) continue;
+        if (!find_needs(needs, extent, extent.box, target, rank)) continue;
         MemoryPolicy const* const onto = policy_for(memory, target.view.data());
-        needs.for_each(extent.box, target, [&](MessagePart const& from, MessagePart const& to) {
+        needs.for_each(target, [&](MessagePart const& from, MessagePart const& to) {
             boxes.push_back(
                 {extent.file, extent.begin + from.offset, from.box, target.view.data() + to.offset, to.box, onto});
         });
@@ -84,23 +84,18 @@ void for_each_window(ReadSchedule const& schedule, Visit&& visit) {
     }
 }
 
-/// What is compared with its sums: by way of staging memory all that is wanted ...
-[[nodiscard]] inline std::vector<ExtentRun> summed_runs(Catalogue const& catalogue,
-                                                        std::span<WantedExtent const> wanted,
-                                                        LoadOptions const& options) {
-    std::vector<std::size_t> places;
-    if (!options.verify_checksums) return {};
-    places.reserve(wanted.size());
-    for (WantedExtent const& extent : wanted) places.push_back(extent.extent);
-    return whole_runs(catalogue, std::move(places));
-}
-/// ... and of what a rank reads directly the blocks, and extents without blocks, that it has read whole.
+/// What is compared with its sums of what a rank reads directly: the blocks, and extents without blocks, that it has
+/// read whole ...
 [[nodiscard]] inline std::vector<ExtentRun> summed_runs(Catalogue const& catalogue,
                                                         std::span<WantedExtent const> wanted,
                                                         std::span<PlannedRead const> reads,
                                                         LoadOptions const& options) {
     std::vector<ExtentRun> runs;
-    for (ExtentRun const& all : summed_runs(catalogue, wanted, options)) {
+    std::vector<std::size_t> places;
+    if (!options.verify_checksums) return runs;
+    places.reserve(wanted.size());
+    for (WantedExtent const& extent : wanted) places.push_back(extent.extent);
+    for (ExtentRun const& all : whole_runs(catalogue, std::move(places))) {
         Extent const& extent = catalogue.extents()[as_size(all.extent)];
         ExtentRun row{all.extent, 0, 0, 0};  // what is read without a gap
         auto const close = [&] {
@@ -124,6 +119,19 @@ void for_each_window(ReadSchedule const& schedule, Visit&& visit) {
         close();
     }
     return runs;
+}
+/// ... and of what goes by way of staging memory, where ranks together read all that is wanted.
+[[nodiscard]] inline std::vector<ExtentRun> summed_runs(Catalogue const& catalogue,
+                                                        std::span<WantedExtent const> wanted,
+                                                        LoadOptions const& options) {
+    std::vector<PlannedRead> reads;
+    reads.reserve(wanted.size());
+    for (WantedExtent const& extent : wanted) {
+        if (extent.bytes() == 0) continue;
+        Index const before = place_in(extent.box, extent.read()) * bytes(extent.dtype);
+        reads.push_back({extent.file, extent.begin + before, extent.bytes(), nullptr});
+    }
+    return summed_runs(catalogue, wanted, reads, options);
 }
 
 /// Whether ranks that read spans may have parts of extents with checksums, which have to meet.
@@ -208,12 +216,15 @@ public:
     /// Local, after run(), where all ranks agree next: takes what is needed of the last window that was broadcast.
     void finish() {
         for (Piece const& piece : std::exchange(came_, {})) {
-            LocalTensor const& target = target_of(piece);
-            if (!finds(piece, comm_.rank())) continue;
-            MemoryPolicy const* const onto = policy_for(comm_.memory(), target.view.data());
-            needs_.for_each(piece.box, target, [&, this](MessagePart const& from, MessagePart const& to) {
-                place(onto, {0, at(piece.place) + from.offset, from.box}, {0, target.view.data() + to.offset, to.box});
-                report_.bytes_loaded += from.box.payload_bytes();
+            for_each_wanting(wanted_, piece, [&, this](WantedExtent const& extent) {
+                LocalTensor const& target = targets_[extent.target];
+                if (!finds(extent, piece, comm_.rank())) return;
+                MemoryPolicy const* const onto = policy_for(comm_.memory(), target.view.data());
+                needs_.for_each(target, [&, this](MessagePart const& from, MessagePart const& to) {
+                    place(onto, {0, at(piece.place) + from.offset, from.box},
+                          {0, target.view.data() + to.offset, to.box});
+                    report_.bytes_loaded += from.box.payload_bytes();
+                });
             });
         }
     }
@@ -245,8 +256,10 @@ private:
         lists_.receives.reserve(pieces.size());
         sends_to_.resize(as_size(comm_.size()));
         for (Piece const& piece : pieces) {  // by reader
-            if (piece.reader == comm_.rank()) add_sends(piece);
-            add_receives(piece);
+            for_each_wanting(wanted_, piece, [&, this](WantedExtent const& extent) {
+                if (piece.reader == comm_.rank()) add_sends(extent, piece);
+                add_receives(extent, piece);
+            });
         }
         std::size_t count = 0;
         for (std::vector<Send> const& sends : sends_to_) count += sends.size();
@@ -261,30 +274,26 @@ private:
         lists_.deliver(comm_);
     }
 
-    void add_sends(Piece const& piece) {
-        WantedExtent const& extent = wanted_[piece.wanted];
-        for_each_needing(extent, piece.box, target_of(piece).distribution, [&, this](Index rank) {
-            if (!finds(piece, rank)) return;
-            needs_.for_each_in(piece.box, extent.dtype, [&](MessagePart const& part) {
+    void add_sends(WantedExtent const& extent, Piece const& piece) {
+        for_each_needing(extent, piece.box, targets_[extent.target], [&, this](Index rank) {
+            if (!finds(extent, piece, rank)) return;
+            needs_.for_each_in(extent.dtype, [&](MessagePart const& part) {
                 sends_to_[as_size(rank)].push_back({static_cast<int>(rank), at(piece.place) + part.offset, part.box});
             });
         });
     }
-    void add_receives(Piece const& piece) {
-        LocalTensor const& target = target_of(piece);
-        if (!finds(piece, comm_.rank())) return;
+    void add_receives(WantedExtent const& extent, Piece const& piece) {
+        LocalTensor const& target = targets_[extent.target];
+        if (!finds(extent, piece, comm_.rank())) return;
         needs_.for_each_in(target, [&](MessagePart const& part) {
             lists_.receives.push_back({piece.reader, target.view.data() + part.offset, part.box});
             report_.bytes_loaded += part.box.payload_bytes();
         });
     }
 
-    [[nodiscard]] LocalTensor const& target_of(Piece const& piece) const noexcept {
-        return targets_[wanted_[piece.wanted].target];
-    }
     /// What a rank needs of a piece is in needs_ then.
-    [[nodiscard]] bool finds(Piece const& piece, Index rank) {
-        return find_needs(needs_, wanted_[piece.wanted], piece.box, target_of(piece).distribution, rank);
+    [[nodiscard]] bool finds(WantedExtent const& extent, Piece const& piece, Index rank) {
+        return find_needs(needs_, extent, piece.box, targets_[extent.target], rank);
     }
 
     CommunicatorRef comm_;

@@ -61,16 +61,17 @@ template <class Place>
 /// order for whoever asks. Keeps the memory that this takes.
 class Needs {
 public:
-    /// What a rank of the mesh needs of a box; false when that is nothing.
+    /// What a rank of the mesh needs of a box, which may reach beyond the tensor; false when that is nothing.
     bool find(Box const& box, DynamicDistribution const& to, Index rank) {
         coordinates_ = to.mesh().coordinates(rank);
+        dense_ = box;
         if (!partial_part(to, coordinates_).has_values) return false;
         messages_.assign(1, {});
         for (int dim = 0; dim < to.shape().rank(); ++dim) {
-            Interval part = box[dim];
+            Interval part = intersect(box[dim], {0, to.shape().extent(dim)});
             if (!to.cuts(dim).empty()) {
                 IndexSet const set = to.index_set(coordinates_, dim);
-                if (!set.is_interval()) return find_messages(box, to);
+                if (!set.is_interval()) return find_messages(intersect(box, Box(to.shape())), to);
                 part = intersect(part, set.span());
             }
             if (part.empty()) return false;
@@ -84,10 +85,10 @@ public:
         for (Message const& message : messages_) sum += message.elements();
         return sum;
     }
-    /// visit(MessagePart) for each part of what was found: where it lies in `dense`, a box that is packed row-major.
+    /// visit(MessagePart) for each part of what was found: where it lies in the box, packed row-major.
     template <class Visit>
-    void for_each_in(Box const& dense, DType dtype, Visit&& visit) const {
-        for (Message const& message : messages_) visit(part_of_dense(message, dtype, dense));
+    void for_each_in(DType dtype, Visit&& visit) const {
+        for (Message const& message : messages_) visit(part_of_dense(message, dtype, dense_));
     }
     /// The same, in the same order, for the rank itself: where each part lies in its local tensor.
     template <class Visit>
@@ -95,11 +96,11 @@ public:
         for (Message const& message : messages_)
             visit(part_of_local(message, local.view, local.distribution, coordinates_));
     }
-    /// visit(where it lies in `dense`, where in the local tensor) for each part.
+    /// visit(where it lies in the box, where in the local tensor) for each part.
     template <class Visit>
-    void for_each(Box const& dense, LocalTensor const& local, Visit&& visit) const {
+    void for_each(LocalTensor const& local, Visit&& visit) const {
         for (Message const& message : messages_)
-            visit(part_of_dense(message, local.view.dtype(), dense),
+            visit(part_of_dense(message, local.view.dtype(), dense_),
                   part_of_local(message, local.view, local.distribution, coordinates_));
     }
 
@@ -115,6 +116,7 @@ private:
     }
 
     Indices coordinates_;
+    Box dense_;
     std::vector<Message> messages_;
 };
 

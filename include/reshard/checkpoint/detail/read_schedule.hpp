@@ -21,7 +21,10 @@
 
 namespace reshard::inline v0::detail {
 
-/// An extent of a tensor that is wanted, as it is stored: elements smaller than a byte are bytes.
+inline constexpr Interval all_rows{0, INT64_MAX};
+
+/// An extent of a tensor that is wanted, as it is stored: elements smaller than a byte are bytes. Who else wants it
+/// follows in the list.
 struct WantedExtent {
     std::size_t target = 0;  ///< the tensor's place in the caller's list
     std::size_t extent = 0;  ///< its place in the catalogue
@@ -32,8 +35,22 @@ struct WantedExtent {
     int replica = 0;            ///< of which copy it is ...
     int replicas = 1;           ///< ... of so many, from which ranks choose; 1: all who need the box read it
     unsigned replica_axes = 0;  ///< ... by their place along these axes of the mesh: a bit each
+    Interval rows = all_rows;   ///< indices along row_dim() that are read: none where it is read for one before it
 
-    [[nodiscard]] Index bytes() const noexcept { return box.size() * reshard::bytes(dtype); }
+    /// The outermost dimension with more than one index; the rank of the box where there is none.
+    [[nodiscard]] int row_dim() const noexcept {
+        int dim = 0;
+        while (dim < box.rank() && box.extent(dim) == 1) ++dim;
+        return dim;
+    }
+    /// What is read of it: one run of the file.
+    [[nodiscard]] Box read() const noexcept {
+        Box part = box;
+        int const dim = row_dim();
+        if (dim < box.rank()) part.set(dim, intersect(box[dim], rows));
+        return part;
+    }
+    [[nodiscard]] Index bytes() const noexcept { return rows.empty() ? 0 : read().size() * reshard::bytes(dtype); }
     /// Whether this copy is that of a rank of the mesh.
     [[nodiscard]] bool is_for(DynamicMesh const& mesh, Index rank) const {
         return replicas == 1 || AxisSubset(mesh, replica_axes).index(mesh.ordinal(rank)) % replicas == replica;
@@ -58,7 +75,7 @@ struct WantedExtent {
 
 /// What a reader reads at once of one extent.
 struct Piece {
-    std::size_t wanted = 0;  ///< place in the list of wanted extents
+    std::size_t wanted = 0;  ///< place in the list of wanted extents, of the first that wants it
     int reader = 0;
     Index window = 0;
     Index place = 0;  ///< first byte in the reader's staging memory
@@ -66,6 +83,13 @@ struct Piece {
     Index bytes = 0;
     Box box;
 };
+
+/// visit(extent) for all that want something of a piece's extent.
+template <class Visit>
+void for_each_wanting(std::span<WantedExtent const> wanted, Piece const& piece, Visit&& visit) {
+    std::size_t const extent = wanted[piece.wanted].extent;
+    for (std::size_t i = piece.wanted; i < wanted.size() && wanted[i].extent == extent; ++i) visit(wanted[i]);
+}
 
 struct ReadSchedule {
     std::vector<Piece> pieces;  ///< by window, then by reader, then by place
@@ -136,7 +160,8 @@ inline void sort_by_window(ReadSchedule& schedule) {
 [[nodiscard]] inline ReadSchedule one_reads(std::span<WantedExtent const> wanted, int reader, Index window_bytes) {
     ReadSchedule schedule;
     WindowCutter cutter(schedule, reader, window_bytes);
-    for (std::size_t i = 0; i < wanted.size(); ++i) cutter.add(i, wanted[i], wanted[i].box);
+    for (std::size_t i = 0; i < wanted.size(); ++i)
+        if (wanted[i].bytes() != 0) cutter.add(i, wanted[i], wanted[i].read());
     return schedule;
 }
 
@@ -179,9 +204,8 @@ inline void sort_by_window(ReadSchedule& schedule) {
         WantedExtent const& extent = wanted[i];
         Index const bytes = extent.bytes();
         if (bytes == 0) continue;
-        Box part = extent.box;
-        int dim = 0;
-        while (dim < part.rank() && part.extent(dim) == 1) ++dim;
+        Box part = extent.read();
+        int const dim = extent.row_dim();
         Interval const all = dim < part.rank() ? part[dim] : Interval{0, 1};
         Index const row = bytes / all.size();
         for (Index begin = all.begin; begin < all.end;) {

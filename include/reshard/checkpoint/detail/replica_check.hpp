@@ -220,6 +220,8 @@ public:
             if (!spot.found) continue;
             spot.index =
                 global_index(distribution, spot.rank, unravel(distribution.local_shape(spot.rank), found.place));
+            Within const& within = tensors_[difference.tensor].within;
+            for (int dim = 0; dim < within.shape.rank(); ++dim) spot.index[dim] += within.begin[dim];
             spot.value = found.value;
             spot.reference_value = found.reference_value;
         }

@@ -62,11 +62,13 @@ public:
           load_(as_size(ranks), 0),
           file_(as_size(ranks), -1) {}
 
-    /// The next tensor of the manifest: ranks that differ along `free` axes hold the same, along `apart` axes copies
-    /// that are all written.
-    SaveFamily const& add_tensor(DynamicDistribution const& from, DType dtype, unsigned free, unsigned apart) {
-        std::size_t const number = family_of(from.mesh(), free);
-        tensors_.push_back({from, dtype, number, apart, owner_.size()});
+    /// What follows is of the next tensor of the manifest.
+    void next_tensor() { first_source_.push_back(tensors_.size()); }
+    /// The tensor itself, or the next box of it: ranks that differ along `free` axes hold the same, along `apart` axes
+    /// copies that are all written.
+    SaveFamily const& add_tensor(PlacedTensor const& source, unsigned free, unsigned apart) {
+        std::size_t const number = family_of(source.distribution.mesh(), free);
+        tensors_.push_back({source.distribution, source.within, source.dtype, number, apart, owner_.size()});
         owner_.resize(owner_.size() + families_[number].first.size(), nobody);
         return families_[number];
     }
@@ -95,13 +97,35 @@ public:
     /// The number of the file that a rank writes; -1: none.
     [[nodiscard]] int file(int rank) const noexcept { return file_[as_size(rank)]; }
 
-    /// After deal(): calls f(extent) for what `only` writes of a tensor, or all do (-1). Names and places in files are
-    /// left out.
+    /// After deal(): calls f(extent) for what `only` writes of a tensor of the manifest, or all do (-1). Names and
+    /// places in files are left out.
     template <class F>
     void for_each_extent(std::size_t tensor, int only, F&& f) const {
-        SaveTensor const& of = tensors_[tensor];
+        std::size_t const end = tensor + 1 == first_source_.size() ? tensors_.size() : first_source_[tensor + 1];
+        for (std::size_t s = first_source_[tensor]; s < end; ++s) for_each_extent(tensor, tensors_[s], only, f);
+    }
+
+private:
+    static constexpr int nobody = -1;   ///< it has no bytes
+    static constexpr int several = -2;  ///< see pieces_
+    struct SaveTensor {
+        DynamicDistribution distribution;
+        Within within;
+        DType dtype;
+        std::size_t family;
+        unsigned apart;
+        std::size_t first;  ///< of its items: one for each group of the family
+    };
+    struct Piece {
+        std::size_t item;
+        int rank;
+        Box box;
+    };
+
+    template <class F>
+    void for_each_extent(std::size_t tensor, SaveTensor const& of, int only, F& f) const {
         SaveFamily const& family = families_[of.family];
-        AxisSubset const replicas(of.from.mesh(), of.apart);
+        AxisSubset const replicas(of.distribution.mesh(), of.apart);
         Extent extent;
         extent.tensor = tensor;
         auto const tell = [&, this](int rank, Box const& box) {
@@ -124,22 +148,6 @@ public:
             for (; piece != pieces_.end() && piece->item == item; ++piece) tell(piece->rank, piece->box);
         }
     }
-
-private:
-    static constexpr int nobody = -1;   ///< it has no bytes
-    static constexpr int several = -2;  ///< see pieces_
-    struct SaveTensor {
-        DynamicDistribution from;
-        DType dtype;
-        std::size_t family;
-        unsigned apart;
-        std::size_t first;  ///< of its items: one for each group of the family
-    };
-    struct Piece {
-        std::size_t item;
-        int rank;
-        Box box;
-    };
 
     /// The number of the family: tensors share few meshes, each is taken apart once.
     [[nodiscard]] std::size_t family_of(DynamicMesh const& mesh, unsigned free_axes) {
@@ -166,13 +174,13 @@ private:
     }
     [[nodiscard]] Index& load(int rank) noexcept { return load_[as_size(rank)]; }
 
-    /// Calls f(box) for what a group holds; of a tensor without elements for the whole of it.
+    /// Calls f(box) for what a group holds, as a box of the whole tensor; of one without elements for the whole of it.
     template <class F>
     void for_each_box(SaveTensor const& tensor, Index group, F&& f) const {
-        DynamicDistribution const& from = tensor.from;
-        if (from.shape().size() == 0) return f(Box(from.shape()));
+        DynamicDistribution const& from = tensor.distribution;
+        if (from.shape().size() == 0) return f(Box(whole_shape(tensor)));
         Index const place = families_[tensor.family].first[as_size(group)];
-        for (Box const& box : from.boxes(from.mesh().rank_at(place))) f(box);
+        for (Box const& box : from.boxes(from.mesh().rank_at(place))) f(whole_box(tensor, box));
     }
     void write(int rank, Index bytes) noexcept {
         load(rank) += bytes;
@@ -294,12 +302,13 @@ private:
     Index min_slice_bytes_ = 1;
     std::vector<SaveFamily> families_;
     std::unordered_multimap<std::uint64_t, std::size_t> by_digest_;  ///< experts and stages have meshes of their own
-    std::vector<SaveTensor> tensors_;
-    std::vector<int> owner_;      ///< per item
-    std::vector<SaveItem> open_;  ///< which several ranks could write
-    std::vector<Piece> pieces_;   ///< of items of several ranks, sorted by item
-    std::vector<Index> load_;     ///< bytes per rank so far
-    std::vector<int> file_;       ///< per rank; -1: it writes nothing
+    std::vector<SaveTensor> tensors_;                                ///< and boxes of tensors
+    std::vector<std::size_t> first_source_;                          ///< per tensor of the manifest, its first
+    std::vector<int> owner_;                                         ///< per item
+    std::vector<SaveItem> open_;                                     ///< which several ranks could write
+    std::vector<Piece> pieces_;                                      ///< of items of several ranks, sorted by item
+    std::vector<Index> load_;                                        ///< bytes per rank so far
+    std::vector<int> file_;                                          ///< per rank; -1: it writes nothing
 };
 
 }  // namespace reshard::inline v0::detail

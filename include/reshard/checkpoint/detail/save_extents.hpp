@@ -64,7 +64,7 @@ public:
             has_suffix_[t] = manifest.tensors[t].replicas > 1;
             int before = -1;
             dealer_.for_each_extent(t, -1, [&, this](Extent const& extent) {
-                if (extent.file == before) has_suffix_[t] = true;
+                if (extent.file <= before) has_suffix_[t] = true;  // boxes of a larger tensor come in any order
                 before = extent.file;
                 move_on(start_, extent);
                 ++count_;

@@ -44,8 +44,9 @@ namespace reshard::inline v0::detail {
 
 /// The window of a rank's local tensor that is a box of the whole one. \pre the rank holds it, in one run of each
 /// dimension.
-[[nodiscard]] inline ConstDynamicView window_of(LocalTensor const& tensor, int rank, Box const& box) {
+[[nodiscard]] inline ConstDynamicView window_of(LocalTensor const& tensor, int rank, Box const& of_whole) {
     DynamicDistribution const& from = tensor.distribution;
+    Box const box = own_box(tensor, of_whole);
     Indices const at = from.mesh().coordinates(rank);
     return tensor.view.window([&](int dim) {
         Index const begin = from.index_set(at, dim).local_index(box.begin(dim));
@@ -75,7 +76,8 @@ namespace reshard::inline v0::detail {
             continue;
         }
         AxisList const order = printed_order(from.signature());
-        result.push_back({tensor.name, DynamicDistribution(from.mesh(), from.shape(), placements, order), tensor.view});
+        result.push_back(tensor);
+        result.back().distribution = DynamicDistribution(from.mesh(), from.shape(), placements, order);
     }
     return result;
 }
@@ -251,10 +253,21 @@ private:
 
     [[nodiscard]] std::vector<SaveSpan> spans(std::span<LocalTensor const> tensors) const {
         std::vector<SaveSpan> result;
+        std::vector<std::size_t> held;  // of the boxes of a tensor, those that this rank has
+        std::size_t of = plan_.manifest.tensors.size();
         for (Extent const& extent : mine()) {
-            LocalTensor const& tensor = tensors[plan_.sources[extent.tensor]];
-            result.push_back({window_of(tensor, comm().rank(), extent.box), extent.begin, plan_.bytes_of(extent),
-                              policy_for(comm().memory(), tensor.view.data())});
+            if (std::exchange(of, extent.tensor) != extent.tensor) {
+                held.clear();
+                for (std::size_t place : plan_.sources_of(extent.tensor))
+                    if (tensors[place].distribution.contains(comm().rank())) held.push_back(place);
+            }
+            auto const source = std::find_if(held.begin(), held.end(), [&](std::size_t place) {
+                return contains(box_in_whole(tensors[place]), extent.box);
+            });
+            LocalTensor const& tensor = tensors[*source];
+            Index const bytes = plan_.bytes_of(extent);
+            result.push_back({bytes == 0 ? tensor.view : window_of(tensor, comm().rank(), extent.box), extent.begin,
+                              bytes, policy_for(comm().memory(), tensor.view.data())});
         }
         return result;
     }

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/init/detail/global_runs.hpp
 /// \brief  A rank's local tensor as runs of elements that lie side by side in the whole tensor.
-/// \depends algebra. No allocation.
+/// \depends algebra, exec/local_tensor (Within). No allocation.
 #pragma once
 
 #include <reshard/algebra/distribution.hpp>
+#include <reshard/exec/local_tensor.hpp>
 
 namespace reshard::inline v0::detail {
 
@@ -22,22 +23,25 @@ struct GlobalRun {
 template <class Body>
 class GlobalRuns {
 public:
-    GlobalRuns(DynamicDistribution const& distribution, Index rank, Indices const& strides, Body& body) : body_(body) {
+    GlobalRuns(DynamicDistribution const& distribution, Within const& within, Index rank, Indices const& strides,
+               Body& body)
+        : body_(body) {
         Indices const coordinates = distribution.mesh().coordinates(rank);
         DynamicShape const& shape = distribution.shape();
         Index pitch = 1;
         for (int dim = shape.rank() - 1; dim >= 0; --dim) {
             IndexSet const set = distribution.index_set(coordinates, dim);
             empty_ = empty_ || set.size() == 0;
-            Index const extent = shape.extent(dim);
+            Index const extent = within.is_whole() ? shape.extent(dim) : within.shape.extent(dim);
+            if (!within.is_whole()) begin_ += within.begin[dim] * pitch;
             if (!empty_ && extent != 1) add(set, extent, pitch, strides[dim]);
             pitch *= extent;
         }
     }
     void visit() const {
         if (empty_) return;
-        if (dims_.empty()) return body_(GlobalRun{0, 1, 0, 1});
-        walk(dims_.size() - 1, 0, 0);
+        if (dims_.empty()) return body_(GlobalRun{begin_, 1, 0, 1});
+        walk(dims_.size() - 1, begin_, 0);
     }
 
 private:
@@ -78,6 +82,7 @@ private:
 
     Body& body_;
     InlineList<Dim, max_dims> dims_;
+    Index begin_ = 0;  ///< of the tensor's box, in the whole tensor
     Index step_ = 1;
     bool empty_ = false;
 };
@@ -85,8 +90,9 @@ private:
 /// Calls body(GlobalRun) until every element of the rank's local tensor has been in one run. \pre the mesh has the
 /// rank.
 template <class Body>
-void for_each_global_run(DynamicDistribution const& distribution, Index rank, Indices const& strides, Body&& body) {
-    GlobalRuns<Body>(distribution, rank, strides, body).visit();
+void for_each_global_run(DynamicDistribution const& distribution, Index rank, Indices const& strides, Body&& body,
+                         Within const& within = {}) {
+    GlobalRuns<Body>(distribution, within, rank, strides, body).visit();
 }
 
 }  // namespace reshard::inline v0::detail

@@ -82,9 +82,7 @@ public:
     [[nodiscard]] cudaStream_t stream() const noexcept { return team().stream(); }
     [[nodiscard]] int device() const noexcept { return team().device(); }
     /// How long the host waits for the stream: for whoever puts more on it.
-    [[nodiscard]] detail::StreamPatience patience() const noexcept {
-        return {team().family()->deadline, team().family()->stuck};
-    }
+    [[nodiscard]] detail::StreamPatience patience() const noexcept { return team().family()->patience; }
     /// For calls of NCCL's own. Null for a group of one that was split off, and after a failure.
     [[nodiscard]] ncclComm_t native() const noexcept { return team().comm(); }
     /// Bytes of staging memory held on the device.
@@ -164,7 +162,7 @@ private:
                                                                    NcclOptions const& options) {
         auto family = std::make_shared<detail::NcclFamily>();
         family->options = options;
-        family->deadline = detail::comparable(options.deadline);
+        family->patience.deadline = family->deadline = detail::comparable(options.deadline);
         detail::check_deadline("NcclOptions", options.deadline);
         return std::make_shared<detail::NcclTeam>(comm, owned, stream, std::move(family));
     }

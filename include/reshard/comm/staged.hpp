@@ -53,7 +53,7 @@ public:
     /// Lets go of the memory, or, if somebody may still use it, of the right to free it, which would be to wait for
     /// ever.
     void close(bool stuck) noexcept {
-        if (stuck) keep_for_good(std::move(data_));
+        if (stuck && data_ != nullptr) keep_for_good(std::move(data_));
         data_.reset();
     }
 

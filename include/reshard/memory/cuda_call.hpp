@@ -63,7 +63,7 @@ template <class Place>
 /// How long the host waits for a stream, and whether it has given up. What works on one stream shares it.
 struct StreamPatience {
     std::chrono::milliseconds deadline = comparable(std::chrono::milliseconds::max());  ///< comparable()
-    /// To free what the device may still use would be to wait for ever: it is kept.
+    /// A wait has been given up, and nobody has seen since that the stream is done.
     std::shared_ptr<bool> stuck = std::make_shared<bool>(false);
 
     /// Waits until the device has done everything in the stream. Throws TransportError; DeadlineExceeded, of which
@@ -71,10 +71,16 @@ struct StreamPatience {
     template <class... Parts>
     void wait(cudaStream_t stream, Parts const&... what) const {
         cudaError_t const code = await_cuda(cudaStreamQuery, stream, std::chrono::steady_clock::now(), deadline);
-        if (code != cudaErrorNotReady) return cuda_check(code, "cudaStreamQuery");
-        *stuck = true;
+        *stuck = code == cudaErrorNotReady;
+        if (!*stuck) return cuda_check(code, "cudaStreamQuery");
         raise(ErrorCode::deadline, "reshard: ", what..., " waited ", as_index(deadline.count()),
               " ms for its device to be done. Fix: look for what keeps the stream busy, or raise the deadline.");
+    }
+    /// Whether the device, of which a wait was given up, may still use what it was to be done with. To free that would
+    /// be to wait for ever: it is kept.
+    [[nodiscard]] bool is_stuck(cudaStream_t stream) const noexcept {
+        if (*stuck) *stuck = await_cuda(cudaStreamQuery, stream, {}, {}) == cudaErrorNotReady;
+        return *stuck;
     }
 };
 

@@ -147,6 +147,31 @@ TEST_CASE(
     fake::claim(&here, 0, 0);
 }
 
+TEST_CASE("pinned memory that a late device may still use is nobody's until it has caught up, then the next one's") {
+    fake::Stream const stream;
+    int const before = fake::live_allocations();
+    std::atomic<bool> goes_on = false;
+    {
+        detail::HostPassage passage("test", stream, 0, pinned_staging(), 100);
+        passage.patience.deadline = std::chrono::milliseconds(20);
+        std::byte const* given = nullptr;
+        {
+            Workspace const memory = passage.allocate(64);
+            given = memory.data();
+            REQUIRE(given != nullptr);
+            fake::hold(stream, goes_on);
+            CHECK_THROWS_AS(passage.wait(), DeadlineExceeded);
+        }
+        CHECK(fake::live_allocations() == before + 1);
+        CHECK(passage.allocate(32).data() == nullptr);
+        goes_on = true;
+        fake::finish(stream);
+        for (int load = 0; load != 2; ++load) CHECK(passage.allocate(64).data() == given);
+        CHECK(fake::live_allocations() == before + 1);
+    }
+    CHECK(fake::live_allocations() == before);
+}
+
 TEST_CASE("errors of CUDA: what was told, or got over, is not told again after the next launch") {
     fake::fail("cudaMalloc", cudaErrorMemoryAllocation);
     CHECK(device_staging().allocate(100) == nullptr);

@@ -60,7 +60,7 @@ TEST_SUITE("memory/cuda_call") {
         CHECK_THROWS_WITH_AS(patience.wait(stream, "a test"), doctest::Contains("cudaStreamQuery failed"),
                              TransportError);
         CHECK(cudaGetLastError() == cudaSuccess);  // told once
-        CHECK_FALSE(*other.stuck);
+        CHECK_FALSE(other.is_stuck(stream));
         std::atomic<bool> goes_on = false;
         fake::hold(stream, goes_on);
         detail::CudaEvent event;
@@ -69,10 +69,12 @@ TEST_SUITE("memory/cuda_call") {
                              "reshard: the test waited 20 ms for its device to be done. Fix: look for what keeps the "
                              "stream busy, or raise the deadline.",
                              DeadlineExceeded);
-        CHECK(*other.stuck);
+        CHECK(other.is_stuck(stream));
         CHECK(event.outlasts(std::chrono::steady_clock::now(), patience.deadline));
         goes_on = true;
         CHECK_FALSE(event.outlasts(std::chrono::steady_clock::now(), patience.deadline));
+        CHECK_FALSE(other.is_stuck(stream));  // it has caught up
+        CHECK_FALSE(*patience.stuck);
     }
 
     TEST_CASE("memory that CUDA manages is the device's, whatever it is of; freed memory is the host's") {

@@ -401,24 +401,37 @@ TEST_SUITE("comm/device") {
     TEST_CASE("a device that is never done is a DeadlineExceeded; what it may still use is not freed") {
         ThreadOptions options;
         options.deadline = 500ms;
-        std::atomic<bool> go = false;
-        fake::Stream streams[2];  // they go on after the ranks, as devices would
-        int values[4] = {0, 1, 2, 3};
-        auto const ended = on_devices(2, 2, options, [&](ThreadCommunicator& host, cudaStream_t) {
-            int const me = host.rank();
-            DeviceThreadCommunicator comm(std::move(host), streams[me]);
-            Send const send{1 - me, reinterpret_cast<std::byte const*>(&values[me]), box_of(4, {})};
-            Receive const receive{1 - me, reinterpret_cast<std::byte*>(&values[2 + me]), box_of(4, {})};
-            fake::hold(comm.stream(), go);
-            comm.exchange({&send, 1}, {&receive, 1}).wait();
-        });
-        CHECK((ended[0].code == ErrorCode::deadline || ended[1].code == ErrorCode::deadline));
-        CHECK((ended[0].says("to be done with an exchange") && ended[1].says("to be done with an exchange")));
-        test::kept_windows += 2;
-        check_nothing_left();
-        go = true;
-        for (cudaStream_t stream : streams) fake::finish(stream);
-        CHECK((values[2] == 1 && values[3] == 0));
+        for (bool catches_up : {false, true}) {  // before the communicator goes
+            CAPTURE(catches_up);
+            std::atomic<bool> go = false;
+            fake::Stream streams[2];  // they go on after the ranks, as devices would
+            int values[4] = {0, 1, 2, 3};
+            auto const ended = on_devices(2, 2, options, [&](ThreadCommunicator& host, cudaStream_t) {
+                int const me = host.rank();
+                DeviceThreadCommunicator comm(std::move(host), streams[me]);
+                Send const send{1 - me, reinterpret_cast<std::byte const*>(&values[me]), box_of(4, {})};
+                Receive const receive{1 - me, reinterpret_cast<std::byte*>(&values[2 + me]), box_of(4, {})};
+                fake::hold(comm.stream(), go);
+                try {
+                    comm.exchange({&send, 1}, {&receive, 1}).wait();
+                } catch (...) {
+                    if (catches_up) {
+                        go = true;
+                        fake::finish(comm.stream());
+                    }
+                    throw;
+                }
+            });
+            CHECK((ended[0].code == ErrorCode::deadline || ended[1].code == ErrorCode::deadline));
+            if (!catches_up) {
+                CHECK((ended[0].says("to be done with an exchange") && ended[1].says("to be done with an exchange")));
+                test::kept_windows += 2;
+            }
+            check_nothing_left();
+            go = true;
+            for (cudaStream_t stream : streams) fake::finish(stream);
+            CHECK((values[2] == 1 && values[3] == 0));
+        }
     }
 
     TEST_CASE("a rank leaves a failed exchange only when no device reads its memory any more") {

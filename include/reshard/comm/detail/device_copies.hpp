@@ -56,8 +56,9 @@ struct HostPassage {
         : transport(name), stream(its_stream), device(its_device), memory(source), spare(source), window_bytes(bytes) {}
     HostPassage& operator=(HostPassage&&) = delete;
     ~HostPassage() {
-        memory.close(*patience.stuck);
-        spare.close(*patience.stuck);
+        bool const stuck = is_stuck();
+        memory.close(stuck);
+        spare.close(stuck);
     }
 
     /// Takes the memory, if that was not done. Throws OutOfMemory.
@@ -70,7 +71,8 @@ struct HostPassage {
                    " bytes. Fix: a smaller window_bytes in its options, or a larger source of memory."));
     }
     /// Pinned memory beside the window, for one thread at a time. The largest that was given back is kept for the next
-    /// that asks: to pin memory takes longer than to copy as much. \pre it is gone before this object is
+    /// that asks: to pin memory takes longer than to copy as much. None while a
+    /// late device may still use what was given back. \pre it is gone before this object is
     [[nodiscard]] Workspace allocate(Index bytes) {
         struct Pinned {
             StagingMemory memory;
@@ -78,12 +80,13 @@ struct HostPassage {
             Pinned(StagingMemory&& given, HostPassage* its) noexcept : memory(std::move(given)), passage(its) {}
             Pinned(Pinned&&) noexcept = default;
             ~Pinned() {
-                if (*passage->patience.stuck) memory.close(true);
-                if (memory.size() > passage->spare.size()) passage->spare = std::move(memory);
+                if (memory.size() > passage->spare.size()) std::swap(memory, passage->spare);
+                memory.close(passage->is_stuck());
             }
             [[nodiscard]] std::byte* data() const noexcept { return memory.data(); }
         };
         CurrentDevice const here(device);
+        if (is_stuck()) return {};
         StagingMemory made = std::exchange(spare, StagingMemory(spare.options()));
         return made.grow(bytes) ? Workspace(Pinned(std::move(made), this)) : Workspace();
     }
@@ -91,6 +94,11 @@ struct HostPassage {
     void wait() const {
         CurrentDevice const here(device);
         patience.wait(stream, "the transport '", transport, "'");
+    }
+    /// Whether the device may still use what it was given here.
+    [[nodiscard]] bool is_stuck() const noexcept {
+        CurrentDevice const here(device, std::nothrow);
+        return patience.is_stuck(stream);
     }
 
     std::string_view transport;

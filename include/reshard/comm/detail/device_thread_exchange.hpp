@@ -81,11 +81,8 @@ public:
     ~DeviceThreadExchange() {
         quietly([&] {
             CurrentDevice const device(window_->device);
-            bool const stuck = *window_->patience.stuck;
-            if (stuck) {
-                keep_for_good(std::move(jobs_));
-                keep_for_good(window_);
-            }
+            bool const stuck = window_->is_stuck();
+            if (stuck) keep_for_good(std::move(jobs_));
             copies_.close(stuck);
         });
     }

@@ -80,8 +80,7 @@ using NcclPlace = std::unique_ptr<ncclComm_t>;
 struct NcclFamily : TeamFamily {
     NcclOptions options;
     std::shared_ptr<NcclBoard> board;  ///< of the outermost communicator; null for a group of one
-    /// The device may still use what this rank would free.
-    std::shared_ptr<bool> stuck = std::make_shared<bool>(false);
+    StreamPatience patience;
 };
 
 }  // namespace detail

@@ -47,7 +47,7 @@ public:
     [[nodiscard]] cudaStream_t stream() const noexcept { return stream_; }
     [[nodiscard]] int device() const noexcept { return device_; }
     /// Whether the device may still use memory of this communicator, after a failure.
-    [[nodiscard]] bool stuck() const noexcept { return *family_->stuck; }
+    [[nodiscard]] bool stuck() const noexcept { return family_->patience.is_stuck(stream_); }
     /// Null: of another node, or it has not come yet.
     [[nodiscard]] Attendance const* attendance(int rank) const noexcept {
         NcclSeat const* const seat = board_ ? &board_->seat(rank) : nullptr;
@@ -194,10 +194,11 @@ public:
             comm_ = nullptr;
         }
         if (!event_) return;
-        *family_->stuck = true;
+        bool& stuck = *family_->patience.stuck;
+        stuck = true;
         quietly([&] {
             event_->record(stream_);
-            *family_->stuck = event_->outlasts(Clock::now(), patience(std::chrono::seconds(2)));
+            stuck = event_->outlasts(Clock::now(), patience(std::chrono::seconds(2)));
         });
     }
 

@@ -63,8 +63,9 @@ public:
     }
     StagedOnHostExchange& operator=(StagedOnHostExchange&&) = delete;
     ~StagedOnHostExchange() {
-        window_.close(*passage_.patience.stuck || lost_);
-        copies_.close(*passage_.patience.stuck);
+        bool const stuck = passage_.is_stuck();
+        window_.close(stuck || lost_);
+        copies_.close(stuck);
         if (lost_) keep_for_good(std::move(told_));
     }
 

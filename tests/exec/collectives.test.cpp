@@ -470,6 +470,35 @@ TEST_SUITE("exec/collectives") {
         }
     }
 
+    TEST_CASE("prepared, with communicators of their own, and run in different orders: who gives up says so") {
+        auto const mesh = Mesh{2, 2}.named("dp", "tp");
+        auto const cut = distribution(mesh, Shape{3, 3}, "R,S0");  // rows 2, 1: a communicator for each line along dp
+        ThreadOptions options;
+        options.deadline = std::chrono::milliseconds(500);
+        auto const run_two = [&](ThreadCommunicator& comm) {
+            Both one(cut.local_shape(comm.rank()));
+            Both two(one);
+            PreparedPlan first = prepare_all_reduce(one.run(), comm, mesh, "dp");
+            PreparedPlan second = prepare_all_reduce(two.run(), comm, mesh, "dp");
+            bool const turned = comm.rank() >= 2;  // the second along dp
+            (turned ? second : first).run();
+            (turned ? first : second).run();
+        };
+        int gave_up = 0;
+        for (test::Thrown const& thrown : test::thrown_by(4, run_two, options)) {
+            CAPTURE(thrown);
+            auto const says = [&](char const* part) { return thrown.message.find(part) != std::string::npos; };
+            CHECK(says("waited 500 ms in exchange for rank "));
+            if (thrown.code != ErrorCode::deadline) {
+                CHECK(thrown.code == ErrorCode::peer_failed);
+                continue;
+            }
+            ++gave_up;
+            CHECK(says("ranks that run two such plans in different orders wait for each other. Run them in the same"));
+        }
+        CHECK(gave_up > 0);
+    }
+
     TEST_CASE("prepared: what a call refuses is refused before it runs, in the same words, on all ranks") {
         auto const mesh = Mesh{2, 2}.named("dp", "tp");
         auto const refused = [](ErrorCode code, auto const& call, auto const& prepared) {

@@ -46,8 +46,9 @@ void broadcast(DynamicView const& tensor, CommunicatorRef comm, DynamicMesh cons
 
 /// Each of these, prepared: checked, agreed on and allocated once; a run moves what the tensors hold then, to the bits
 /// that the call leaves. Collective on all ranks of `comm`, as the call is, and with its errors; those outside the mesh
-/// run it as well, and nothing is touched. Where a call splits the communicator, what is prepared owns its part: it is
-/// destroyed in the same order on all ranks, as NCCL's communicators wait for each other there.
+/// run it as well, and nothing is touched. Where a call splits the communicator, what is prepared owns its part: all
+/// ranks run such plans in the same order, or wait for each other until the deadline (DeadlineExceeded, which says so),
+/// and destroy them in the same order, as NCCL's communicators wait for each other there.
 [[nodiscard]] PreparedPlan prepare_all_reduce(DynamicView const& tensor, CommunicatorRef comm, DynamicMesh const& mesh,
                                               MeshAxes const& axes, Reduce op = Reduce::sum);
 [[nodiscard]] PreparedPlan prepare_all_reduce(ConstDynamicView const& source, DynamicView const& destination,

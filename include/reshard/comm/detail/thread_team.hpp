@@ -302,7 +302,7 @@ private:
         int rank = me;
         for (int r = size() - 1; r >= 0; --r) {
             if (seat(r).arrived.load(std::memory_order_acquire) >= seat(me).phase) continue;
-            missing = concat(r, missing.empty() ? "" : ", ", missing);
+            missing = concat(member(r), missing.empty() ? "" : ", ", missing);
             rank = r;
         }
         std::string text = concat("reshard::ThreadCommunicator: waited ", as_index(family_->options().deadline.count()),

@@ -8,8 +8,11 @@
 #include "support/allocations.hpp"
 #include "support/thrown.hpp"
 
+#include <atomic>
+#include <chrono>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
 using namespace reshard;
@@ -54,6 +57,32 @@ TEST_SUITE("comm/agree") {
         });
         for (auto const& each : unnamed)
             CHECK(each.message == "rank 1 of 2: an exception that is not a std::exception");
+    }
+
+    TEST_CASE(
+        "a rank that comes with an error of its own when the others have given it up: that it has, is said behind") {
+        ThreadOptions options;
+        options.deadline = std::chrono::milliseconds(50);
+        std::atomic<bool> given_up = false;
+        auto const thrown = test::thrown_by(
+            2,
+            [&](ThreadCommunicator& comm) {
+                try {
+                    agree_on_errors(comm, [&] {
+                        if (comm.rank() == 1) return;
+                        while (!given_up) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+                        raise(ErrorCode::io, "the disk did not answer. Fix: look at it.");
+                    });
+                } catch (...) {
+                    given_up = true;
+                    throw;
+                }
+            },
+            options);
+        CHECK(thrown[0] == test::Thrown{ErrorCode::peer_failed,
+                                        "reshard::ThreadCommunicator: rank 0 failed: " + thrown[1].message +
+                                            " (This rank's own error: the disk did not answer. Fix: look at it.)"});
+        CHECK(thrown[1].code == ErrorCode::deadline);
     }
 
     TEST_CASE("what fails is pending, what comes after it is left out, and the next agreement tells all") {

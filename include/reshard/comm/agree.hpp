@@ -63,10 +63,40 @@ inline constexpr std::string_view no_memory_text =
     raise(all.code, std::move(all.reason));
 }
 
+#if defined(__cpp_exceptions)
+/// While `error` is handled: throws it with more words, if there is memory for these.
+[[noreturn]] inline void raise_with(Error const& error, std::string_view more) {
+    std::string words;
+    static_cast<void>(verdict_of([&] { words = concat(error.message(), more); }));
+    if (!words.empty()) raise(error.code(), std::move(words));
+    throw;
+}
+#endif
+
+/// Collective: comm.agree(mine). All ranks throw alike where one is lost meanwhile, or has come too late; behind that,
+/// one that had an error of its own says so.
+template <class C>
+[[nodiscard]] Verdict agreed(C&& comm, Verdict mine) {
+#if defined(__cpp_exceptions)
+    if (!mine.ok()) {
+        std::string own;  // there may be no memory for it
+        static_cast<void>(verdict_of([&] { own = concat(" (This rank's own error: ", words_of(mine), ")"); }));
+        try {
+            return comm.agree(std::move(mine));
+        } catch (PeerFailed const& error) {
+            raise_with(error, own);
+        } catch (DeadlineExceeded const& error) {
+            raise_with(error, own);
+        }
+    }
+#endif
+    return comm.agree(std::move(mine));
+}
+
 /// Collective: what went wrong on the lowest rank where something did, on every rank.
 template <class C>
 void agree_or_raise(C&& comm, Verdict mine) {
-    Verdict all = comm.agree(std::move(mine));
+    Verdict all = agreed(comm, std::move(mine));
     if (!all.ok()) raise_agreed(std::move(all), comm.size());
 }
 

@@ -95,7 +95,7 @@ struct BatchDigest {
 template <class Describe>
 void agree_on_batch(CommunicatorRef comm, Verdict mine, BatchDigest const& digest, Describe const& describe) {
     mine.digest = mine.ok() ? digest.whole() : 0;
-    Verdict all = comm.agree(std::move(mine));
+    Verdict all = agreed(comm, std::move(mine));
     if (all.ok()) return;
     if (all.code == ErrorCode::mismatch && all.reason == transport::differs) {  // the lists differ: find out where
         Index const place = first_difference(comm, digest);

@@ -80,18 +80,14 @@ private:
     };
 
 #if defined(__cpp_exceptions)
-    /// The error, which says what becomes of the destination, where there is memory for these words. Communicators
-    /// know nothing of each other: where two wait for each other, only who owns one can tell what to look for.
+    /// The error, which says what becomes of the destination. Communicators know nothing of each other: where two wait
+    /// for each other, only who owns one can tell what to look for.
     [[noreturn]] void raise_unspecified(Error const& error) const {
-        char const* const more = comm_ && error.code() == ErrorCode::deadline
-                                     ? " What ran has a communicator of its own: ranks that run two such plans in "
-                                       "different orders wait for each other. Run them in the same order everywhere.)"
-                                     : ")";
-        std::string words;
-        static_cast<void>(
-            verdict_of([&] { words = concat(error.message(), " (What the destination holds is unspecified.", more); }));
-        if (!words.empty()) raise(error.code(), std::move(words));
-        throw;
+        bool const has_waited = comm_ && error.code() == ErrorCode::deadline;
+        raise_with(error, has_waited ? " (What the destination holds is unspecified. What ran has a communicator of "
+                                       "its own: ranks that run two such plans in different orders wait for each "
+                                       "other. Run them in the same order everywhere.)"
+                                     : " (What the destination holds is unspecified.)");
     }
 #endif
 

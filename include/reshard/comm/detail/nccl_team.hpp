@@ -229,7 +229,7 @@ public:
             ncclComm_t made = nullptr;
             if (size_ > 1) {
                 ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-                config.blocking = 0;
+                config.blocking = 0;  // and no splitShare: to abort one would be to abort those that it shares with
                 NcclPlace place = std::make_unique<ncclComm_t>();
                 watched(
                     [&] {

@@ -34,11 +34,10 @@ public:
     /// there. Every rank of `host` does this. Not collective: throws OutOfMemory and TransportError, and tells the
     /// others.
     BasicDeviceThreadCommunicator(ThreadCommunicator host, cudaStream_t stream, DeviceThreadOptions const& options = {})
-        : BasicDeviceThreadCommunicator(std::move(host), [&](ThreadCommunicator& mine) {
-              return telling(mine, [&] {
-                  return std::make_shared<detail::DeviceWindow>(stream, detail::current_device(), options);
-              });
-          }) {}
+        : BasicDeviceThreadCommunicator(std::move(host), telling(host, [&] {
+                                            return std::make_shared<detail::DeviceWindow>(
+                                                stream, detail::current_device(), options);
+                                        })) {}
 
     [[nodiscard]] int rank() const noexcept { return host_.rank(); }
     [[nodiscard]] int size() const noexcept { return host_.size(); }
@@ -66,7 +65,7 @@ public:
     /// new communicator shares the fate of this one: poison in one is poison in both.
     [[nodiscard]] BasicDeviceThreadCommunicator split(int colour, int key) {
         exchange_->finish();
-        return {host_.split(colour, key), [&](ThreadCommunicator&) { return exchange_->shared_window(); }};
+        return {host_.split(colour, key), exchange_->shared_window()};
     }
 
     /// Throws BufferError for memory of another device.
@@ -79,12 +78,9 @@ public:
     void abort(ErrorCode code, std::string_view reason) noexcept { host_.abort(code, reason); }
 
 private:
-    template <class MakeWindow>
-        requires(!std::is_convertible_v<MakeWindow, cudaStream_t>)
-    BasicDeviceThreadCommunicator(ThreadCommunicator host, MakeWindow const& window)
-        : host_(std::move(host)), before_(host_.traffic()), exchange_(telling(host_, [&] {
-              return std::make_unique<Exchange>(detail::ThreadAccess::engine(host_).team(), host_.rank(),
-                                                window(host_));
+    BasicDeviceThreadCommunicator(ThreadCommunicator&& host, std::shared_ptr<detail::DeviceWindow> const& window)
+        : host_(std::move(host)), before_(host_.traffic()), exchange_(telling(host_, [&, this] {
+              return std::make_unique<Exchange>(detail::ThreadAccess::engine(host_).team(), host_.rank(), window);
           })) {}
 
     /// Whoever cannot go on is not waited for.

@@ -12,9 +12,8 @@ RESHARD_INLINE void detail::SelfEngine::copy(transport::BoundTransfers const& tr
     std::span<Send const> const sends = transfers.sends;
     std::span<Receive const> const receives = transfers.receives;
     if (std::string text = transport::mismatch_text(0, sends, 0, receives); !text.empty()) {
-        failed_ = ErrorCode::mismatch;
-        reason_ = std::move(text);
-        raise(failed_, reason_);
+        fail(ErrorCode::mismatch, text);
+        raise(ErrorCode::mismatch, std::move(text));
     }
     CopyHint const hint = hint_for(transfers.send_bytes);
     for (std::size_t i = 0; i < sends.size(); ++i) deliver(sends[i], receives[i], hint);

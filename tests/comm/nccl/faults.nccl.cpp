@@ -605,7 +605,7 @@ TEST_SUITE("comm/nccl") {
     }
 
     TEST_CASE("NcclBoard: those who name the same number see the same seats, and the first failure counts") {
-        std::uint64_t const number = detail::nccl_nonce();
+        std::uint64_t const number = detail::unique_number();
         detail::NcclBoard one(number, 3);
         detail::NcclBoard other(number, 3);
         detail::NcclBoard third(number + 1, 3);

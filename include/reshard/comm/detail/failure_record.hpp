@@ -104,26 +104,16 @@ protected:
 /// How a rank has left a communicator, in a word that others look at.
 enum class Departure : std::uint32_t { none, returned, thrown };
 
-/// As this thread is leaving now.
-[[nodiscard]] inline std::uint32_t departure() noexcept {
-    return static_cast<std::uint32_t>(std::uncaught_exceptions() > 0 ? Departure::thrown : Departure::returned);
-}
+/// Since when something is so.
+struct Lasting {
+    std::chrono::steady_clock::time_point since{};
 
-/// When somebody who has left is missed. An exception that destroys a communicator is told to all by whoever catches
-/// it, in words that say more than 'has left': they have a while to come.
-class Absence {
-public:
-    /// `patience`: longer than what the destructor does that the exception has to get through.
-    [[nodiscard]] bool is_final(std::uint32_t left, std::chrono::seconds patience = std::chrono::seconds(2)) noexcept {
-        if (left == static_cast<std::uint32_t>(Departure::none)) return false;
-        if (left == static_cast<std::uint32_t>(Departure::returned)) return true;
+    /// Whether it is so for long: since this was first asked.
+    [[nodiscard]] bool lasts(std::chrono::milliseconds most) noexcept {
         auto const now = std::chrono::steady_clock::now();
-        if (since_ == std::chrono::steady_clock::time_point{}) since_ = now;
-        return now - since_ >= patience;
+        if (since == std::chrono::steady_clock::time_point{}) since = now;
+        return now - since >= most;
     }
-
-private:
-    std::chrono::steady_clock::time_point since_{};
 };
 
 /// Throws it as `rank` of the communicator `scope` must see it: one who did not wait has exceeded no deadline, and an

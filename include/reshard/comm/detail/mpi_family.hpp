@@ -186,12 +186,7 @@ private:
             if (memory_) {
                 place.file = memory_.file();
                 // Tells this block from anything another process may have open under the same numbers.
-                place.nonce =
-                    Digest{}
-                        .add(static_cast<std::uint64_t>(place.pid))
-                        .add(static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count()))
-                        .add(reinterpret_cast<std::uintptr_t>(this))
-                        .value();
+                place.nonce = unique_number();
                 (::new (memory_.data()) MpiNodeHeader)->nonce = place.nonce;
                 for (int r = 0; r < ranks_; ++r) {
                     ::new (memory_.data() + seats_at + r * as_index(sizeof(MpiSeat))) MpiSeat;

@@ -113,40 +113,30 @@ public:
             LoopNest nest = loop_nest(sent.box, receive.box);
             if (nest.empty) return true;
             Index const run = take_row(nest, sent.box.element_bytes);
-            if (mpi_has_good_rows(sent.box, run)) {
-                AttachReader reader(pid);
-                bool good = true;
-                for_each_origin(nest, nest.dims.size(), sent.base + nest.from_offset, receive.base + nest.to_offset,
-                                [&](std::byte const* source, std::byte* target) {
-                                    good = good && reader.add(source, target, run);
-                                });
-                return good && reader.flush();
-            }
+            if (mpi_has_good_rows(sent.box, run)) return read_rows(pid, nest, run, sent.base, receive.base);
         }
-        return read_by_pieces(pid, sent, receive, hint);
-    }
-
-private:
-    [[nodiscard]] bool read_by_pieces(int pid, Send const& sent, Receive const& receive, CopyHint hint) {
         PieceRule const rule = piece_rule_of(sent.box, sent.box.element_bytes, piece_bytes);
         if (!scratch_) scratch_.reset(new std::byte[as_size(piece_bytes)]);
         for (Index p = 0; p < rule.pieces; ++p) {
             Send const source = piece_of(sent, rule, p);
-            BoxRun const run = run_of(source.box);
-            LoopNest nest;
-            for (int d = 0; d < run.dims_left; ++d)
-                nest.dims.push_back({source.box.dims[d].extent, source.box.dims[d].stride, 0});
-            std::byte* packed = scratch_.get();
-            AttachReader reader(pid);
-            bool good = true;
-            for_each_origin(nest, run.dims_left, source.base, packed, [&](std::byte const* row, std::byte*) {
-                good = good && reader.add(row, packed, run.bytes);
-                packed += run.bytes;
-            });
-            if (!good || !reader.flush()) return false;
-            deliver(dense_at<std::byte const>(scratch_.get(), source), piece_of(receive, rule, p), hint);
+            Send const packed = dense_at<std::byte const>(scratch_.get(), source);
+            LoopNest nest = loop_nest(source.box, packed.box);
+            Index const run = take_row(nest, source.box.element_bytes);
+            if (!read_rows(pid, nest, run, source.base, scratch_.get())) return false;
+            deliver(packed, piece_of(receive, rule, p), hint);
         }
         return true;
+    }
+
+private:
+    [[nodiscard]] static bool read_rows(int pid, LoopNest const& nest, Index run, std::byte const* from,
+                                        std::byte* to) {
+        AttachReader reader(pid);
+        bool good = true;
+        for_each_origin(
+            nest, nest.dims.size(), from + nest.from_offset, to + nest.to_offset,
+            [&](std::byte const* source, std::byte* target) { good = good && reader.add(source, target, run); });
+        return good && reader.flush();
     }
 
     std::unique_ptr<std::byte[]> scratch_;

@@ -111,7 +111,7 @@ public:
         looked = now;
         for (int rank = 0; rank < size_; ++rank) {
             if (process(rank) == 0 || process_lives(process(rank))) continue;
-            if (!is_dead_for_long(now)) return false;
+            if (!is_dead_for_long()) return false;
             poison_loss(rank, died_text(member(rank), process(rank)));
             return true;
         }

@@ -13,9 +13,8 @@
 #include <reshard/core/error.hpp>
 #include <reshard/core/index.hpp>
 
-#include <fcntl.h>       // open
-#include <sys/random.h>  // getrandom
-#include <unistd.h>      // getpid, unlink
+#include <fcntl.h>   // open
+#include <unistd.h>  // getpid, unlink
 
 #include <atomic>
 #include <chrono>
@@ -46,16 +45,6 @@ inline void nccl_sit_down(NcclSeat& seat) noexcept {
     static std::uint64_t const space = process_space();
     auto const pid = static_cast<int>(seat.pid.load(std::memory_order_acquire));
     return space != 0 && seat.space.load(std::memory_order_relaxed) == space ? pid : 0;
-}
-
-/// A number nobody else has.
-[[nodiscard]] inline std::uint64_t nccl_nonce() noexcept {
-    std::uint64_t value = 0;
-    if (::getrandom(&value, sizeof(value), 0) == static_cast<ssize_t>(sizeof(value))) return value;
-    return Digest{}
-        .add(static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count()))
-        .add(static_cast<std::uint64_t>(::getpid()))
-        .value();
 }
 
 /// The ranks of one communicator that share memory. Where the system shares none, each rank has a board of its own.

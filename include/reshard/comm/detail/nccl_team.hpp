@@ -57,7 +57,7 @@ public:
     [[nodiscard]] static std::string_view silence() noexcept { return " for the device, or for ranks of other nodes"; }
     void look_around() {
         check_same_exchange();
-        check_async();
+        if (comm_ != nullptr) static_cast<void>(async_state(detail::name(call_)));
     }
 
     /// What needs no other rank, on the current device: whoever cannot do this can say so before it is waited for.
@@ -77,7 +77,7 @@ public:
     void set_up() {
         device_ = current_device();
         if (comm_ != nullptr) {
-            await_settled(comm_, "making the communicator");
+            await_settled("making the communicator");
             nccl_check(ncclCommUserRank(comm_, &rank_), "ncclCommUserRank", comm_);
             nccl_check(ncclCommCount(comm_, &size_), "ncclCommCount", comm_);
             nccl_check(ncclCommCuDevice(comm_, &device_), "ncclCommCuDevice", comm_);
@@ -125,18 +125,11 @@ public:
     /// What NCCL said to a call outside of groups; a communicator that does not block says more later.
     void settle(ncclResult_t code, std::string_view call) {
         nccl_check(code, call, comm_);
-        if (code == ncclInProgress) await_settled(comm_, call);
+        if (code == ncclInProgress) await_settled(call);
     }
-    void await_settled(ncclComm_t comm, std::string_view call) {
+    void await_settled(std::string_view call) {
         // What a peer has taken part in may end, although that peer has gone on and failed.
-        await(
-            [&, this] {
-                ncclResult_t state = ncclSuccess;
-                nccl_check(ncclCommGetAsyncError(comm, &state), "ncclCommGetAsyncError", comm);
-                if (state != ncclSuccess && state != ncclInProgress) fail_async(state, call, comm);
-                return state == ncclSuccess;
-            },
-            patience(std::chrono::milliseconds(100)));
+        await([&, this] { return async_state(call) == ncclSuccess; }, patience(std::chrono::milliseconds(100)));
     }
 
     /// Small values of all ranks meet in memory of the device: copies `bytes` of host_in() there, lets `start` (from,
@@ -267,15 +260,13 @@ private:
         }
         return state;
     }
-    void check_async() {
-        if (comm_ == nullptr) return;
+    /// ncclSuccess or ncclInProgress; throws what else NCCL says of what it goes on with by itself.
+    [[nodiscard]] ncclResult_t async_state(std::string_view call) {
         ncclResult_t state = ncclSuccess;
         nccl_check(ncclCommGetAsyncError(comm_, &state), "ncclCommGetAsyncError", comm_);
-        if (state != ncclSuccess && state != ncclInProgress) fail_async(state, detail::name(call_), comm_);
-    }
-    [[noreturn]] void fail_async(ncclResult_t state, std::string_view call, ncclComm_t comm) {
+        if (state == ncclSuccess || state == ncclInProgress) return state;
         if (family_->hear()) raise_failure();  // somebody knows more than NCCL
-        raise_nccl(state, call, comm);
+        raise_nccl(state, call, comm_);
     }
     void meet_the_others() {
         bool const outermost = members_.empty() && !family_->board && family_->rank < 0;
@@ -287,7 +278,7 @@ private:
         }
         NcclOptions const& mine = family_->options;
         std::uint64_t const words[3] = {
-            static_cast<std::uint64_t>(family_->rank), nccl_nonce(),
+            static_cast<std::uint64_t>(family_->rank), unique_number(),
             Digest{}.add_signed(mine.window_bytes).add_signed(mine.deadline.count()).add(mine.compare ? 1 : 0).value()};
         std::vector<std::uint64_t> all(3 * as_size(size_));
         std::memcpy(host_in(), words, sizeof(words));

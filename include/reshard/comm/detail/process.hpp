@@ -15,17 +15,27 @@
 
 #include <fcntl.h>  // open
 #include <sys/mman.h>
+#include <sys/random.h>    // getrandom
 #include <sys/resource.h>  // getrlimit
 #include <sys/stat.h>      // fstat, stat
 #include <sys/uio.h>       // process_vm_readv
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>   // steady_clock
 #include <csignal>  // kill
 
 namespace reshard::inline v0::detail {
 
 [[nodiscard]] inline int own_pid() noexcept { return static_cast<int>(::getpid()); }
+
+/// A number nobody else has.
+[[nodiscard]] inline std::uint64_t unique_number() noexcept {
+    std::uint64_t value = 0;
+    if (::getrandom(&value, sizeof(value), 0) == static_cast<ssize_t>(sizeof(value))) return value;
+    auto const now = std::chrono::steady_clock::now().time_since_epoch().count();
+    return Digest{}.add(static_cast<std::uint64_t>(now)).add(static_cast<std::uint64_t>(own_pid())).value();
+}
 
 /// Processes of a machine know each other by number only where this is equal: containers number theirs anew, and a
 /// number from another one is a stranger's. 0: not even the numbers in this process's /proc are its own.
@@ -68,15 +78,11 @@ namespace reshard::inline v0::detail {
 class SharedMemory {
 public:
     SharedMemory() = default;
-    SharedMemory(SharedMemory&& other) noexcept
-        : data_(std::exchange(other.data_, nullptr)),
-          bytes_(std::exchange(other.bytes_, 0)),
-          file_(std::exchange(other.file_, -1)) {}
+    SharedMemory(SharedMemory&& other) noexcept { *this = std::move(other); }
     SharedMemory& operator=(SharedMemory&& other) noexcept {
-        SharedMemory taken(std::move(other));
-        std::swap(data_, taken.data_);
-        std::swap(bytes_, taken.bytes_);
-        std::swap(file_, taken.file_);
+        std::swap(data_, other.data_);
+        std::swap(bytes_, other.bytes_);
+        std::swap(file_, other.file_);
         return *this;
     }
 

@@ -74,7 +74,7 @@ template <class Maximum>
 /// What ranks of a node see of one of theirs. Written by its owner.
 struct Attendance {
     std::atomic<std::uint64_t> entered{0};  ///< calls made so far, and which the last one was
-    std::atomic<std::uint32_t> left{0};     ///< its communicator is gone: a Departure
+    std::atomic<Departure> left{};          ///< its communicator is gone
 };
 
 /// What a step towards the end of a wait did.
@@ -100,7 +100,8 @@ public:
 
     /// This rank makes no further call: whoever waits for one need not.
     void leave() noexcept {
-        if (own_ != nullptr) own_->left.store(departure(), std::memory_order_release);
+        auto const how = std::uncaught_exceptions() > 0 ? Departure::thrown : Departure::returned;
+        if (own_ != nullptr) own_->left.store(how, std::memory_order_release);
     }
 
     // ---- Calls and waits -------------------------------------------------------------------------------------
@@ -194,8 +195,7 @@ protected:
     void begin_call(TeamCall call) noexcept {
         call_ = call;
         ++calls_;
-        dead_since_ = {};
-        absence_ = {};
+        death_ = absence_ = {};
         if (own_ != nullptr)
             own_->entered.store(calls_ << 8U | static_cast<std::uint64_t>(call), std::memory_order_release);
     }
@@ -222,10 +222,7 @@ protected:
         if (!joint.ok()) raise(joint.code, "rank ", joint.rank, " of ", size_, ": ", joint.reason);
     }
     /// What the dead one has sent before may be all that is still waited for: it has a moment to arrive.
-    [[nodiscard]] bool is_dead_for_long(std::chrono::steady_clock::time_point now) noexcept {
-        if (dead_since_ == std::chrono::steady_clock::time_point{}) dead_since_ = now;
-        return now - dead_since_ >= std::chrono::milliseconds(100);
-    }
+    [[nodiscard]] bool is_dead_for_long() noexcept { return death_.lasts(std::chrono::milliseconds(100)); }
     void poison_loss(int rank, std::string_view reason) noexcept {
         family_->poison(failure_record(ErrorCode::peer_failed, member(rank), scope_, -1, -1, reason));
     }
@@ -249,10 +246,10 @@ private:
         missing([&, this](int rank) {
             int const pid = self().process(rank);
             bool const lives = pid == 0 || process_lives(pid);
-            if (!lives && is_dead_for_long(std::chrono::steady_clock::now())) raise_death(rank);
+            if (!lives && is_dead_for_long()) raise_death(rank);
             Attendance const* const there = self().attendance(rank);
             if (there == nullptr) return;
-            std::uint32_t const left = there->left.load(std::memory_order_acquire);  // before what it did until then
+            Departure const left = there->left.load(std::memory_order_acquire);  // before `entered`
             std::uint64_t const entered = there->entered.load(std::memory_order_acquire);
             auto const theirs = static_cast<TeamCall>(entered & 0xffU);
             if (entered >> 8U == calls_ && theirs != call_) {
@@ -260,7 +257,10 @@ private:
                                concat("reshard::", Self::name, ": rank ", rank_, " called ", detail::name(call_),
                                       " while rank ", rank, " called ", detail::name(theirs), transport::other_call));
             }
-            if (entered >> 8U >= calls_ || !absence_.is_final(left, Self::farewell)) return;
+            if (entered >> 8U >= calls_ || left == Departure::none) return;
+            // An exception that destroys a communicator is told to all by whoever catches it, in words that say more
+            // than 'has left': they have a while to come.
+            if (left == Departure::thrown && !absence_.lasts(Self::farewell)) return;
             poison_loss(rank, concat("rank ", member(rank),
                                      " has left while others wait for it. Fix: make every rank take part in every "
                                      "collective call."));
@@ -324,8 +324,8 @@ private:
         raise_failure();
     }
 
-    std::chrono::steady_clock::time_point dead_since_{};
-    Absence absence_;
+    Lasting death_;
+    Lasting absence_;
     unsigned glances_ = 0;
 };
 

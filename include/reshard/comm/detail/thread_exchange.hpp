@@ -11,15 +11,9 @@
 
 namespace reshard::inline v0::detail {
 
-/// Throws MismatchError, on both ranks, unless the k-th send meets a k-th receive of the same extents and types.
-inline void check_pair(ThreadTeam& team, int me, int sender, std::span<Send const> sends, int receiver,
-                       std::span<Receive const> receives) {
-    std::string const text = transport::mismatch_text(sender, sends, receiver, receives);
-    if (!text.empty()) team.raise_mismatch(me, sender, receiver, text);
-}
-
-/// Phase 1 is over: every rank's transfers lie open. Both ends of a pair check it, so both know of a mismatch; then
-/// move(bytes that all ranks receive) fetches what this rank receives.
+/// Phase 1 is over: every rank's transfers lie open. Both ends of a pair check it, so both throw the MismatchError
+/// unless the k-th send meets a k-th receive of the same extents and types; then move(bytes that all ranks receive)
+/// fetches what this rank receives.
 template <class Move>
 void pull(ThreadTeam& team, int me, TeamCall call, Move&& move) {
     team.read_others(me, call, [&] {
@@ -30,11 +24,15 @@ void pull(ThreadTeam& team, int me, TeamCall call, Move&& move) {
             if (team.seat(r).transfers.number != own.transfers.number)
                 team.raise_mismatch(me, -1, -1, transport::order_text(me, r));
         }
+        auto const check = [&](int sender, auto sends, int receiver, auto receives) {
+            std::string const text = transport::mismatch_text(sender, sends, receiver, receives);
+            if (!text.empty()) team.raise_mismatch(me, sender, receiver, text);
+        };
         for_each_peer(own.transfers.sends, 0, [&](int peer, std::span<Send const> sends) {
-            check_pair(team, me, me, sends, peer, transfers_with(team.seat(peer).transfers.receives, me));
+            check(me, sends, peer, transfers_with(team.seat(peer).transfers.receives, me));
         });
         for_each_peer(own.transfers.receives, 0, [&](int peer, std::span<Receive const> receives) {
-            check_pair(team, me, peer, transfers_with(team.seat(peer).transfers.sends, me), me, receives);
+            check(peer, transfers_with(team.seat(peer).transfers.sends, me), me, receives);
         });
         move(total);
     });

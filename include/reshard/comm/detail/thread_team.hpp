@@ -72,12 +72,7 @@ public:
     void add(std::weak_ptr<ThreadTeam> team) {
         std::lock_guard const lock(mutex_);
         // Teams come and go; the list only needs the living.
-        for (auto& known : teams_) {
-            if (known.expired()) {
-                known = std::move(team);
-                return;
-            }
-        }
+        std::erase_if(teams_, [](auto const& known) { return known.expired(); });
         teams_.push_back(std::move(team));
     }
 

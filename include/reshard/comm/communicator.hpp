@@ -234,8 +234,8 @@ public:
     /// It is a part of that one, of a transport on top of this one.
     void become_part_of(BoundTransfers const& whole) noexcept { transfers_.number = whole.number; }
     void start();
-    void wait();
-    [[nodiscard]] bool test();
+    void wait() { static_cast<void>(advance(true)); }
+    [[nodiscard]] bool test() { return advance(false); }
     [[nodiscard]] bool done() const noexcept {
         return number_ == 0 || number_ < engine_->started_ || !engine_->under_way_;
     }

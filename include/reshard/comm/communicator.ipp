@@ -81,8 +81,6 @@ RESHARD_INLINE bool transport::InOrder::advance(bool may_block) {
     if (engine_->failed_ != 0 && number >= engine_->failed_) raise(engine_->code_, engine_->reason_);
     return true;
 }
-RESHARD_INLINE void transport::InOrder::wait() { static_cast<void>(advance(true)); }
-RESHARD_INLINE bool transport::InOrder::test() { return advance(false); }
 
 RESHARD_INLINE transport::MeshLine transport::mesh_line(DynamicMesh const& mesh, MeshAxes const& axes, int rank,
                                                         int ranks) {

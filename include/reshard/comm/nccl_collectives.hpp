@@ -21,33 +21,24 @@ namespace detail {
 
 /// Throws DTypeError for types that NCCL cannot fold.
 [[nodiscard]] inline ncclDataType_t nccl_type(DType dtype, std::string_view operation) {
-    switch (dtype) {
-        case DType::i8: return ncclInt8;
-        case DType::u8: return ncclUint8;
-        case DType::i32: return ncclInt32;
-        case DType::u32: return ncclUint32;
-        case DType::i64: return ncclInt64;
-        case DType::u64: return ncclUint64;
-        case DType::f16: return ncclFloat16;
-        case DType::bf16: return ncclBfloat16;
-        case DType::f32: return ncclFloat32;
-        case DType::f64: return ncclFloat64;
-        default: break;
-    }
+    constexpr std::pair<DType, ncclDataType_t> types[] = {
+        {DType::i8, ncclInt8},     {DType::u8, ncclUint8},    {DType::i32, ncclInt32},   {DType::u32, ncclUint32},
+        {DType::i64, ncclInt64},   {DType::u64, ncclUint64},  {DType::f16, ncclFloat16}, {DType::bf16, ncclBfloat16},
+        {DType::f32, ncclFloat32}, {DType::f64, ncclFloat64},
+    };
+    for (auto const& [ours, theirs] : types)
+        if (ours == dtype) return theirs;
     raise(ErrorCode::dtype, "reshard::", operation, ": NCCL does not fold elements of ", reshard::name(dtype),
           ". Fix: let a plan fold them.");
 }
 [[nodiscard]] inline ncclRedOp_t nccl_fold(Reduce op, DType dtype, std::string_view operation) {
-    if (supports(op, dtype)) {
-        switch (op) {
-            case Reduce::sum: return ncclSum;
-            case Reduce::avg: return ncclAvg;
-            case Reduce::min: return ncclMin;
-            case Reduce::max: return ncclMax;
-            case Reduce::product: return ncclProd;
-            default: break;
-        }
-    }
+    constexpr std::pair<Reduce, ncclRedOp_t> ops[] = {{Reduce::sum, ncclSum},
+                                                      {Reduce::avg, ncclAvg},
+                                                      {Reduce::min, ncclMin},
+                                                      {Reduce::max, ncclMax},
+                                                      {Reduce::product, ncclProd}};
+    for (auto const& [ours, theirs] : ops)
+        if (ours == op && supports(op, dtype)) return theirs;
     raise(ErrorCode::dtype, "reshard::", operation, ": NCCL does not fold ", reshard::name(dtype), " by ",
           reshard::name(op), ". Fix: let a plan fold them.");
 }

@@ -70,7 +70,7 @@ public:
           window_(std::move(window)),
           copies_(window_->options.host_staging, window_->options.staging) {
         CurrentDevice const device(window_->device);
-        window_->patience.deadline = deadline();
+        window_->patience.deadline = comparable(team_->family()->options().deadline);
         auto place = std::make_shared<DevicePlace>(window_->device);
         place_ = place.get();
         ThreadSeat& own = team_->seat(rank_);
@@ -91,7 +91,7 @@ public:
     [[nodiscard]] std::shared_ptr<DeviceWindow> const& shared_window() const noexcept { return window_; }
 
     void start(transport::BoundTransfers const& transfers) override {
-        team_->check_alive(rank_);
+        team_->check_poison(rank_, false);
         closing([&] {
             ThreadSeat& own = team_->seat(rank_);
             team_->say(rank_, {TeamCall::device_exchange});
@@ -333,9 +333,7 @@ private:
 
     // ---- Waiting for devices, and failure --------------------------------------------------------------------
 
-    [[nodiscard]] std::chrono::milliseconds deadline() const noexcept {
-        return comparable(team_->family()->options().deadline);
-    }
+    [[nodiscard]] std::chrono::milliseconds deadline() const noexcept { return window_->patience.deadline; }
     void await_device() {
         if (detail::await_device(waiting_since_, deadline())) return;
         team_->raise_deadline(

@@ -136,11 +136,11 @@ public:
     }
     void maximum(std::span<std::uint64_t> words, std::chrono::milliseconds patience) {
         if (node_ && node_->ranks() == size_) return find_maximum_here(words, patience);
-        std::copy(words.begin(), words.end(), words_->own);
+        std::uint64_t* const all = std::copy(words.begin(), words.end(), words_.get());
         MPI_Request request = MPI_REQUEST_NULL;
-        mpi_check(MPI_Iallreduce(words_->own, words_->all, static_cast<int>(words.size()), MPI_UINT64_T, MPI_MAX, comm_,
-                                 &request),
-                  "MPI_Iallreduce");
+        mpi_check(
+            MPI_Iallreduce(words_.get(), all, static_cast<int>(words.size()), MPI_UINT64_T, MPI_MAX, comm_, &request),
+            "MPI_Iallreduce");
         await(
             [&] {
                 int done = 0;
@@ -148,7 +148,7 @@ public:
                 return done != 0 ? TeamStep::complete : TeamStep::idle;
             },
             everybody(), patience);
-        std::copy_n(words_->all, words.size(), words.begin());
+        std::copy_n(all, words.size(), words.begin());
     }
 
     /// Returns the duplicate-free child, once all ranks have come. The split itself is a blocking call of MPI.
@@ -169,12 +169,6 @@ public:
     }
 
 private:
-    /// Of an agreement: MPI may use it after a failed wait.
-    struct Words {
-        std::uint64_t own[most_words];
-        std::uint64_t all[most_words];
-    };
-
     void share_node(MpiOptions const& options) {
         MPI_Comm here = MPI_COMM_NULL;
         mpi_check(MPI_Comm_split_type(comm_, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &here), "MPI_Comm_split_type");
@@ -261,7 +255,8 @@ private:
 
     MPI_Comm comm_;
     std::shared_ptr<MpiNode> node_;
-    std::unique_ptr<Words> words_ = std::make_unique<Words>();
+    /// Of an agreement, this rank's and those of all: MPI may use them after a failed wait.
+    std::unique_ptr<std::uint64_t[]> words_ = std::make_unique<std::uint64_t[]>(2 * most_words);
     std::vector<int> locals_;
     std::vector<int> ranks_here_;
     std::vector<int> processes_;

@@ -78,7 +78,7 @@ public:
     [[nodiscard]] int rank() const noexcept { return rank_; }
 
     void start(transport::BoundTransfers const& transfers) override {
-        team_->check_alive(rank_);
+        team_->check_poison(rank_, false);
         team_->say(rank_, {TeamCall::exchange});
         team_->seat(rank_).transfers = transfers;  // all can read them when all have arrived
         pulled_ = false;
@@ -148,7 +148,7 @@ private:
     /// Every collective call but an exchange starts here.
     ThreadSeat& enter(ThreadWord const& word) {
         finish();
-        team_->check_alive(rank_);
+        team_->check_poison(rank_, false);
         team_->say(rank_, word);
         return team_->seat(rank_);
     }

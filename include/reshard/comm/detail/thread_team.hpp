@@ -221,9 +221,6 @@ public:
         bool reported = !waiting;  // who comes later hears of it as PeerFailed
         detail::raise_failure(family_->failure(), "reshard::ThreadCommunicator", me, scope(), waiting, reported);
     }
-    void check_alive(int me) const {
-        if (family_->poisoned()) raise_failure(me, false);
-    }
     [[noreturn]] void raise_mismatch(int me, int first, int second, std::string reason) {
         poison(ErrorCode::mismatch, member(me), first, second, reason);
         if (first < 0) raise_failure(me, true);  // what all share is what the first of them says
@@ -249,8 +246,8 @@ public:
         }
         body();
     }
-    void check_poison(int me) const {
-        if (family_->poisoned()) raise_failure(me, true);
+    void check_poison(int me, bool waiting = true) const {
+        if (family_->poisoned()) raise_failure(me, waiting);
     }
     /// `me` has waited for too long, for something that is no rank.
     [[noreturn]] void raise_deadline(int me, std::string_view text) {

@@ -239,12 +239,13 @@ private:
         if (greetings.heard() == heard_) return false;
         heard_ = greetings.heard();
         for (MpiNeighbour& far : far_) {
-            if (far.done || !greetings.heard(far.rank)) continue;
+            auto const peer = greetings.find(far.rank);
+            if (far.done || !peer->heard) continue;
             far.done = true;
             if (far.sends) {
-                outgoing_.make_ready(far.lane, greetings.sends_long(far.rank));
+                outgoing_.make_ready(far.lane, peer->sends_long);
             } else {
-                incoming_.make_ready(far.lane, greetings.receives_long(far.rank));
+                incoming_.make_ready(far.lane, peer->receives_long);
             }
         }
         return true;

@@ -59,6 +59,14 @@ struct MpiGreeting {
 
 class MpiGreetings {
 public:
+    struct Peer {
+        int rank;
+        bool heard;
+        MpiGreeting greeting;
+        bool sends_long = false;  ///< what is long goes there in long pieces: both sides have said so
+        bool receives_long = false;
+    };
+
     /// \pre called once, before anything else. `far` of the ranks of `comm` share no memory with this one.
     void open(MPI_Comm comm, int me, int far) {
         comm_ = comm;
@@ -118,12 +126,12 @@ public:
             }
         }
     }
-    /// Peers that have greeted this rank, whether `rank` has, which is one of them, and whether all have.
+    /// What is known of a peer; of a rank that is none, where it would be.
+    [[nodiscard]] std::vector<Peer>::const_iterator find(int rank) const noexcept {
+        return std::ranges::lower_bound(peers_, rank, {}, &Peer::rank);
+    }
+    /// Peers that have greeted this rank, and whether all have.
     [[nodiscard]] std::size_t heard() const noexcept { return heard_; }
-    [[nodiscard]] bool heard(int rank) const noexcept { return find(rank)->heard; }
-    /// Whether what is long goes to that rank, or comes from it, in long pieces. \pre it has greeted this rank.
-    [[nodiscard]] bool sends_long(int rank) const noexcept { return find(rank)->sends_long; }
-    [[nodiscard]] bool receives_long(int rank) const noexcept { return find(rank)->receives_long; }
     [[nodiscard]] bool all_heard() const noexcept { return heard_ == peers_.size(); }
     /// Whether that is so and nobody needs this rank's greetings any more.
     [[nodiscard]] bool complete() {
@@ -144,17 +152,6 @@ public:
 private:
     static constexpr int tag = 20000;  // those of messages are lower
 
-    struct Peer {
-        int rank;
-        bool heard;
-        MpiGreeting greeting;
-        bool sends_long = false;  ///< both sides have said so
-        bool receives_long = false;
-    };
-
-    [[nodiscard]] std::vector<Peer>::const_iterator find(int rank) const noexcept {
-        return std::ranges::lower_bound(peers_, rank, {}, &Peer::rank);
-    }
     [[nodiscard]] std::optional<PairMismatch> compare(int rank, MpiGreeting const& theirs) {
         PairListing mine;
         auto const at = as_size(find(rank) - peers_.begin());

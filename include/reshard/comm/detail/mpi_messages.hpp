@@ -89,11 +89,7 @@ public:
     /// The transfers [first, last) of one peer. Lanes come in the order in which they are served; those behind one
     /// that is not ready leave it half of the slots. Returns its number.
     std::size_t add(int peer, std::size_t first, std::size_t last, bool ready) {
-        Lane lane;
-        lane.peer = peer;
-        lane.at = first;
-        lane.last = last;
-        lanes_.push_back(lane);
+        lanes_.push_back({{peer, 0, first}, last});
         if (ready) make_ready(lanes_.size() - 1);
         return lanes_.size() - 1;
     }
@@ -252,7 +248,8 @@ private:
             spare_.pop_back();
             address = slot.buffer.get();
             if constexpr (sending) {
-                pack(slot);
+                for_each_part(
+                    slot, [&](Send const& part, Index at) { deliver(part, packed_at(slot.buffer.get() + at, part)); });
             } else {
                 count = static_cast<int>(piece_bytes);  // a longer message than expected shows its length
             }
@@ -286,21 +283,14 @@ private:
             mpi_check(error, sending ? "MPI_Isend" : "MPI_Irecv", lane.peer);
             if constexpr (!sending) {
                 check_length(lane, slot, status);
-                if (slot.packed) unpack(slot);
+                if (slot.packed)
+                    for_each_part(slot, [&](Receive const& part, Index at) {
+                        deliver(packed_at<std::byte const>(slot.buffer.get() + at, part), part);
+                    });
             }
             if (slot.packed) spare_.push_back(std::move(slot.buffer));
         }
         return count > 0;
-    }
-
-    void pack(Slot const& slot) const noexcept {
-        for_each_part(
-            slot, [&](Send const& part, Index place) { deliver(part, packed_at(slot.buffer.get() + place, part)); });
-    }
-    void unpack(Slot const& slot) const noexcept {
-        for_each_part(slot, [&](Receive const& part, Index place) {
-            deliver(packed_at<std::byte const>(slot.buffer.get() + place, part), part);
-        });
     }
 
     /// Both sides know what the message holds: it was announced, or lies open on the node.

@@ -90,18 +90,12 @@ inline constexpr Index mpi_attach_row_bytes = 2048;
 }
 
 [[nodiscard]] inline MpiPublished mpi_describe(MpiFamily const& family, bool attach, Send const& send) noexcept {
-    MpiPublished entry;
-    entry.send = send;
     if (MpiSegment const* const segment = family.segment_with(mpi_reach_of(send.base, send.box))) {
-        entry.mode = MpiMode::segment;
-        entry.segment = segment->number;
-        entry.file = segment->memory.file();
-        entry.segment_bytes = segment->memory.bytes();
-        entry.offset = send.base - segment->memory.data();
-    } else if (attach && mpi_has_good_rows(send.box, run_of(send.box).bytes)) {
-        entry.mode = MpiMode::attach;
+        SharedMemory const& memory = segment->memory;
+        return {MpiMode::segment, memory.file(), segment->number, memory.bytes(), send.base - memory.data(), send};
     }
-    return entry;
+    bool const reads = attach && mpi_has_good_rows(send.box, run_of(send.box).bytes);
+    return {reads ? MpiMode::attach : MpiMode::message, -1, 0, 0, 0, send};
 }
 
 /// Reads a box of another process's memory: straight into place where rows allow, through a scratch buffer otherwise.

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "../../support/random.hpp"
 #include "../manifest_support.hpp"
 
 using namespace checkpoint_test;
@@ -64,7 +65,9 @@ TEST_SUITE("checkpoint/detail/file_list") {
         Manifest m = example_manifest();
         std::string const name = "\n  \"tensors\": [";
         std::size_t const at = to_json(m).find(name);
-        for (std::size_t before = 0; before <= name.size() + 1; ++before) {
+        std::size_t const step = reshard::test::fewer_seeds() ? 4 : 1;  // 16 of them: both ends, and some between
+        REQUIRE((name.size() + 1) % step == 0);
+        for (std::size_t before = 0; before <= name.size() + 1; before += step) {
             m.metadata[0].second = "tiny" + std::string((std::size_t{2} << 20) - at - before, 'x');
             std::string const text = to_json(m);
             REQUIRE(text.find(name) + before == std::size_t{2} << 20);

@@ -130,11 +130,8 @@ RESHARD_INLINE PreparedPlan detail::prepare_with(Means const& means, PlanValue c
         std::span<std::byte> const workspace = workspace_for(
             comm, memory, options.workspace, needed, own, "plan",
             change.is_active() ? "workspace_bytes(plan, comm, dtype, options)" : "workspace_bytes(plan, comm, dtype)");
-        std::vector<Job> jobs;
-        jobs.emplace_back(plan, mine, rank, source, destination, workspace, memory, means.work);
-        BatchJob::Round const alone(1, 0);
-        std::span const rounds(&alone, mine.steps.kind == TransitionKind::collective ? 1 : 0);
-        prepared = PreparedPlan(comm, new BatchJob(comm, std::move(jobs), rounds, std::move(own)));
+        Job job(plan, mine, rank, source, destination, workspace, memory, means.work);
+        prepared = PreparedPlan(comm, new BatchJob(comm, std::move(job), std::move(own)));
     });
     Digest words;
     digest(words, plan, change, options);

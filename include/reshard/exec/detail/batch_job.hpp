@@ -19,7 +19,20 @@ class BatchJob {
 public:
     using Round = std::vector<std::size_t>;
 
-    /// `rounds` names the jobs that travel together; jobs in no round are local. Their exchanges are bound to `comm`.
+    /// One job. Its exchanges are bound to `comm`.
+    BatchJob(CommunicatorRef comm, Job&& alone, Workspace&& workspace)
+        : jobs_(1), order_(1, 0), steps_(as_size(alone.phases())), workspace_(std::move(workspace)) {
+        for (int phase = 0; phase < phases(); ++phase) {
+            Step& step = steps_[as_size(phase)];
+            step.transfers = alone.take_exchange(phase);
+            step.last = 1;
+            step.phase = phase;
+            step.bind(comm);
+        }
+        travelling_ = steps_.empty() ? 0 : 1;
+        jobs_[0] = std::move(alone);
+    }
+    /// `rounds` names the jobs that travel together; jobs in no round are local.
     BatchJob(CommunicatorRef comm, std::vector<Job>&& jobs, std::span<Round const> rounds, Workspace&& workspace)
         : jobs_(std::move(jobs)), workspace_(std::move(workspace)) {
         std::vector<char> travels(jobs_.size(), false);
@@ -27,8 +40,9 @@ public:
             for (std::size_t i : round) travels[i] = true;
             add_round(comm, round);
         }
+        travelling_ = order_.size();
         for (std::size_t i = 0; i < jobs_.size(); ++i) {
-            if (!travels[i]) local_.push_back(i);
+            if (!travels[i]) order_.push_back(i);
         }
     }
 
@@ -60,7 +74,7 @@ public:
     }
 
     void begin() const {
-        for (std::size_t i : local_) jobs_[i].work(0);
+        for (std::size_t i = travelling_; i < order_.size(); ++i) jobs_[order_[i]].work(0);
         if (!steps_.empty()) work(steps_.front(), 0);
     }
     void after(int phase) const {
@@ -77,6 +91,10 @@ private:
         std::size_t first = 0;
         std::size_t last = 0;
         int phase = 0;
+
+        void bind(CommunicatorRef comm) {
+            static_cast<void>(exchange = comm.bind(transfers.sends, transfers.receives));  // for nvcc 13
+        }
     };
 
 #if defined(__cpp_exceptions)
@@ -117,7 +135,7 @@ private:
                 step.transfers.sends = join(parts, &JobTransfers::sends, comm.size());
                 step.transfers.receives = join(parts, &JobTransfers::receives, comm.size());
             }
-            static_cast<void>(step.exchange = comm.bind(step.transfers.sends, step.transfers.receives));  // for nvcc 13
+            step.bind(comm);
         }
     }
 
@@ -138,8 +156,8 @@ private:
 
     std::optional<AnyCommunicator> comm_;  // first: exchanges, and jobs, refer to what it owns
     std::vector<Job> jobs_;
-    std::vector<std::size_t> order_;  ///< of the jobs that travel, round by round
-    std::vector<std::size_t> local_;
+    std::vector<std::size_t> order_;  ///< of the jobs: those that travel, round by round, then those that are local
+    std::size_t travelling_ = 0;
     std::vector<Step> steps_;
     Workspace workspace_;
     bool failed_ = false;

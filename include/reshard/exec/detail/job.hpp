@@ -76,6 +76,7 @@ struct JobWork {
 /// A plan's steps, bound to one rank's memory: everything about a prepared plan that does not depend on the transport.
 class Job {
 public:
+    Job() = default;  ///< nothing to do
     /// \pre `memory` outlives this; without `bind_work` values are only moved.
     Job(PlanValue const& plan, RankSteps const& mine, int rank, ConstDynamicView const& source,
         DynamicView const& destination, std::span<std::byte> scratch, MemoryPolicy const& memory,
@@ -145,7 +146,7 @@ private:
         transfers.bind(exchange, places.read(from), places.write(to), copies || from.place != to.place, change);
     }
 
-    MemoryPolicy const* memory_;
+    MemoryPolicy const* memory_ = nullptr;
     JobWork work_;
     std::vector<JobStep> steps_;
 };

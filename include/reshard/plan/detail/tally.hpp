@@ -104,19 +104,17 @@ private:
     };
     [[nodiscard]] Tile const& tile(Index i) const noexcept { return tiles_[as_size(i)]; }
     void list(int dim, int levels) {
-        std::vector<Tile> tiles;  // with their sizes, then with what is before them
+        std::size_t const first = tiles_.size();  // with their sizes, then with what is before them
         to_->for_each_part(dim, sets_[dim], [&, this](IndexSet const& part, Index ordinal) {
             if (!agrees(ordinal, dim)) return;
-            for_each_sent(sets_[dim], part, levels, [&](Segments const& segments) {
-                tiles.push_back({segments.first.begin, segments.size()});
+            for_each_sent(sets_[dim], part, levels, [&, this](Segments const& segments) {
+                tiles_.push_back({segments.first.begin, segments.size()});
             });
         });
+        std::span const tiles = std::span(tiles_).subspan(first);
         sort_list(tiles, [](Tile const& a, Tile const& b) { return a.begin < b.begin; });
         Index sum = 0;
-        for (Tile const& sizes : tiles) {
-            tiles_.push_back({sizes.begin, sum});
-            sum += sizes.before;
-        }
+        for (Tile& tile : tiles) tile.before = std::exchange(sum, sum + tile.before);
         tiles_.push_back({INT64_MAX, sum});
     }
 

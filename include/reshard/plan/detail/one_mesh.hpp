@@ -29,7 +29,7 @@ public:
     void plan(Index rank, Exchange& exchange) const {
         Index const own = mesh_.ordinal(rank);
         if (near_.copies.size() * far_.copies.size() > 1) {
-            Line lines[2];
+            Line lines[] = {{to_, near_}, {to_, far_}};
             plan_receives(own, exchange, lines);
         } else {
             plan_receives(own, exchange, nullptr);
@@ -53,11 +53,13 @@ private:
     };
 
     struct Line {
+        Line(Grid const& to, Group const& group) : seen(to, group.visible), left_out(to, group.visible | group.home) {}
+
+        Tally seen;  ///< without axes, all
+        Tally left_out;
         Index piece = -1;     ///< ordinal of the axes that cut the source
         Index reference = 0;  ///< coordinates to agree with
-        Tally seen;           ///< without axes, all
-        Tally left_out;
-        Index elements = 0;  ///< in each stretch of receivers, and in those at the end, where some are left out
+        Index elements = 0;   ///< in each stretch of receivers, and in those at the end, where some are left out
         Index rest = 0;
         Index length = 0;
     };
@@ -66,17 +68,10 @@ private:
     /// by dimension, so most of the line stays as it is.
     void follow(Line& line, Group const& group, Index piece, Index member) const {
         if (piece == line.piece) return;
-        bool const anew = line.piece < 0 || line.seen.any_listed();
         line.piece = piece;
         line.reference = group.is_near() ? piece + copies_outside_.ordinal(copies_outside_.index(member)) : piece;
         auto const sets = index_sets(from_, piece);
-        if (anew) {
-            line.seen = Tally(to_, sets, forms_, line.reference, group.visible);
-            line.left_out = Tally(to_, sets, forms_, line.reference, group.visible | group.home);
-        } else {
-            line.seen.follow(sets, line.reference);
-            line.left_out.follow(sets, line.reference);
-        }
+        for (Tally* tally : {&line.seen, &line.left_out}) tally->follow(sets, forms_, line.reference);
         line.elements = line.seen.elements();
         line.rest = line.elements - line.left_out.elements();
         Index const stretches = group.turning.size() * group.following.size();
@@ -138,7 +133,7 @@ private:
             });
             return;
         }
-        Line line;
+        Line line(to_, group);
         follow(line, group, from_.cutting_ordinal(own), own);
         if (line.length == 0) return;
         Index const copy = group.copies.index(own);

@@ -19,36 +19,35 @@ namespace reshard::inline v0::detail {
 class Tally {
 public:
     Tally() = default;
-    /// \pre `to` outlives the tally.
+    /// Of no piece yet. \pre `to` outlives the tally.
+    [[gnu::noinline]] Tally(Grid const& to, unsigned axes) : to_(&to), axes_(axes) {}
     Tally(Grid const& to, IndexSets const& sets, DimForms const& forms, Index reference = 0, unsigned axes = 0)
-        : to_(&to), reference_(reference), axes_(axes), sets_(sets), ends_(0) {
-        for (int dim = 0; dim < to.dims.size(); ++dim) {
-            int levels = 0;
-            int level = 0;
-            for (GridCut const& cut : to.cuts(dim)) {
-                ++level;
-                if ((to.axes_of(cut) & axes) != 0) levels = level;
-            }
-            levels_.push_back(levels);
-            skipped_.push_back(0);
-            totals_.push_back(0);
-            if (forms[dim].interleaved) list(dim, forms[dim].levels);
-            ends_.push_back(as_index(tiles_.size()));
-            count_dim(dim);
-        }
+        : Tally(to, axes) {
+        follow(sets, forms, reference);
     }
 
-    /// Goes on to another piece of the same grid: dimensions in which it is the same are not counted again.
-    /// \pre no dimension is listed.
-    void follow(IndexSets const& sets, Index reference) {
+    /// Goes on to another piece: dimensions in which it is the same are not counted again, unless one is listed.
+    void follow(IndexSets const& sets, DimForms const& forms, Index reference) {
         unsigned changed = 0;
-        for (int dim = 0; dim < sets.size(); ++dim) {
-            if (!(sets[dim] == sets_[dim]) || !agrees(reference, dim)) changed |= 1U << dim;
+        bool const anew = levels_.empty() || any_listed();
+        if (anew) {
+            tiles_.clear();
+            levels_ = {};
+            ends_ = 0;
         }
+        for (int dim = 0; dim < sets.size(); ++dim)
+            if (anew || !(sets[dim] == sets_[dim]) || !agrees(reference, dim)) changed |= 1U << dim;
         reference_ = reference;
         sets_ = sets;
-        for (int dim = 0; dim < sets.size(); ++dim)
+        for (int dim = 0; dim < sets.size(); ++dim) {
+            if (anew) {
+                levels_.push_back(levels_of(dim));
+                if (forms[dim].interleaved) list(dim, forms[dim].levels);
+                ends_.push_back(as_index(tiles_.size()));
+            }
             if (((changed >> dim) & 1U) != 0) count_dim(dim);
+        }
+        skipped_.count = totals_.count = sets.size();
     }
 
     [[nodiscard]] IndexSet const& set(int dim) const noexcept { return sets_[dim]; }
@@ -85,7 +84,7 @@ public:
         return product;
     }
     /// Elements before a message.
-    [[nodiscard]] Index place(Message const& message, Index destination) const noexcept {
+    [[nodiscard, gnu::noinline]] Index place(Message const& message, Index destination) const noexcept {
         Index sum = 0;
         Index across = 1;  // elements of the message in the outer dimensions
         for (int dim = 0; dim < message.box.size() && across != 0; ++dim) {
@@ -103,6 +102,16 @@ private:
         Index before = 0;  ///< elements of the piece in the tiles before this one
     };
     [[nodiscard]] Tile const& tile(Index i) const noexcept { return tiles_[as_size(i)]; }
+    /// The cuts of a dimension up to the last one by any of the axes.
+    [[nodiscard]] int levels_of(int dim) const noexcept {
+        int levels = 0;
+        int level = 0;
+        for (GridCut const& cut : to_->cuts(dim)) {
+            ++level;
+            if ((to_->axes_of(cut) & axes_) != 0) levels = level;
+        }
+        return levels;
+    }
     void list(int dim, int levels) {
         std::size_t const first = tiles_.size();  // with their sizes, then with what is before them
         to_->for_each_part(dim, sets_[dim], [&, this](IndexSet const& part, Index ordinal) {
@@ -193,7 +202,7 @@ private:
     IndexSets sets_;
     std::vector<Tile> tiles_;
     InlineList<Index, max_grid_dims + 1> ends_;  ///< of the tiles of the dimensions before each
-    InlineList<int, max_grid_dims> levels_;      ///< per dimension: cuts up to the last one by any of the axes
+    InlineList<int, max_grid_dims> levels_;      ///< per dimension, as levels_of()
     InlineList<Index, max_grid_dims> skipped_;   ///< per dimension: indices before the piece begins
     InlineList<Index, max_grid_dims> totals_;
 };

@@ -11,6 +11,24 @@
 
 namespace reshard::inline v0 {
 
+namespace detail {
+inline constexpr std::align_val_t tensor_alignment{64};
+
+/// For the elements of a tensor.
+[[nodiscard, gnu::noinline]] inline void* tensor_memory(DynamicShape const& shape, Index element_bytes) {
+    constexpr Index large = Index{4} << 20;
+    Index bytes = 0;
+    if (!multiply_fits(shape.size(), element_bytes, bytes)) {
+        raise(ErrorCode::shape, "reshard::Tensor: the bytes of shape ", to_string(shape),
+              " do not fit 64 bits. Fix: check the extents for a wrong unit.");
+    }
+    void* const data = ::operator new(as_size(bytes), tensor_alignment);
+    // Not aligned to them: tensors whose addresses differ by multiples of 2 MiB share the sets of caches.
+    if (bytes >= large) prefer_large_pages(data, as_size(bytes));
+    return data;
+}
+}  // namespace detail
+
 /// Move-only; elements are not initialised; memory is aligned to 64 bytes, from 4 MiB on it asks for large pages. By
 /// default, and once moved from, of shape [0].
 template <Element T>
@@ -19,16 +37,8 @@ class Tensor {
 
 public:
     Tensor() = default;
-    explicit Tensor(DynamicShape const& shape) : shape_(shape) {
-        Index bytes = 0;
-        if (!multiply_fits(shape.size(), detail::as_index(sizeof(T)), bytes)) {
-            raise(ErrorCode::shape, "reshard::Tensor: the bytes of shape ", to_string(shape),
-                  " do not fit 64 bits. Fix: check the extents for a wrong unit.");
-        }
-        data_ = static_cast<T*>(::operator new(detail::as_size(bytes), alignment));
-        // Not aligned to them: tensors whose addresses differ by multiples of 2 MiB share the sets of caches.
-        if (bytes >= large) prefer_large_pages(data_, detail::as_size(bytes));
-    }
+    explicit Tensor(DynamicShape const& shape)
+        : data_(static_cast<T*>(detail::tensor_memory(shape, sizeof(T)))), shape_(shape) {}
     /// Takes over memory from elsewhere (managed, pinned, shared): shape.size() elements, which release(data) frees.
     Tensor(T* data, DynamicShape const& shape, void (*release)(void*) noexcept) noexcept
         : data_(data), shape_(shape), release_(release) {}
@@ -65,14 +75,11 @@ public:
     }
 
 private:
-    static constexpr std::align_val_t alignment{64};
-    static constexpr Index large = Index{4} << 20;
-
     static constexpr DynamicShape nothing{Indices{0}};
 
     T* data_ = nullptr;
     DynamicShape shape_ = nothing;
-    void (*release_)(void*) noexcept = [](void* data) noexcept { ::operator delete(data, alignment); };
+    void (*release_)(void*) noexcept = [](void* data) noexcept { ::operator delete(data, detail::tensor_alignment); };
 };
 
 }  // namespace reshard::inline v0

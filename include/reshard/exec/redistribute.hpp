@@ -24,23 +24,26 @@ void redistribute(Plan<From, To> const& plan, CommunicatorRef comm, S&& source, 
     prepare(plan, comm, source, destination, options...).run();
 }
 
+namespace detail {
+/// Into memory that `make` gives for the local shape, and that `keep` takes where the exchange has failed: it may still
+/// be written to.
+void redistribute_into(Means const& means, PlanValue const& plan, CommunicatorRef comm, ConstDynamicView const& source,
+                       DType dtype, FunctionRef<DynamicView(DynamicShape const& shape)> make, FunctionRef<void()> keep);
+}  // namespace detail
+
 /// The same into new memory of the destination's local shape (empty on ranks outside its mesh). A rank that has no
 /// memory for it is an OutOfMemory on all.
 template <class From, class To, detail::Viewed S, class T = std::remove_const_t<detail::ElementOf<S>>>
 [[nodiscard]] Tensor<T> redistribute(Plan<From, To> const& plan, CommunicatorRef comm, S&& source) {
     static_assert(detail::check_types<From, To, T, T>());
-    DynamicDistribution const& to = plan.to();
     Tensor<T> destination;
-    Verdict const found = detail::verdict_of([&] {
-        if (to.contains(comm.rank())) destination = Tensor<T>(to.local_shape(comm.rank()));
-    });
-    DynamicView view = destination.view();
-    if (!found.ok()) view = {nullptr, dtype_of<T>, {}};
-    auto job = detail::prepare_with(detail::means_for<From, To>(), plan.value(), comm, detail::as_view(source), view,
-                                    {}, found);
-    detail::watched([&] { job.run(); }, [&](ErrorCode, std::string_view) noexcept {  // it may still be written to
-        detail::keep_for_good(std::move(destination));
-    });
+    detail::redistribute_into(
+        detail::means_for<From, To>(), plan.value(), comm, detail::as_view(source), dtype_of<T>,
+        [&](DynamicShape const& shape) -> DynamicView {
+            destination = Tensor<T>(shape);
+            return destination.view();
+        },
+        [&] { detail::keep_for_good(std::move(destination)); });
     return destination;
 }
 

@@ -13,6 +13,18 @@ RESHARD_INLINE void redistribute(Plan<> const& plan, CommunicatorRef comm, Const
     prepare(plan, comm, source, destination, options).run();
 }
 
+RESHARD_INLINE void detail::redistribute_into(Means const& means, PlanValue const& plan, CommunicatorRef comm,
+                                              ConstDynamicView const& source, DType dtype,
+                                              FunctionRef<DynamicView(DynamicShape const& shape)> make,
+                                              FunctionRef<void()> keep) {
+    DynamicView destination{nullptr, dtype, {}};
+    Verdict const found = verdict_of([&] {
+        if (plan.to.contains(comm.rank())) destination = make(plan.to.local_shape(comm.rank()));
+    });
+    PreparedPlan job = prepare_with(means, plan, comm, source, destination, {}, found);
+    watched([&] { job.run(); }, [&](ErrorCode, std::string_view) noexcept { keep(); });
+}
+
 RESHARD_INLINE void detail::run_locally(Means const& means, PlanValue const& plan, ConstDynamicView const& source,
                                         DynamicView const& destination, int rank, PrepareOptions const& options) {
     // Types know axes of size 1, values do not.

@@ -119,17 +119,26 @@ RESHARD_INLINE std::string transport::mismatch_text(int sender, TransferSide sen
                                                     int nth) {
     bool const same_bytes = sent.bytes == expected.bytes;
     bool const converts = same_bytes && sent.wire != expected.wire;
-    auto const move = [&](TransferSide side) {
-        if (!converts) return side.bytes < 0 ? std::string("nothing") : concat(side.bytes, " bytes");
-        return std::string(side.wire < 0 ? "elements as they are" : name(static_cast<DType>(side.wire)));
+    using detail::append;
+    std::string text =
+        concat("reshard::exchange: transfer ", nth, " from rank ", sender, " to rank ", receiver, ": ");
+    auto const add = [&](TransferSide side) {
+        if (converts) return append(text, {side.wire < 0 ? "elements as they are" : name(static_cast<DType>(side.wire))});
+        side.bytes < 0 ? append(text, {"nothing"}) : append(text, {side.bytes, " bytes"});
     };
-    std::string const what =
-        same_bytes && !converts
-            ? concat("both sides move ", move(sent), " but list different extents")
-            : concat("rank ", sender, " sends ", move(sent), ", rank ", receiver, " expects ", move(expected));
-    return concat("reshard::exchange: transfer ", nth, " from rank ", sender, " to rank ", receiver, ": ", what,
-                  converts ? ". Fix: cast on both sides or on neither, to the same type on the way."
-                           : ". Fix: build both sides from the same plan.");
+    if (same_bytes && !converts) {
+        append(text, {"both sides move "});
+        add(sent);
+        append(text, {" but list different extents"});
+    } else {
+        append(text, {"rank ", sender, " sends "});
+        add(sent);
+        append(text, {", rank ", receiver, " expects "});
+        add(expected);
+    }
+    append(text, {converts ? ". Fix: cast on both sides or on neither, to the same type on the way."
+                           : ". Fix: build both sides from the same plan."});
+    return text;
 }
 RESHARD_INLINE std::string transport::mismatch_text(int sender, std::span<Send const> sends, int receiver,
                                                     std::span<Receive const> receives) {

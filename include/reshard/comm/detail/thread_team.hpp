@@ -229,7 +229,7 @@ public:
 
     /// Runs a part of a collective. If it throws, nobody waits for `me` any longer, and `me` stays until nobody reads
     /// its memory any longer.
-    void guarded(int me, FunctionRef<void()> body) {
+    [[gnu::noinline]] void guarded(int me, FunctionRef<void()> body) {
         watched(body, [&, this](ErrorCode, std::string_view reason) noexcept { abandon(me, reason); });
     }
 

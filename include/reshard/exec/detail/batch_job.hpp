@@ -59,7 +59,7 @@ public:
     /// Whether somebody runs this; whoever begins says so, and whoever ends.
     bool runs = false;
     /// What this does with an exchange. Once one has failed a transport may still write to the workspace.
-    void guarded(FunctionRef<void()> body) {
+    [[gnu::noinline]] void guarded(FunctionRef<void()> body) {
 #if defined(__cpp_exceptions)
         try {
             watched(body, [this](ErrorCode, std::string_view) noexcept { failed_ = true; });

@@ -73,8 +73,9 @@ inline void digest(Digest& digest, PlanValue const& plan, ValueChange const& cha
 /// "(4):(S0) -> (4):(R) of (8,8) F32 as BF16 times 0.5"
 [[nodiscard]] inline std::string move_text(PlanValue const& plan, ValueChange const& change,
                                            PrepareOptions const& options) {
-    std::string text = concat(to_string(plan.from), " -> ", to_string(plan.to), " of ", to_string(plan.from.shape()),
-                              " ", name(change.from), change_text(change, options.factor));
+    std::string text = to_string(plan.from);
+    append(text, {" -> ", to_string(plan.to), " of ", to_string(plan.from.shape()), " ", name(change.from),
+                  change_text(change, options.factor)});
     if (options.fold_elements == INT64_MAX) {
         append(text, {", folding all addends at once"});
     } else if (options.fold_elements > 0) {

@@ -110,7 +110,7 @@ private:
 #endif
 
     [[nodiscard]] Step const& step(int phase) const noexcept { return steps_[as_size(phase)]; }
-    void work(Step const& step, int exchanges) const {
+    [[gnu::noinline]] void work(Step const& step, int exchanges) const {
         for (std::size_t i = step.first; i < step.last; ++i) jobs_[order_[i]].work(exchanges);
     }
 

@@ -6,6 +6,7 @@
 
 #include <mch/support/state.hpp>
 
+#include <algorithm>
 #include <set>
 #include <vector>
 

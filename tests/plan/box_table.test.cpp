@@ -7,6 +7,7 @@
 
 #include "support/random.hpp"
 
+#include <algorithm>
 #include <map>
 #include <string>
 #include <utility>

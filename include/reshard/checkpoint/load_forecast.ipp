@@ -9,7 +9,8 @@
 #include <reshard/core/sorting.hpp>
 #include <reshard/plan/topology.hpp>
 
-#include <bit>  // bit_cast
+#include <algorithm>  // unique
+#include <bit>        // bit_cast
 
 namespace reshard::inline v0 {
 

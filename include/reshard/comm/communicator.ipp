@@ -120,10 +120,10 @@ RESHARD_INLINE std::string transport::mismatch_text(int sender, TransferSide sen
     bool const same_bytes = sent.bytes == expected.bytes;
     bool const converts = same_bytes && sent.wire != expected.wire;
     using detail::append;
-    std::string text =
-        concat("reshard::exchange: transfer ", nth, " from rank ", sender, " to rank ", receiver, ": ");
+    std::string text = concat("reshard::exchange: transfer ", nth, " from rank ", sender, " to rank ", receiver, ": ");
     auto const add = [&](TransferSide side) {
-        if (converts) return append(text, {side.wire < 0 ? "elements as they are" : name(static_cast<DType>(side.wire))});
+        if (converts)
+            return append(text, {side.wire < 0 ? "elements as they are" : name(static_cast<DType>(side.wire))});
         side.bytes < 0 ? append(text, {"nothing"}) : append(text, {side.bytes, " bytes"});
     };
     if (same_bytes && !converts) {

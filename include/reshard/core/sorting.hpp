@@ -1,17 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/core/sorting.hpp
 /// \brief  One sort for lists of anything: their places are sorted, which is compiled once, whatever lies there.
-/// \depends core/function_ref; <algorithm>, <span>, <vector>.
+/// \depends core/{function_ref,index}; <span>, <vector>. <algorithm> would cost every program that includes this.
 #pragma once
 
-#include <reshard/core/config.hpp>
 #include <reshard/core/function_ref.hpp>
+#include <reshard/core/index.hpp>
 
-#include <algorithm>  // merge, min
-#include <cstddef>    // size_t
-#include <span>       // span
-#include <utility>    // exchange, move, swap
-#include <vector>     // vector
+#include <span>    // span
+#include <vector>  // vector
 
 namespace reshard::inline v0::detail {
 
@@ -29,8 +26,14 @@ namespace reshard::inline v0::detail {
     for (std::size_t i = 0; i < count; ++i) places[i] = i;
     for (std::size_t run = 1; run < count; run *= 2) {  // std::sort is four times the code, std::stable_sort more
         for (std::size_t begin = 0; begin < count; begin += 2 * run) {
-            std::size_t* const middle = places + std::min(begin + run, count);
-            std::merge(places + begin, middle, middle, places + std::min(begin + 2 * run, count), merged + begin, less);
+            std::size_t const middle = smaller(begin + run, count);
+            std::size_t const end = smaller(begin + 2 * run, count);
+            std::size_t first = begin;
+            std::size_t second = middle;
+            for (std::size_t to = begin; to < end; ++to) {
+                bool const is_second = first == middle || (second != end && less(places[second], places[first]));
+                merged[to] = places[is_second ? second++ : first++];
+            }
         }
         std::swap(places, merged);
     }

@@ -12,6 +12,7 @@
 #include <reshard/cuda/partition_by_rank.cuh>
 #include <reshard/cuda/split_counts.cuh>
 
+#include <algorithm>
 #include <memory>
 
 using namespace reshard;

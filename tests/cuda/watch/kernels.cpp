@@ -13,6 +13,7 @@
 #include <reshard/cuda/split_counts.hpp>
 #include <reshard/mch/detail/device_row_moves.hpp>
 
+#include <algorithm>
 #include <array>
 #include <fstream>
 #include <iostream>

@@ -18,6 +18,8 @@
 #include <reshard/core/sorting.hpp>
 #include <reshard/memory/convert.hpp>
 
+#include <algorithm>  // any_of, find_if
+
 namespace reshard::inline v0::detail {
 
 /// Throws BufferError for options that mean nothing.

@@ -16,6 +16,8 @@
 #include <reshard/checkpoint/detail/file_box.hpp>
 #include <reshard/core/sorting.hpp>
 
+#include <algorithm>  // upper_bound
+
 namespace reshard::inline v0::detail {
 
 /// A tensor as its bytes are moved: elements smaller than a byte are bytes here, in one dimension.

@@ -10,6 +10,8 @@
 #include <reshard/checkpoint/detail/load_lists.hpp>
 #include <reshard/comm/agree.hpp>
 
+#include <algorithm>  // any_of
+
 namespace reshard::inline v0::detail {
 
 /// Between two exchanges nobody leaves: what fails is pending until all agree.

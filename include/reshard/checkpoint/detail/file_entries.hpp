@@ -21,8 +21,9 @@
 #include <reshard/checkpoint/safetensors_layout.hpp>
 #include <reshard/core/sorting.hpp>
 
-#include <span>   // span
-#include <tuple>  // tie, tuple
+#include <algorithm>  // lower_bound
+#include <span>       // span
+#include <tuple>      // tie, tuple
 
 namespace reshard::inline v0::detail {
 

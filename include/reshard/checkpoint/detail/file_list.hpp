@@ -16,6 +16,8 @@
 #include <reshard/core/detail/workers.hpp>
 #include <reshard/core/sorting.hpp>
 
+#include <algorithm>  // all_of, find, lower_bound, unique
+
 namespace reshard::inline v0::detail {
 
 /// A tensor that an index names, and the place of its file in the list.

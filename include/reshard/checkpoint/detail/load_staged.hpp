@@ -15,7 +15,8 @@
 #include <reshard/exec/agree_tensors.hpp>
 #include <reshard/memory/copy.hpp>
 
-#include <array>  // array
+#include <algorithm>  // any_of
+#include <array>      // array
 
 namespace reshard::inline v0::detail {
 

@@ -1,24 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/comm/detail/peers.hpp
 /// \brief  Lists of transfers, sorted by peer, taken peer by peer; which ranks a split brings together.
-/// \depends core/{sorting,transfer}.hpp, <algorithm>, <span>, <vector>.
+/// \depends core/{sorting,transfer}.hpp, <span>, <vector>.
 #pragma once
 
 #include <reshard/core/sorting.hpp>
 #include <reshard/core/transfer.hpp>
 
-#include <algorithm>  // lower_bound, find_if
-#include <span>       // span
-#include <vector>     // vector
+#include <span>    // span
+#include <vector>  // vector
 
 namespace reshard::inline v0::detail {
 
 /// The transfers of `sorted` whose peer is `peer`.
 template <class T>
 [[nodiscard]] std::span<T const> transfers_with(std::span<T const> sorted, int peer) noexcept {
-    auto const begin = std::ranges::lower_bound(sorted, peer, {}, &T::peer);
-    auto const end = std::find_if(begin, sorted.end(), [&](T const& a) { return a.peer != peer; });
-    return {begin, end};
+    auto const begin =
+        first_where<std::size_t>(0, sorted.size(), [&](std::size_t i) { return sorted[i].peer >= peer; });
+    std::size_t end = begin;
+    while (end < sorted.size() && sorted[end].peer == peer) ++end;
+    return sorted.subspan(begin, end - begin);
 }
 
 /// Ranks that split() brings together with `me`, in their new order: those of its colour, or none but itself where that

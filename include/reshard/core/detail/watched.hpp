@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/core/detail/watched.hpp
 /// \brief  Sees an error pass without changing it: how policies learn what went wrong below them.
-/// \depends core/{error,function_ref}.hpp. Without exceptions an error never comes back from the call, so there is nothing to see.
+/// \depends core/{error,function_ref}.hpp. Without exceptions an error never comes back from the call, so there is
+/// nothing to see.
 #pragma once
 
 #include <reshard/core/error.hpp>

@@ -9,6 +9,8 @@
 #include <reshard/mch/names.hpp>
 #include <reshard/mch/report.hpp>
 
+#include <algorithm>  // any_of, find
+
 namespace reshard::inline v0::detail {
 
 /// The saved table as if it had the columns and the policy of the current one. Throws MismatchError for fills and drops

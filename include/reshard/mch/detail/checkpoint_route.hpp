@@ -9,6 +9,8 @@
 #include <reshard/mch/detail/leaving_rule.hpp>
 #include <reshard/mch/plan_reads.hpp>
 
+#include <algorithm>  // sort
+
 namespace reshard::inline v0::detail {
 
 /// Reads shards in pieces and keeps what belongs to one rank of the current table. Memory: what is kept, and one piece.

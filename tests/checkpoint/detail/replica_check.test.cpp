@@ -40,18 +40,35 @@ TEST_CASE("who is odd, and which two ranks are compared") {
     CHECK(tie.spot.rank == 2);
 }
 
-TEST_CASE("what leaders find is put in the order of tensors, then of groups") {
-    std::vector<LocalTensor> tensors(3);
+TEST_CASE("hashes of all ranks become differences, in the order of tensors, then of groups") {
+    std::vector<LocalTensor> tensors(4);
+    tensors[0].distribution = distribution(Mesh{6}, Shape{9}, "S0");  // nothing to compare
+    tensors[1].distribution = distribution(Mesh{3, 2}, Shape{9}, "R,S0");
     tensors[1].name = "b";
-    auto const differences = detail::differences_of(
-        {{2, 0, 0, 0}, {2, 0, 1, 1}, {1, 4, 4, 0}, {1, 4, 5, 1}, {1, 1, 1, 0}, {1, 1, 2, 1}, {1, 1, 3, 0}}, tensors);
+    tensors[2].distribution = distribution(Mesh{6}, Shape{9}, "R");
+    tensors[3].distribution = distribution(Mesh{3}.on({0, {4, 1, 3}}), Shape{9}, "R");
+    std::vector<detail::Hash128> hashes(6 * tensors.size());
+    auto const hash = [&](std::size_t rank, std::size_t tensor) -> auto& {
+        return hashes[rank * tensors.size() + tensor];
+    };
+    for (std::size_t rank = 0; rank < 6; ++rank) hash(rank, 0).low = rank;
+    CHECK(detail::differences_of(hashes, tensors).empty());
+    hash(3, 1).low = 1;
+    hash(0, 1).low = 2;
+    hash(2, 1).low = 3;
+    hash(4, 3).high = 1;
+    auto const differences = detail::differences_of(hashes, tensors);
     REQUIRE(differences.size() == 3);
     CHECK(differences[0].tensor == 1);
     CHECK(differences[0].name == "b");
-    CHECK(differences[0].ranks == Ranks{1, 2, 3});
-    CHECK(differences[0].odd == Ranks{2});
-    CHECK(differences[1].ranks == Ranks{4, 5});
-    CHECK(differences[2].tensor == 2);
+    CHECK(differences[0].ranks == Ranks{0, 2, 4});
+    CHECK(differences[0].contents == Ranks{0, 1, 2});
+    CHECK(differences[1].ranks == Ranks{1, 3, 5});
+    CHECK(differences[1].odd == Ranks{3});
+    CHECK(differences[2].tensor == 3);
+    CHECK(differences[2].ranks == Ranks{1, 3, 4});
+    CHECK(differences[2].odd == Ranks{4});
+    CHECK(detail::differences_of({}, {}).empty());
 }
 
 TEST_CASE("what is so on one rank is known to all, and harms nobody") {

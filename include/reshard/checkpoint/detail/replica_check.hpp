@@ -10,11 +10,10 @@
 #include <reshard/checkpoint/detail/replica_hash.hpp>
 #include <reshard/checkpoint/replica_report.hpp>
 #include <reshard/comm/collectives.hpp>
-#include <reshard/core/sorting.hpp>
 #include <reshard/exec/local_tensor.hpp>
 #include <reshard/plan/replicas.hpp>
 
-#include <algorithm>  // count, find, max_element, mismatch
+#include <algorithm>  // any_of, count, find, max_element, mismatch
 #include <optional>   // optional
 
 namespace reshard::inline v0::detail {
@@ -31,35 +30,30 @@ namespace reshard::inline v0::detail {
     return result;
 }
 
+/// Whether a rank has elements of a tensor that others have, too.
+[[nodiscard]] inline bool is_copied(LocalTensor const& tensor, int rank) {
+    DynamicDistribution const& distribution = tensor.distribution;
+    return has_replicas(distribution) && distribution.contains(rank) && distribution.local_shape(rank).size() != 0;
+}
+
 /// Two ranks or more, and the tensors, by number, of which they should hold the same bytes.
 struct ReplicaGroup {
-    struct Hashes {
-        std::vector<Hash128> mine;
-        std::vector<Hash128> all;  ///< the leader: of each rank, one after the other
-    };
-    std::vector<int> ranks;  ///< ascending; the first one compares
+    std::vector<int> ranks;  ///< ascending
     std::vector<std::size_t> tensors;
-    Hashes whole{};  ///< of all tensors: one hash a rank
-    Hashes each{};   ///< of each tensor
-
-    [[nodiscard]] int leader() const noexcept { return ranks.front(); }
+    Hash128 mine{};    ///< of all these tensors
+    Hash128 theirs{};  ///< that of the rank before this one; the last is before the first
 };
 
 /// The groups that a rank belongs to, in the order of their first tensors: ranks that share several list these alike.
 [[nodiscard]] inline std::vector<ReplicaGroup> replica_groups(std::span<LocalTensor const> tensors, int rank) {
     std::vector<ReplicaGroup> groups;
     for (std::size_t i = 0; i < tensors.size(); ++i) {
-        DynamicDistribution const& distribution = tensors[i].distribution;
-        if (!has_replicas(distribution) || !distribution.contains(rank)) continue;
-        if (distribution.local_shape(rank).size() == 0) continue;
-        std::vector<int> ranks = replica_group(distribution, rank);
-        auto const known =
+        if (!is_copied(tensors[i], rank)) continue;
+        std::vector<int> ranks = replica_group(tensors[i].distribution, rank);
+        auto known =
             std::find_if(groups.begin(), groups.end(), [&](ReplicaGroup const& group) { return group.ranks == ranks; });
-        if (known == groups.end()) {
-            groups.push_back({std::move(ranks), {i}});
-        } else {
-            known->tensors.push_back(i);
-        }
+        if (known == groups.end()) known = groups.insert(known, {std::move(ranks), {}});
+        known->tensors.push_back(i);
     }
     return groups;
 }
@@ -93,31 +87,31 @@ inline void judge(ReplicaDifference& difference) {
     }
 }
 
-/// What a leader found of one rank of its group.
-struct ReplicaContent {
-    std::size_t tensor = 0;
-    int leader = 0;
-    int rank = 0;
-    int content = 0;
-};
-/// What all leaders found, each rank by rank, as differences.
-[[nodiscard]] inline std::vector<ReplicaDifference> differences_of(std::vector<ReplicaContent> found,
+/// Groups whose ranks have different hashes of a tensor. `hashes`: of all tensors on rank 0, then on rank 1, ...
+[[nodiscard]] inline std::vector<ReplicaDifference> differences_of(std::span<Hash128 const> hashes,
                                                                    std::span<LocalTensor const> tensors) {
-    sort_list(found, [](ReplicaContent const& a, ReplicaContent const& b) {
-        return a.tensor != b.tensor ? a.tensor < b.tensor : a.leader < b.leader;
-    });
     std::vector<ReplicaDifference> result;
-    for (ReplicaContent const& one : found) {
-        if (one.rank == one.leader) {
-            ReplicaDifference& next = result.emplace_back();
-            next.tensor = one.tensor;
-            next.name = tensors[one.tensor].name;
-            next.dtype = tensors[one.tensor].view.dtype();
+    std::vector<Hash128> of_group;
+    for (std::size_t t = 0; t < tensors.size(); ++t) {
+        std::vector<bool> seen(hashes.size() / tensors.size(), false);
+        for (std::size_t rank = 0; rank < seen.size(); ++rank) {
+            if (seen[rank] || !is_copied(tensors[t], static_cast<int>(rank))) continue;
+            ReplicaDifference one;
+            one.ranks = replica_group(tensors[t].distribution, as_index(rank));
+            of_group.clear();
+            for (int const r : one.ranks) {
+                seen[as_size(r)] = true;
+                of_group.push_back(hashes[as_size(r) * tensors.size() + t]);
+            }
+            one.contents = number_contents(of_group);
+            if (*std::max_element(one.contents.begin(), one.contents.end()) == 0) continue;
+            one.tensor = t;
+            one.name = tensors[t].name;
+            one.dtype = tensors[t].view.dtype();
+            judge(one);
+            result.push_back(std::move(one));
         }
-        result.back().ranks.push_back(one.rank);
-        result.back().contents.push_back(one.content);
     }
-    for (ReplicaDifference& difference : result) judge(difference);
     return result;
 }
 
@@ -157,16 +151,11 @@ public:
           tensors_(tensors),
           hasher_(canonical, comm.memory()),
           block_bytes_(block_bytes),
-          groups_(replica_groups(tensors, comm.rank())) {
-        std::size_t most = 1;  // messages at once, either way
-        for (ReplicaGroup& group : groups_) {
-            group.whole.mine.resize(1);
-            group.each.mine.resize(group.tensors.size());
-            if (leads(group)) group.whole.all.resize(group.ranks.size());
-            most += group.ranks.size();
-        }
+          groups_(replica_groups(tensors, comm.rank())),
+          hashes_(tensors.size()) {
+        std::size_t const most = larger<std::size_t>(groups_.size(), 1);  // messages at once, either way
         mail_.make_room(most, most);
-        found_.make_room(comm.size());
+        all_hashes_.make_room(comm.size());
         spots_.make_room(comm.size());
     }
 
@@ -176,20 +165,20 @@ public:
         ReplicaReport report;
         report.tensors = tensors_.size();
         for (LocalTensor const& tensor : tensors_) report.compared += has_replicas(tensor.distribution) ? 1U : 0U;
-        bool here = false;
         pending_.attempt([&, this] {  // memory of a device may be out of reach
             for (ReplicaGroup& group : groups_) {
-                for (std::size_t t = 0; t < group.tensors.size(); ++t)
-                    group.each.mine[t] = hasher_.hash(tensors_[group.tensors[t]].view);
-                group.whole.mine[0] = hash_of(std::as_bytes(std::span(group.each.mine)));
+                for (std::size_t const t : group.tensors) {
+                    hashes_[t] = hasher_.hash(tensors_[t].view);
+                    Hash128 const both[] = {group.mine, hashes_[t]};
+                    group.mine = hash_of(std::as_bytes(std::span(both)));
+                }
             }
         });
         pending_.agree(comm_);
-        to_leaders(&ReplicaGroup::whole);
-        for (ReplicaGroup const& group : groups_)
-            for (Hash128 const& hash : group.whole.all) here = here || !(hash == group.whole.mine[0]);
-        if (!is_anywhere(comm_, here)) return report;
-        report.differences = compare();
+        if (!is_anywhere(comm_, differs_from_before())) return report;
+        all_hashes_.gather(comm_, hashes_, pending_);
+        pending_.attempt([&, this] { report.differences = differences_of(all_hashes_.all, tensors_); });
+        pending_.agree(comm_);
         locate(report.differences);
         return report;
     }
@@ -235,51 +224,18 @@ private:
         std::uint64_t reference_value = 0;
     };
 
-    [[nodiscard]] bool leads(ReplicaGroup const& group) const noexcept { return comm_.rank() == group.leader(); }
-
-    /// Collective. From each rank of a group to its leader.
-    void to_leaders(ReplicaGroup::Hashes ReplicaGroup::*which) {
+    /// Collective. Whether this rank has other bytes than the one before it, in any group: where copies are not all
+    /// equal, some rank has.
+    [[nodiscard]] bool differs_from_before() {
         for (ReplicaGroup& group : groups_) {
-            auto& [mine, all] = group.*which;
-            std::size_t const row = mine.size();
-            if (leads(group)) {
-                std::copy(mine.begin(), mine.end(), all.begin());
-                for (std::size_t m = 1; m < group.ranks.size(); ++m)
-                    mail_.receive(group.ranks[m], std::span(all).subspan(m * row, row));
-            } else {
-                mail_.send(group.leader(), std::span<Hash128 const>(mine));
-            }
+            std::vector<int> const& ranks = group.ranks;
+            auto const place = as_size(std::find(ranks.begin(), ranks.end(), comm_.rank()) - ranks.begin());
+            mail_.send(ranks[(place + 1) % ranks.size()], std::span<Hash128 const>(&group.mine, 1));
+            mail_.receive(ranks[(place + ranks.size() - 1) % ranks.size()], std::span(&group.theirs, 1));
         }
         mail_.deliver(comm_);
-    }
-
-    /// Collective. All differences, without their spots.
-    [[nodiscard]] std::vector<ReplicaDifference> compare() {
-        pending_.attempt([&, this] {
-            for (ReplicaGroup& group : groups_)
-                if (leads(group)) group.each.all.resize(group.tensors.size() * group.ranks.size());
-        });
-        pending_.agree(comm_);
-        to_leaders(&ReplicaGroup::each);
-        std::vector<ReplicaContent> mine;
-        pending_.attempt([&, this] {
-            for (ReplicaGroup const& group : groups_) {
-                for (std::size_t t = 0; t < group.tensors.size() && leads(group); ++t) {
-                    std::vector<Hash128> column;
-                    for (std::size_t m = 0; m < group.ranks.size(); ++m)
-                        column.push_back(group.each.all[m * group.tensors.size() + t]);
-                    std::vector<int> const contents = number_contents(column);
-                    if (*std::max_element(contents.begin(), contents.end()) == 0) continue;
-                    for (std::size_t m = 0; m < group.ranks.size(); ++m)
-                        mine.push_back({group.tensors[t], group.leader(), group.ranks[m], contents[m]});
-                }
-            }
-        });
-        found_.gather(comm_, mine, pending_);
-        std::vector<ReplicaDifference> differences;
-        pending_.attempt([&, this] { differences = differences_of(std::move(found_.all), tensors_); });
-        pending_.agree(comm_);
-        return differences;
+        return std::any_of(groups_.begin(), groups_.end(),
+                           [](ReplicaGroup const& group) { return !(group.theirs == group.mine); });
     }
 
     /// Collective: where the copies of a tensor differ first. Two ranks of a group swap 16 bytes per block, and one
@@ -327,8 +283,9 @@ private:
     ReplicaHasher hasher_;
     Index block_bytes_;
     std::vector<ReplicaGroup> groups_;
+    std::vector<Hash128> hashes_;  ///< per tensor, those that this rank has a copy of
     TransferLists mail_;
-    GatheredLists<ReplicaContent> found_;
+    GatheredLists<Hash128> all_hashes_;
     GatheredLists<Spot> spots_;
     PendingVerdict pending_;
 };

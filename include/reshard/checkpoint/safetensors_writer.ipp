@@ -76,9 +76,7 @@ RESHARD_INLINE void write_checkpoint(std::string const& folder, std::vector<Tens
     if (one) {
         files.front().publish();
     } else {
-        detail::TemporaryFile index(detail::join_path(folder, detail::index_name));
-        index.append(std::as_bytes(std::span<char const>(text)));
-        index.finish();
+        detail::TemporaryFile index = detail::text_file(detail::join_path(folder, detail::index_name), text);
         detail::refuse_what_is_in_the_way(folder, made.manifest.files);
         // The index first: readers miss files that it names until all are there, whenever this process dies.
         detail::PublishedNames names;

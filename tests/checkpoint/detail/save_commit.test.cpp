@@ -20,6 +20,7 @@ SaveNames names() {
     return {"index", [](std::string const&) { return std::vector<std::string>(); },
             [](std::string_view leaf) { return leaf.starts_with("data"); }, [](std::string_view) { return false; }};
 }
+auto const new_text = [](auto const& take) { take("new"); };
 
 }  // namespace
 
@@ -30,7 +31,7 @@ TEST_SUITE("checkpoint/commit") {
         SelfCommunicator alone;
         SaveCommit commit(folder / "here", alone, names(), false);
         commit.claim();
-        commit.write_index("new");
+        commit.write_index_in_pieces(new_text);
         commit.rename_index();
         CHECK(read_text(folder / "here/index") == "new");
         std::filesystem::rename(folder / "here", folder / "there");
@@ -74,7 +75,7 @@ TEST_SUITE("checkpoint/commit") {
         write_text(folder / "index", "old");
         SaveCommit commit(folder.path(), alone, names(), false);
         commit.claim();
-        commit.write_index("new");
+        commit.write_index_in_pieces(new_text);
         std::filesystem::remove(folder / "index");
         std::filesystem::create_symlink("index", folder / "index");  // to itself
         check_io("index: cannot stat: Too many levels of symbolic links", [&] { commit.rename_index(); });
@@ -90,6 +91,7 @@ TEST_SUITE("checkpoint/commit") {
         SelfCommunicator alone;
         SaveCommit commit(folder.path(), alone, names(), false);
         commit.claim();
-        check_io("index: cannot rename the new one to it: Is a directory", [&] { commit.write_index("new"); });
+        check_io("index: cannot rename the new one to it: Is a directory",
+                 [&] { commit.write_index_in_pieces(new_text); });
     }
 }

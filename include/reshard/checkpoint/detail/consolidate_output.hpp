@@ -91,16 +91,12 @@ inline void check(RewriteOptions const& options) {
     return Catalogue(std::move(manifest), kind);
 }
 
-/// Files, what lies where in them, and the text that is written last and names them.
+/// Files, what lies where in them, and the texts that name them.
 struct OutputFiles {
     Catalogue catalogue;
     std::vector<std::string> starts;  ///< per file: length, header and padding
-    std::string_view index;           ///< the name of that text; it is not written where it is empty
-    std::string text;                 ///< that text, where it is not the manifest
-    bool beside = false;              ///< the manifest is one more text, beside whole files and their index
-
-    /// The index is the manifest: its text follows from checksums.
-    [[nodiscard]] bool is_manifest() const noexcept { return index == manifest_name; }
+    std::string index;                ///< the text of that of whole files; empty: there is none
+    bool manifest = false;            ///< there is one, whose text follows from checksums: of shards, or of whole files
     /// Bytes of all files together.
     [[nodiscard]] Index file_bytes() const noexcept {
         Index sum = 0;
@@ -111,7 +107,7 @@ struct OutputFiles {
         Digest digest;
         digest.add(catalogue.digest());
         for (std::string const& start : starts) digest.add_text(start);
-        return digest.add_text(text).value();
+        return digest.add_text(index).value();
     }
 };
 
@@ -215,12 +211,10 @@ struct OutputFiles {
         made.manifest.block_bytes = block_bytes_for(bytes);
     }
     OutputFiles result;
-    result.beside = options.manifest;
+    result.manifest = options.manifest;
     result.starts = std::move(made.starts);
-    if (result.starts.size() > 1 || made.manifest.files.front().leaf != single_name) {
-        result.index = index_name;
-        result.text = index_text(made.manifest);
-    }
+    if (result.starts.size() > 1 || made.manifest.files.front().leaf != single_name)
+        result.index = index_text(made.manifest);
     result.catalogue = Catalogue(std::move(made.manifest), CheckpointKind::index);
     return result;
 }
@@ -257,7 +251,7 @@ struct OutputFiles {
         result.starts.push_back(std::move(layout.start));
     }
     result.catalogue = Catalogue(std::move(manifest));
-    result.index = manifest_name;
+    result.manifest = true;
     return result;
 }
 

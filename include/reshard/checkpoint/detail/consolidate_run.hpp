@@ -34,31 +34,17 @@ inline void check_space(std::string const& folder, Index bytes) {
           static_cast<Index>(room), ". Fix: free space, or write elsewhere.");
 }
 
-/// On the rank that makes them: files of their final sizes, removed with this object unless they are kept.
-class MadeFiles {
-public:
-    /// One more: its first bytes, and its size.
-    void make(std::string path, std::string_view start, Index bytes, bool durable) {
-        TemporaryFile file(std::move(path));
-        file.append(std::as_bytes(std::span<char const>(start.data(), start.size())));
-        if (::truncate(file.temporary_path().c_str(), static_cast<off_t>(bytes)) != 0) {
-            raise_io(file.path(), concat("cannot make it ", bytes, " bytes long"), errno,
-                     "write smaller files, or elsewhere.");
-        }
-        file.finish(durable);  // others may never write to it
-        files_.push_back(std::move(file));
+/// On the rank that makes it: a file of its final size, with its first bytes. Durable: others may never write to it.
+[[nodiscard]] inline TemporaryFile make_file(std::string path, std::string_view start, Index bytes, bool durable) {
+    TemporaryFile file(std::move(path));
+    file.append(std::as_bytes(std::span<char const>(start.data(), start.size())));
+    if (::truncate(file.temporary_path().c_str(), static_cast<off_t>(bytes)) != 0) {
+        raise_io(file.path(), concat("cannot make it ", bytes, " bytes long"), errno,
+                 "write smaller files, or elsewhere.");
     }
-    [[nodiscard]] std::string const& temporary_path(std::size_t file) const { return files_[file].temporary_path(); }
-    /// All of them get their names. \pre what they hold is durable
-    void publish() {
-        for (TemporaryFile& file : files_) names_.add(file);
-    }
-    [[nodiscard]] PublishedNames& names() noexcept { return names_; }
-
-private:
-    std::vector<TemporaryFile> files_;
-    PublishedNames names_;
-};
+    file.finish(durable);
+    return file;
+}
 
 /// On every rank: those that it writes to.
 class SharedFiles {

@@ -144,8 +144,9 @@ private:
             auto const files = output_.catalogue.files();
             ByteWriter out;
             for (std::size_t i = 0; i < files.size(); ++i) {
-                made_.make(commit_.path(files[i].leaf), output_.starts[i], files[i].file_bytes, options_.durable);
-                std::string const& path = made_.temporary_path(i);
+                made_.push_back(
+                    make_file(commit_.path(files[i].leaf), output_.starts[i], files[i].file_bytes, options_.durable));
+                std::string const& path = made_.back().temporary_path();
                 out.text(path.substr(path.rfind('/') + 1));
             }
             for (std::string const& leaf : report_.left_over) out.text(leaf);
@@ -258,26 +259,25 @@ private:
         });
         commit_.agree([&] {  // all ranks are done: before that nothing has its name
             if (!commit_.is_first()) return;
-            bool const last = output_.is_manifest() || output_.beside;
-            std::string const manifest = last ? to_json(output_.catalogue.manifest()) : std::string();
-            bool const first = !output_.index.empty() && !output_.is_manifest();
-            if (first) commit_.write_index(output_.text);
-            if (output_.is_manifest()) commit_.write_index(manifest);
-            if (output_.beside) {
-                beside_.emplace(commit_.path(manifest_name));
-                beside_->append(std::as_bytes(std::span(manifest)));
-                beside_->finish(options_.durable);
+            std::vector<CheckpointFile> files = output_.catalogue.manifest().files;
+            auto const add_text = [&, this](std::size_t place, std::string_view leaf, std::string const& text) {
+                auto const at = static_cast<std::ptrdiff_t>(place);
+                made_.insert(made_.begin() + at, text_file(commit_.path(leaf), text, options_.durable));
+                files.insert(files.begin() + at, {std::string(leaf), as_index(text.size())});
+            };
+            if (!output_.index.empty()) add_text(0, index_name, output_.index);
+            if (output_.manifest) add_text(files.size(), manifest_name, to_json(output_.catalogue.manifest()));
+            commit_.lock().note(note_of(files), options_.durable);
+            sync_names();  // the lock's, too: files that have theirs while nobody knows whose they are stay in the way
+            PublishedNames names;
+            for (std::size_t i = 0; i < files.size(); ++i) {
+                bool const is_last = files[i].leaf == manifest_name;
+                if (is_last) sync_names();
+                if (is_last || files[i].leaf == index_name) commit_.refuse_replaced(files[i].leaf);
+                names.add(made_[i]);
+                if (files[i].leaf == index_name) sync_names();
             }
-            note_files(first ? as_index(output_.text.size()) : -1, last ? as_index(manifest.size()) : -1);
-            if (first) {
-                commit_.rename_index(made_.names());
-                sync_names();
-            }
-            made_.publish();
-            if (last) sync_names();
-            if (output_.is_manifest()) commit_.rename_index(made_.names());
-            if (output_.beside) made_.names().add(*beside_);
-            made_.names().keep();
+            names.keep();
             made_folder_.keep();
         });
         commit_.agree([&] {
@@ -289,16 +289,6 @@ private:
     void sync_names() {
         if (options_.durable) sync_folder(commit_.folder(), files_go_again);
     }
-    /// In the order in which they get their names. -1: no such text.
-    void note_files(Index index_bytes, Index manifest_bytes) {
-        LeftOver note;
-        if (index_bytes >= 0) note.add(index_name, index_bytes);
-        for (CheckpointFile const& file : output_.catalogue.files()) note.add(file.leaf, file.file_bytes);
-        if (manifest_bytes >= 0) note.add(manifest_name, manifest_bytes);
-        commit_.lock().note(note.text(), options_.durable);
-        sync_names();  // the lock's, too: files that have theirs while nobody knows whose they are stay in the way
-    }
-
     void fill_report() {
         report_.written = output_.catalogue.manifest();
         report_.unlisted = with_unlisted(from().manifest().files);
@@ -320,8 +310,7 @@ private:
     std::uint64_t id_ = 0;
     LoadFiles in_;
     OutputFiles output_;
-    MadeFiles made_;                       ///< on rank 0
-    std::optional<TemporaryFile> beside_;  ///< the manifest of whole files, on rank 0
+    std::vector<TemporaryFile> made_;  ///< on rank 0: the files, in the end the texts that name them as well
     std::vector<std::byte> names_;
     SharedFiles shared_;
     std::optional<PieceList> pieces_;  // it is never without memory

@@ -46,7 +46,7 @@ struct SaveNames {
 ///     commit.agree([&] { commit.claim(); });                        // rank 0 locks the folder
 ///     commit.agree([&] { ... write and sync a temporary file ... });
 ///     commit.agree([&] { commit.publish(file); }, true);
-///     commit.agree([&] { commit.write_index(text); }, true);
+///     commit.agree([&] { commit.write_index_in_pieces(write); }, true);
 ///     commit.agree([&] { commit.rename_index(); });                 // the save is there
 ///     commit.agree([&] { commit.tidy(files); });
 class SaveCommit {
@@ -133,11 +133,8 @@ public:
               " bytes that another rank has written. Fix: save to a folder that all ranks share.");
     }
 
-    /// Local: rank 0 writes the index that will take the place of the one that is there; others do nothing.
-    void write_index(std::string_view text) {
-        write_index_in_pieces([&](auto const& take) { take(text); });
-    }
-    /// The same of a text that write(take) makes piece by piece, each of which it has taken.
+    /// Local: rank 0 writes the index that will take the place of the one that is there, a text that write(take) makes
+    /// piece by piece, each of which it has taken; others do nothing.
     template <class Write>
     void write_index_in_pieces(Write&& write) {
         if (!is_first()) return;
@@ -149,23 +146,24 @@ public:
         new_index_->finish(durable_);
         // None when there is none, or it cannot be read: the files are not ours to remove then.
         static_cast<void>(verdict_of([&] { previous_ = names_.named_by(index); }));
-        refuse_replaced();
+        refuse_replaced(names_.index);
     }
     /// Local: rank 0 puts that index in place; others do nothing. In an agreement of its own, without `take_back`: a
     /// rename that says that it failed may have been done (over a network, by a server that died before it answered),
     /// and then an index that readers see names these files.
     void rename_index() {
         if (!is_first()) return;
-        refuse_replaced();
+        refuse_replaced(names_.index);
         if (lock_.has_inherited()) lock_.note({}, durable_);  // of files that this save has replaced
         new_index_->publish(
             "see which save the folder opens as, the new one or the one before: each is whole. The next save "
             "removes the files of the other.");
     }
-    /// Local, on rank 0 of a group that writes into an empty folder: as rename_index(), and the name goes with `names`.
-    void rename_index(PublishedNames& names) {
-        refuse_replaced();
-        names.add(*new_index_);
+    /// Local. Throws IoError where an index of that name is not the one that was there when the folder was claimed.
+    void refuse_replaced(std::string_view index) const {
+        if (stamp_at(path(index)) == index_) return;
+        raise(ErrorCode::io, "IoError: ", path(index), ": another save has replaced it while this one was ",
+              "under way. Fix: let one job at a time save into a folder.");
     }
 
     /// Local: rank 0 makes the new index durable, then removes what it does not name: files of the save before, and
@@ -196,12 +194,6 @@ public:
     }
 
 private:
-    void refuse_replaced() const {
-        if (stamp_at(path(names_.index)) == index_) return;
-        raise(ErrorCode::io, "IoError: ", path(names_.index), ": another save has replaced it while this one was ",
-              "under way. Fix: let one job at a time save into a folder.");
-    }
-
     std::string folder_;
     CommunicatorRef comm_;
     SaveNames names_;

@@ -85,6 +85,14 @@ private:
     Index written_ = 0;
 };
 
+/// A whole text, durable unless told not to, without its name yet.
+[[nodiscard]] inline TemporaryFile text_file(std::string path, std::string_view text, bool durable = true) {
+    TemporaryFile file(std::move(path));
+    file.append(std::as_bytes(std::span<char const>(text.data(), text.size())));
+    file.finish(durable);
+    return file;
+}
+
 /// Names that several files of one checkpoint get, one after the other: taken away with this object unless kept,
 /// backwards: what makes readers refuse the rest goes last.
 class PublishedNames {
@@ -93,9 +101,8 @@ public:
     ~PublishedNames() {
         for (; !paths_.empty(); paths_.pop_back()) static_cast<void>(::unlink(paths_.back().c_str()));
     }
-    /// A file (or what publishes like one) gets its name. A rename that failed may have been done nevertheless.
-    template <class File>
-    void add(File& file) {
+    /// A file gets its name. A rename that failed may have been done nevertheless.
+    void add(TemporaryFile& file) {
         paths_.push_back(file.path());
         file.publish();
     }

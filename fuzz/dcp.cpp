@@ -11,7 +11,7 @@ void fuzz::dcp(std::uint8_t const* data, std::size_t size) {
                                           {"w.1", DType::f32, DynamicShape(Indices{2, 3}), 24, 48},
                                           {"b", DType::f4, DynamicShape(Indices{4}), 48, 50},
                                           {"s", DType::u8, DynamicShape(Indices{}), 50, 51}};
-    std::vector<FileEntries> files;
+    std::vector<Manifest> files;
     std::string_view text = fuzz::text_of(data, size);
     Manifest manifest;
     bool const whole = fuzz::answers([&] {
@@ -20,7 +20,7 @@ void fuzz::dcp(std::uint8_t const* data, std::size_t size) {
             more = end != std::string_view::npos;
             SafetensorsHeader const header(tensors, {{"DCP_SHARDING_INFO", std::string(text.substr(0, end))}}, 100);
             std::string const leaf = concat("shard-0000", files.size() + 1, "-model-00001-of-00001.safetensors");
-            files.push_back({{leaf, 151, 0, -1}, dcp_entries(header, leaf)});
+            files.push_back(dcp_header({leaf, 151, 0, -1}, header, leaf));
             text.remove_prefix(more ? end + 1 : text.size());
         }
         manifest = dcp_manifest(files, "folder");

@@ -11,10 +11,9 @@
 #include <vector>
 
 using namespace checkpoint_test;
-using reshard::detail::dcp_entries;
+using reshard::detail::dcp_header;
 using reshard::detail::dcp_manifest;
 using reshard::detail::dcp_name;
-using reshard::detail::FileEntries;
 
 namespace {
 
@@ -50,19 +49,19 @@ std::string shard_name(int shard, int file = 1, int files = 1) {
     return concat("shard-", five(shard), "-model-", five(file), "-of-", five(files), ".safetensors");
 }
 
-FileEntries shard(std::string const& leaf, std::vector<Piece> const& pieces) {
-    return {{leaf, 1000, 7, -1}, dcp_entries(header_of(pieces, sharding_info(pieces)), leaf)};
+Manifest shard(std::string const& leaf, std::vector<Piece> const& pieces) {
+    return dcp_header({leaf, 1000, 7, -1}, header_of(pieces, sharding_info(pieces)), leaf);
 }
 
 /// Rows of w in three files, a bias that everybody has, a scalar of the first.
-std::vector<FileEntries> example() {
+std::vector<Manifest> example() {
     return {shard(shard_name(1),
                   {{"w", DType::bf16, {{0, 2}, {0, 3}}}, {"step", DType::i64, {}}, {"b", DType::f32, {{0, 3}}}}),
             shard(shard_name(2), {{"w", DType::bf16, {{2, 4}, {0, 3}}}, {"b", DType::f32, {{0, 3}}}}),
             shard(shard_name(3), {{"w", DType::bf16, {{4, 5}, {0, 3}}}, {"b", DType::f32, {{0, 3}}}})};
 }
 
-void check_refused(std::vector<FileEntries> const& files, std::vector<std::string> const& parts) {
+void check_refused(std::vector<Manifest> const& files, std::vector<std::string> const& parts) {
     Caught const error = caught([&] { static_cast<void>(dcp_manifest(files, "the/folder")); });
     CAPTURE(error.message);
     CHECK(error.code == ErrorCode::format);
@@ -128,12 +127,12 @@ TEST_SUITE("checkpoint/detail/file_entries") {
              R"json("grid":{"dtype":"I32","shape":[3,4],"data_offsets":[64,112]},)json"
              R"json("both":{"dtype":"BF16","shape":[5],"data_offsets":[112,122]}})json",
              122}};
-        std::vector<FileEntries> files;
+        std::vector<Manifest> files;
         for (Written const& one : written) {
             std::string const leaf = shard_name(static_cast<int>(files.size()) + 1);
             Index const bytes = 8 + static_cast<Index>(one.json.size()) + one.data_bytes;
             SafetensorsHeader const header = parse_safetensors_json(one.json, bytes, leaf);
-            files.push_back({{leaf, bytes, 0, -1}, dcp_entries(header, leaf)});
+            files.push_back(dcp_header({leaf, bytes, 0, -1}, header, leaf));
         }
         Manifest const m = dcp_manifest(files, "f");
         CHECK(m.world_size == 4);
@@ -149,9 +148,8 @@ TEST_SUITE("checkpoint/detail/file_entries") {
 
     TEST_CASE("several boxes of a tensor in one file go by their logical name") {
         Manifest const m = dcp_manifest(
-            std::vector<FileEntries>{
-                shard(shard_name(1), {{"w", DType::u8, {{0, 2}}}, {"w.1", DType::u8, {{4, 6}}, "w"}}),
-                shard(shard_name(2), {{"w", DType::u8, {{2, 4}}}})},
+            std::vector<Manifest>{shard(shard_name(1), {{"w", DType::u8, {{0, 2}}}, {"w.1", DType::u8, {{4, 6}}, "w"}}),
+                                  shard(shard_name(2), {{"w", DType::u8, {{2, 4}}}})},
             "f");
         CHECK(m.tensors.size() == 1);
         CHECK(m.tensors[0].shape == DynamicShape(Indices{6}));
@@ -162,9 +160,9 @@ TEST_SUITE("checkpoint/detail/file_entries") {
     TEST_CASE("files without sharding info hold whole tensors, names of other forms say nothing") {
         std::vector<Piece> const pieces{{"w", DType::f32, {{0, 4}}}};
         SafetensorsHeader const plain = header_of(pieces, default_metadata());
-        CHECK(dcp_entries(plain, "f")[0].box == Box{{0, 4}});
-        Manifest const m =
-            dcp_manifest(std::vector<FileEntries>{{{"any.safetensors", 40, 0, -1}, dcp_entries(plain, "f")}}, "f");
+        CheckpointFile const any{"any.safetensors", 40, 0, -1};
+        CHECK(dcp_header(any, plain, "f").extents[0].box == Box{{0, 4}});
+        Manifest const m = dcp_manifest({dcp_header(any, plain, "f")}, "f");
         CHECK(m.world_size == 0);
         CHECK(m.files[0].writer == -1);
         CHECK(dcp_manifest({}, "f") == Manifest{});
@@ -191,7 +189,7 @@ TEST_SUITE("checkpoint/detail/file_entries") {
         files.erase(files.begin() + 1);
         check_refused(files, {"shard 2 of at least 3 is missing", "'shard-00003-model-00001-of-00001.safetensors'"});
         files = example();
-        for (FileEntries& file : files) file.file.leaf = "renamed-" + file.file.leaf;
+        for (Manifest& file : files) file.files[0].leaf = "renamed-" + file.files[0].leaf;
         files.erase(files.begin() + 1);
         check_refused(files, {"tensor 'w', replica 0: box [2:4,0:3] is missing", "files of all ranks"});
         // Ranks that write several files need not have each.
@@ -219,7 +217,7 @@ TEST_SUITE("checkpoint/detail/file_entries") {
     TEST_CASE("numbers that make no sense are refused") {
         auto const entries = [](std::string const& info, std::vector<Piece> const& pieces) {
             return caught([&] {
-                static_cast<void>(dcp_entries(header_of(pieces, {{"DCP_SHARDING_INFO", info}}), "the/file"));
+                static_cast<void>(dcp_header({}, header_of(pieces, {{"DCP_SHARDING_INFO", info}}), "the/file"));
             });
         };
         std::vector<Piece> const pieces{{"w", DType::f32, {{0, 4}}}};
@@ -279,7 +277,7 @@ TEST_SUITE("checkpoint/detail/file_entries") {
                     if (also != owner) pieces[also].push_back(piece);
                 }
             }
-            std::vector<FileEntries> files;
+            std::vector<Manifest> files;
             for (int r = 0; r < ranks; ++r)
                 files.push_back(shard(shard_name(r + 1), pieces[static_cast<std::size_t>(r)]));
             Manifest const m = dcp_manifest(files, "f");

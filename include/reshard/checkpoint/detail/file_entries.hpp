@@ -22,6 +22,7 @@
 #include <reshard/core/sorting.hpp>
 
 #include <algorithm>  // lower_bound
+#include <iterator>   // back_inserter
 #include <span>       // span
 #include <tuple>      // tie, tuple
 
@@ -63,90 +64,73 @@ inline constexpr std::string_view dcp_sharding_info = "DCP_SHARDING_INFO";
     return at == metadata.end() || at->first != key ? nullptr : &at->second;
 }
 
-/// An entry of a file: a box of a tensor.
-struct FileEntry {
-    std::string name;  ///< of the tensor
-    std::string key;   ///< the name in the file, where it is another one
-    DType dtype = DType::u8;
-    Index begin = 0;  ///< first byte, relative to the file's data section
-    Box box;
-    friend bool operator==(FileEntry const&, FileEntry const&) = default;
-};
-
-/// A file and its entries.
-struct FileEntries {
-    CheckpointFile file;
-    std::vector<FileEntry> entries;
-    Metadata metadata{};  ///< of a first file of whole tensors: what is said of all of them
-    friend bool operator==(FileEntries const&, FileEntries const&) = default;
-};
-
-[[nodiscard]] inline FileEntry whole_entry(TensorInfo const& tensor) {
-    return {tensor.name, {}, tensor.dtype, tensor.begin, Box(tensor.shape)};
+/// What the headers of files say, one after the other: a tensor for each entry, and its extent at the same place. The
+/// metadata is that of the first.
+[[nodiscard]] inline Manifest joined(std::vector<Manifest> headers) {
+    Manifest all;
+    if (!headers.empty()) all.metadata = std::move(headers[0].metadata);
+    for (Manifest& header : headers) {
+        for (Extent& extent : header.extents) {
+            extent.tensor += all.tensors.size();
+            extent.file += static_cast<int>(all.files.size());
+            all.extents.push_back(std::move(extent));
+        }
+        std::move(header.tensors.begin(), header.tensors.end(), std::back_inserter(all.tensors));
+        std::move(header.files.begin(), header.files.end(), std::back_inserter(all.files));
+    }
+    return all;
 }
 
 /// What files of whole tensors hold together. Copies that are stored apart become one tensor with replicas.
 /// \pre names are distinct
-[[nodiscard]] inline Manifest whole_manifest(std::vector<FileEntries> files) {
-    Manifest result;
-    std::size_t count = 0;
-    for (FileEntries const& file : files) count += file.entries.size();
-    result.files.reserve(files.size());
-    result.extents.reserve(count);
-    result.tensors.reserve(count);
-    if (!files.empty()) result.metadata = std::move(files[0].metadata);
-    for (std::size_t file = 0; file < files.size(); ++file) {
-        result.files.push_back(std::move(files[file].file));
-        for (FileEntry& entry : files[file].entries) {
-            result.extents.push_back({result.tensors.size(), 0, static_cast<int>(file), entry.begin, entry.box});
-            result.tensors.push_back({std::move(entry.name), entry.dtype, entry.box.shape(), 1, {}});
-        }
-    }
+[[nodiscard]] inline Manifest whole_manifest(std::vector<Manifest> headers) {
+    Manifest result = joined(std::move(headers));
     sort_tensors(result);
     group_replicas(result);
     return result;
 }
 
 /// What the entries of a header are, in file order; whole tensors where it has no DCP_SHARDING_INFO, as PyTorch reads
-/// it. Throws FormatError naming `file`, the tensor and what is wrong.
-[[nodiscard]] inline std::vector<FileEntry> dcp_entries(SafetensorsHeader const& header, std::string_view file) {
+/// it. Throws FormatError naming `path`, the tensor and what is wrong.
+[[nodiscard]] inline Manifest dcp_header(CheckpointFile file, SafetensorsHeader const& header, std::string_view path) {
     static constexpr std::string_view fix = "restore the file, or save anew.";
-    std::vector<FileEntry> entries;
-    for (TensorInfo const& tensor : header.tensors()) {
-        entries.push_back(whole_entry(tensor));
-    }
+    Manifest result;
+    result.files.push_back(std::move(file));
+    for (TensorInfo const& tensor : header.tensors()) add_whole(result, tensor);
     std::string const* const text = find_metadata(header.metadata(), dcp_sharding_info);
-    if (text == nullptr) return entries;
+    if (text == nullptr) return result;
 
     constexpr RefuseFile refuse = [](std::string_view name, std::string_view what) { refuse_dcp(name, what, fix); };
-    JsonTree const tree(*text, file, refuse, dcp_sharding_info);
-    std::vector<char> said(entries.size(), 0);
+    JsonTree const tree(*text, path, refuse, dcp_sharding_info);
+    std::vector<char> said(result.tensors.size(), 0);
     JsonReader(tree).for_each_member([&](std::string const& key, JsonReader const& info) {
         TensorInfo const* const tensor = header.find(key);
         if (tensor == nullptr) return;  // as PyTorch does
         auto const place = as_size(tensor - header.tensors().data());
-        FileEntry& entry = entries[place];
+        std::string& name = result.tensors[place].name;
+        Extent& extent = result.extents[place];
         said[place] = 1;
         std::vector<Index> const offsets = info.at("saved_offsets").integers();
-        if (offsets.size() != as_size(entry.box.rank())) {
+        if (offsets.size() != as_size(extent.box.rank())) {
             info.fail(concat("has ", offsets.size(), " saved_offsets for the shape ", to_string(tensor->shape)));
         }
-        for (int d = 0; d < entry.box.rank(); ++d) {
+        for (int d = 0; d < extent.box.rank(); ++d) {
             Index const offset = offsets[as_size(d)];
-            Index const extent = entry.box.extent(d);
-            if (offset > INT64_MAX - extent) info.fail("reaches beyond 2^63 - 1");
-            entry.box.set(d, {offset, offset + extent});
+            Index const length = extent.box.extent(d);
+            if (offset > INT64_MAX - length) info.fail("reaches beyond 2^63 - 1");
+            extent.box.set(d, {offset, offset + length});
         }
         if (!info.has("logical_fqn")) return;
-        entry.key = std::exchange(entry.name, info.at("logical_fqn").text());
-        if (entry.key == entry.name) entry.key.clear();
+        extent.key = std::exchange(name, info.at("logical_fqn").text());
+        if (extent.key == name) extent.key.clear();
     });
-    for (std::size_t i = 0; i < entries.size(); ++i) {
+    for (std::size_t i = 0; i < said.size(); ++i) {
         if (said[i] != 0) continue;
-        refuse_dcp(file, concat(dcp_sharding_info, " does not say where tensor ", quote_name(entries[i].name), " lies"),
-                   fix);
+        refuse_dcp(
+            path, concat(dcp_sharding_info, " does not say where tensor ", quote_name(result.tensors[i].name), " lies"),
+            fix);
     }
-    return entries;
+    return result;
 }
 
 /// The numbers in `shard-00002-model-00001-of-00003.safetensors`.
@@ -164,20 +148,20 @@ struct DcpName {
 }
 
 /// Refuses files numbered as shards that are not those of ranks 0, 1, ... of one save. Other names say nothing.
-inline void check_dcp_names(std::span<FileEntries const> files, std::string_view folder) {
+inline void check_dcp_names(std::span<CheckpointFile const> files, std::string_view folder) {
     std::vector<std::pair<int, std::string_view>> shards;
     int count = 0;
-    for (FileEntries const& each : files) {
-        DcpName const name = dcp_name(each.file.leaf);
+    for (CheckpointFile const& file : files) {
+        DcpName const name = dcp_name(file.leaf);
         if (name.shard == 0) continue;
         if (count != 0 && count != name.files) {
             refuse_dcp(folder,
-                       concat("some files are of ", count, " per rank, ", quote_name(each.file.leaf), " of ",
-                              name.files, ": they are of different saves"),
+                       concat("some files are of ", count, " per rank, ", quote_name(file.leaf), " of ", name.files,
+                              ": they are of different saves"),
                        "keep the files of one save in a folder.");
         }
         count = name.files;
-        shards.emplace_back(name.shard, each.file.leaf);
+        shards.emplace_back(name.shard, file.leaf);
     }
     sort_list(shards);
     int expected = 1;
@@ -197,60 +181,54 @@ inline void check_dcp_names(std::span<FileEntries const> files, std::string_view
 /// were not saved once only, is taken from the file of the lowest rank; the others are not read. Extents are sorted by
 /// (file, begin). Throws FormatError naming the tensor, the file and the remedy: for boxes of one tensor that differ in
 /// dtype or number of dimensions, that leave something out or overlap, and for gaps in the numbers of the files.
-[[nodiscard]] inline Manifest dcp_manifest(std::span<FileEntries const> files, std::string_view folder) {
-    check_dcp_names(files, folder);
-    Manifest manifest;
-    struct DcpPlace {
-        FileEntry const* entry;
-        int file;
-    };
-    std::vector<DcpPlace> places;
-    for (FileEntries const& each : files) {
-        CheckpointFile file = each.file;
+[[nodiscard]] inline Manifest dcp_manifest(std::vector<Manifest> headers, std::string_view folder) {
+    Manifest manifest = joined(std::move(headers));
+    check_dcp_names(manifest.files, folder);
+    for (CheckpointFile& file : manifest.files) {
         if (file.writer < 0) file.writer = dcp_name(file.leaf).shard - 1;
         manifest.world_size = larger(manifest.world_size, file.writer + 1);
-        for (FileEntry const& entry : each.entries) places.push_back({&entry, static_cast<int>(manifest.files.size())});
-        manifest.files.push_back(std::move(file));
     }
-    auto const file_of = [&](DcpPlace const& place) -> CheckpointFile const& {
-        return manifest.files[as_size(place.file)];
+    std::vector<StoredTensor> const entries = std::exchange(manifest.tensors, {});
+    std::vector<Extent> found = std::exchange(manifest.extents, {});
+    auto const file_of = [&](Extent const& extent) -> CheckpointFile const& {
+        return manifest.files[as_size(extent.file)];
     };
-    sort_list(places, [&](DcpPlace const& a, DcpPlace const& b) {
-        if (int const order = a.entry->name.compare(b.entry->name); order != 0) return order < 0;
-        if (int const order = a.entry->box.rank() - b.entry->box.rank(); order != 0) return order < 0;
-        for (int d = 0; d < a.entry->box.rank(); ++d) {
-            Interval const ours = a.entry->box[d];
-            Interval const theirs = b.entry->box[d];
+    sort_list(found, [&](Extent const& a, Extent const& b) {
+        if (int const order = entries[a.tensor].name.compare(entries[b.tensor].name); order != 0) return order < 0;
+        if (int const order = a.box.rank() - b.box.rank(); order != 0) return order < 0;
+        for (int d = 0; d < a.box.rank(); ++d) {
+            Interval const ours = a.box[d];
+            Interval const theirs = b.box[d];
             if (ours != theirs) return std::tie(ours.begin, ours.end) < std::tie(theirs.begin, theirs.end);
         }
-        return std::tie(file_of(a).writer, file_of(a).leaf, a.entry->begin) <
-               std::tie(file_of(b).writer, file_of(b).leaf, b.entry->begin);
+        return std::tie(file_of(a).writer, file_of(a).leaf, a.begin) <
+               std::tie(file_of(b).writer, file_of(b).leaf, b.begin);
     });
 
     std::vector<Indices> reach;
-    DcpPlace first{};  // of the tensor
-    DcpPlace last{};   // that was taken
-    for (DcpPlace const& place : places) {
-        FileEntry const& entry = *place.entry;
-        bool const known = !manifest.tensors.empty() && manifest.tensors.back().name == entry.name;
-        if (!known) {
-            first = place;
+    Extent const* first = nullptr;  // of the tensor
+    Extent const* last = nullptr;   // that was taken
+    for (Extent const& extent : found) {
+        StoredTensor const& entry = entries[extent.tensor];
+        int const dims = extent.box.rank();
+        if (manifest.tensors.empty() || manifest.tensors.back().name != entry.name) {
+            first = &extent;
             manifest.tensors.push_back({entry.name, entry.dtype, {}, 1, {}});
             reach.emplace_back();
-            for (int d = 0; d < entry.box.rank(); ++d) reach.back().push_back(0);
-        } else if (entry.dtype != first.entry->dtype || entry.box.rank() != first.entry->box.rank()) {
+            for (int d = 0; d < dims; ++d) reach.back().push_back(0);
+        } else if (entry.dtype != manifest.tensors.back().dtype || dims != first->box.rank()) {
             refuse_dcp(folder,
-                       concat("tensor ", quote_name(entry.name), " is ", name(first.entry->dtype), " of ",
-                              first.entry->box.rank(), " dimensions in ", quote_name(file_of(first).leaf), ", and ",
-                              name(entry.dtype), " of ", entry.box.rank(), " in ", quote_name(file_of(place).leaf)),
+                       concat("tensor ", quote_name(entry.name), " is ", name(manifest.tensors.back().dtype), " of ",
+                              first->box.rank(), " dimensions in ", quote_name(file_of(*first).leaf), ", and ",
+                              name(entry.dtype), " of ", dims, " in ", quote_name(file_of(extent).leaf)),
                        "keep the files of one save in a folder.");
-        } else if (entry.box == last.entry->box && !entry.box.empty()) {
+        } else if (extent.box == last->box && !extent.box.empty()) {
             continue;
         }
-        last = place;
-        for (int d = 0; d < entry.box.rank(); ++d) reach.back()[d] = larger(reach.back()[d], entry.box.end(d));
-        manifest.extents.push_back(
-            {manifest.tensors.size() - 1, 0, place.file, entry.begin, entry.box, entry.key, false, 0});
+        last = &extent;
+        for (int d = 0; d < dims; ++d) reach.back()[d] = larger(reach.back()[d], extent.box.end(d));
+        manifest.extents.push_back(extent);
+        manifest.extents.back().tensor = manifest.tensors.size() - 1;
     }
     for (std::size_t t = 0; t < manifest.tensors.size(); ++t) {
         StoredTensor& tensor = manifest.tensors[t];

@@ -227,20 +227,19 @@ inline void refuse_missing(std::string const& source, std::string const& folder,
     return path.substr(path.rfind('/') + 1) == manifest_name ? list_manifest(path) : list_index(path);
 }
 
-/// The entries of a file, by its number in the list, that are part of the checkpoint. Throws FormatError for an index
+/// A file, by its number in the list, and its entries that are part of the checkpoint. Throws FormatError for an index
 /// that does not fit.
-[[nodiscard]] inline FileEntries read_entries(FileList const& list, SafetensorsFile const& file, std::size_t number) {
+[[nodiscard]] inline Manifest read_entries(FileList const& list, SafetensorsFile const& file, std::size_t number) {
     static constexpr std::string_view put =
         ", where the index puts it. Fix: fetch the index and the files of one version.";
     auto const leaf = [&](auto which) { return quote_name(list.leaves[as_size(which)]); };
-    FileEntries result{{list.leaves[number], file.file_bytes(), file.header_digest()}, {}};
+    CheckpointFile described{list.leaves[number], file.file_bytes(), file.header_digest()};
     if (list.kind == CheckpointKind::shards) {
         if (find_metadata(file.metadata(), "reshard_save") != nullptr) {
             refuse_dcp(file.path(), concat("it is a part of a save whose ", manifest_name, " is missing"),
                        "save again, or load an older checkpoint.");
         }
-        result.entries = dcp_entries(file.header(), file.path());
-        return result;
+        return dcp_header(std::move(described), file.header(), file.path());
     }
     if (list.kind == CheckpointKind::file && find_metadata(file.metadata(), dcp_sharding_info) != nullptr) {
         refuse_dcp(file.path(), "it is one of the files of a checkpoint, and may have parts of its tensors",
@@ -251,12 +250,13 @@ inline void refuse_missing(std::string const& source, std::string const& folder,
         raise_rule(SafetensorsRule::tensor_not_found,
                    concat(list.source, ": tensor ", quote_name(tensor.name), " is not in ", leaf(number), put));
     }
-    result.entries.reserve(file.tensors().size());
+    Manifest result;
+    result.files.push_back(std::move(described));
     for (TensorInfo const& tensor : file.tensors()) {
         if (list.kind == CheckpointKind::index) {
             auto const entry = std::ranges::lower_bound(list.indexed, tensor.name, {}, &IndexedTensor::name);
             if (entry == list.indexed.end() || entry->name != tensor.name) {  // not part of the checkpoint
-                ++result.file.unlisted;
+                ++result.files[0].unlisted;
                 continue;
             }
             if (as_size(entry->file) != number) {  // two versions in one folder, most likely
@@ -265,7 +265,7 @@ inline void refuse_missing(std::string const& source, std::string const& folder,
                                   " as well as in ", leaf(entry->file), put));
             }
         }
-        result.entries.push_back(whole_entry(tensor));
+        add_whole(result, tensor);
     }
     if (number == 0) {
         result.metadata = file.metadata();
@@ -347,15 +347,15 @@ using OpenFiles = std::vector<std::optional<SafetensorsFile>>;
 [[nodiscard]] inline Manifest read_headers(FileList list, OpenFiles& files, Access access = Access::pread) {
     if (list.kind == CheckpointKind::manifest) return std::move(list.manifest);
     std::size_t const count = list.leaves.size();
-    std::vector<FileEntries> entries(count);
+    std::vector<Manifest> headers(count);
     files.resize(count);
     // Of thousands of files on a file system far away, several at once.
     run_on_workers(count, static_cast<int>(smaller<std::size_t>(1 + count / 16, 16)), [&](std::size_t i, int) {
         files[i] = SafetensorsFile::open(join_path(list.folder, list.leaves[i]), access);
-        entries[i] = read_entries(list, *files[i], i);
+        headers[i] = read_entries(list, *files[i], i);
     });
-    if (list.kind != CheckpointKind::shards) return whole_manifest(std::move(entries));
-    Manifest manifest = dcp_manifest(entries, list.source);
+    if (list.kind != CheckpointKind::shards) return whole_manifest(std::move(headers));
+    Manifest manifest = dcp_manifest(std::move(headers), list.source);
     group_replicas(manifest);
     return manifest;
 }

@@ -63,6 +63,13 @@ struct NamedReplica {
     return {};
 }
 
+/// A tensor that lies whole in the last file of a manifest.
+inline void add_whole(Manifest& manifest, TensorInfo tensor) {
+    int const file = static_cast<int>(manifest.files.size()) - 1;
+    manifest.extents.push_back({manifest.tensors.size(), 0, file, tensor.begin, Box(tensor.shape)});
+    manifest.tensors.push_back({std::move(tensor.name), tensor.dtype, tensor.shape, 1, {}});
+}
+
 /// Sorts the tensors by name and drops those that do not stay, whose extents belong to others by now.
 template <class Stays>
 void sort_tensors(Manifest& manifest, Stays&& stays) {

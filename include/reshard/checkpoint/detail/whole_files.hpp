@@ -27,12 +27,8 @@ struct WholeFiles {
     Manifest& manifest = result.manifest;
     for (FileSpec& file : files) {
         SafetensorsLayout layout = safetensors_layout(std::move(file.tensors), metadata);
-        for (TensorInfo& tensor : layout.tensors) {
-            manifest.extents.push_back(
-                {manifest.tensors.size(), 0, static_cast<int>(manifest.files.size()), tensor.begin, Box(tensor.shape)});
-            manifest.tensors.push_back({std::move(tensor.name), tensor.dtype, tensor.shape, 1, {}});
-        }
         manifest.files.push_back(described_file(std::move(file.leaf), layout));
+        for (TensorInfo& tensor : layout.tensors) add_whole(manifest, std::move(tensor));
         result.starts.push_back(std::move(layout.start));
     }
     sort_tensors(manifest);

@@ -132,9 +132,11 @@ inline void raise_faults(CommunicatorRef comm, std::string const& path, std::spa
 [[nodiscard]] inline VerifyReport verify_once(std::string const& path, CommunicatorRef comm, ReadOptions const& reads,
                                               Index window_bytes, std::function<void(Index, Index)> const& progress) {
     GatheredLists<std::byte> room;
+    GatheredLists<ExtentRun> parts;  // of extents that several ranks read
     PendingVerdict pending;
     pending.attempt([&] {
         room.make_room(comm.size());
+        parts.make_room(comm.size());
         check_window(window_bytes);
         static_cast<void>(count_reads({}, reads));
     });
@@ -145,8 +147,6 @@ inline void raise_faults(CommunicatorRef comm, std::string const& path, std::spa
     std::optional<CheckpointCheck> check;
     ReadSchedule schedule;
     std::vector<std::byte> staging;
-    bool cut = false;
-    std::vector<ExtentParts> all_parts;
     std::vector<std::byte> left_out;
     pending.attempt([&] {
         report.unlisted = with_unlisted(catalogue.manifest().files);
@@ -158,8 +158,6 @@ inline void raise_faults(CommunicatorRef comm, std::string const& path, std::spa
         check->leave_out(left_out);
         schedule = spans_read(check->wanted, comm.size(), window_bytes);
         files.count_sums(summed_runs(catalogue, check->wanted, LoadOptions{}));
-        cut = may_be_cut(catalogue, check->wanted, LoadOptions{});
-        if (cut) all_parts.resize(as_size(comm.size()));
         staging.resize(as_size(staging_bytes(schedule, Spread::scatter, comm.rank())));
     });
     pending.agree(comm);
@@ -169,25 +167,28 @@ inline void raise_faults(CommunicatorRef comm, std::string const& path, std::spa
         for (auto file = as_size(comm.rank()); file < catalogue.files().size(); file += as_size(comm.size())) {
             check->check_file(static_cast<int>(file));
         }
-        Index total = 0;
+        auto const bytes_of = [&](std::span<Piece const> pieces) {
+            Index bytes = 0;
+            for (Piece const& piece : pieces) bytes += piece.reader == comm.rank() ? piece.bytes : 0;
+            return bytes;
+        };
+        Index const total = bytes_of(schedule.pieces);
         Index done = 0;
-        for (Piece const& piece : schedule.pieces) total += piece.reader == comm.rank() ? piece.bytes : 0;
         for_each_window(schedule, [&](std::span<Piece const> pieces) {
             check->read(pieces, comm.rank(), reads, staging);
-            for (Piece const& piece : pieces) done += piece.reader == comm.rank() ? piece.bytes : 0;
+            done += bytes_of(pieces);
             if (progress && total > 0) progress(done, total);
         });
         check->check_unchanged();
         sum = files.sum();
     });
-    // A part of an extent that two ranks read is wrong on all of them; one says so.
-    std::size_t const alone = sum.wrong.size();
-    if (cut) gather_parts(comm, sum, all_parts, room.lists);
+    parts.gather(comm, sum.parts, pending);
     pending.attempt([&] {
-        if (cut) join_parts(catalogue, comm.rank(), all_parts, sum);
-        for (std::size_t i = 0; i < sum.wrong.size(); ++i) {
-            if (i < alone || comm.rank() == 0) check->faults.push_back(describe_wrong(catalogue, sum.wrong[i]));
-        }
+        auto const tell = [&](SumVerdict const& found) {
+            for (ExtentRun const& wrong : found.wrong) check->faults.push_back(describe_wrong(catalogue, wrong));
+        };
+        tell(sum);
+        if (comm.rank() == 0) tell(sum_up(catalogue, std::move(parts.all)));
     });
     raise_faults(comm, path, check->faults, room, pending);
 

@@ -196,17 +196,11 @@ private:
             mine = in_.sum();
             mine.parts.push_back({-1, 0, mine.bytes, 0});
         });
-        std::vector<ExtentRun> const all = join(runs_, mine.parts);
+        std::vector<ExtentRun> all = join(runs_, mine.parts);
         pending_.attempt([&] {
-            std::vector<ExtentRun> parts;
-            for (ExtentRun const& run : all) {
-                if (run.extent < 0) {
-                    report_.bytes_verified += run.end;
-                } else {
-                    parts.push_back(run);
-                }
-            }
-            SumVerdict const together = sum_up(from(), std::move(parts));
+            for (ExtentRun const& run : all) report_.bytes_verified += run.extent < 0 ? run.end : 0;
+            std::erase_if(all, [](ExtentRun const& run) { return run.extent < 0; });
+            SumVerdict const together = sum_up(from(), std::move(all));
             report_.bytes_verified += together.bytes;
             mine.wrong.insert(mine.wrong.end(), together.wrong.begin(), together.wrong.end());
             if (mine.wrong.empty()) return;

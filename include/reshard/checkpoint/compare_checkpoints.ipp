@@ -29,11 +29,8 @@ inline void check(CompareOptions const& options) {
     check(options.reads);
 }
 
-/// A tensor that both have, in forms that are compared: its places in the catalogues.
-struct ComparedTensor {
-    std::size_t first = 0;
-    std::size_t second = 0;
-};
+/// A tensor that both have, in forms that are compared: its places in the two catalogues.
+using ComparedTensor = std::pair<std::size_t, std::size_t>;
 
 /// What one rank found in a tensor, by its place in the list of those that are compared: a record for each element that
 /// is listed, the first of them with the numbers, or one without an element.
@@ -56,17 +53,16 @@ public:
     /// A share of the line of all tensors, as the first checkpoint has them. What differs is added to `out`, in their
     /// order.
     void run(ByteLine const& line, int rank, int ranks, std::vector<Found>& out) {
-        LinePoint const begin = line.cut(rank, ranks);
-        LinePoint const end = line.cut(rank + 1, ranks);
-        line.for_each_piece(begin, end, options_->window_bytes, [&, this](std::vector<LineRun> const& piece) {
-            for (LineRun const& run : piece) {
-                std::size_t const number = line.items()[run.item].tensor;
+        Index const begin = line.cut(rank, ranks);
+        Index const end = line.cut(rank + 1, ranks);
+        line.for_each_piece(begin, end, options_->window_bytes, [&, this](std::vector<ElementRun> const& piece) {
+            for (ElementRun const& run : piece) {
+                std::size_t const number = line.items()[run.of].tensor;
                 if (out.empty() || out.back().tensor != number) first_found_ = out.size();
                 window(line.tensor(number), number, run.begin, run.end, out);
             }
-            LinePoint const at{piece.back().item, piece.back().end};
             if (options_->progress)
-                options_->progress(line.position(at) - line.position(begin), line.position(end) - line.position(begin));
+                options_->progress(line.position(piece.back().of, piece.back().end) - begin, end - begin);
         });
     }
 

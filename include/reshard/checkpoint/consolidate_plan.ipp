@@ -33,11 +33,8 @@ template <class Make>
     plan.votes = votes_of(line.bytes(), ranks, options.vote_bytes);
     plan.memory = 2 * piece_bytes_of(options) * options.in_flight;
     for (StoredTensor const& tensor : from.tensors()) plan.bytes_in += stored_bytes_of(tensor.dtype, Box(tensor.shape));
-    for (int rank = 0; rank < ranks; ++rank) {
+    for (int rank = 0; rank < ranks; ++rank)
         plan.shares.push_back(survey(maker, list_pieces(line, rank, ranks, options), options).share);
-        plan.shares.back().begin = line.position(line.cut(rank, ranks));
-        plan.shares.back().end = line.position(line.cut(rank + 1, ranks));
-    }
     return plan;
 }
 

@@ -56,19 +56,11 @@ struct LineItem {
     Index elements = 0;  ///< more than 0
 };
 
-/// A place on the line. \post 0 <= element < elements of the item, or (number of items, 0)
-struct LinePoint {
-    std::size_t item = 0;
-    Index element = 0;
-    friend bool operator==(LinePoint const&, LinePoint const&) = default;
-};
-
-/// Elements [begin, end) of an item.
-struct LineRun {
-    std::size_t item = 0;
+/// Elements [begin, end) of an item of the line, or of an extent of a catalogue, by its place in the list of these.
+struct ElementRun {
+    std::size_t of = 0;
     Index begin = 0;
     Index end = 0;
-    friend bool operator==(LineRun const&, LineRun const&) = default;
 };
 
 class ByteLine {
@@ -94,37 +86,35 @@ public:
     [[nodiscard]] std::span<LineItem const> items() const noexcept { return items_; }
     [[nodiscard]] LineTensor const& tensor(std::size_t number) const noexcept { return tensors_[number]; }
     [[nodiscard]] LineTensor const& tensor_of(LineItem const& item) const noexcept { return tensors_[item.tensor]; }
-    [[nodiscard]] Index position(LinePoint point) const noexcept {
-        if (point.item == items_.size()) return bytes_;
-        LineItem const& item = items_[point.item];
-        return item.begin + point.element * tensor_of(item).to_bytes();
+    /// In bytes of the line, where an element of an item begins.
+    [[nodiscard]] Index position(std::size_t item, Index element) const noexcept {
+        return items_[item].begin + element * tensor_of(items_[item]).to_bytes();
     }
 
-    /// Where share `rank` of `ranks` begins; share `ranks` begins at the end. Shares differ by an element or two.
-    [[nodiscard]] LinePoint cut(Index rank, Index ranks) const {
-        if (rank <= 0) return {};
-        if (rank >= ranks || bytes_ == 0) return {items_.size(), 0};
+    /// Where share `rank` of `ranks` begins, in bytes; share `ranks` begins at the end. Shares differ by an element or
+    /// two.
+    [[nodiscard]] Index cut(Index rank, Index ranks) const noexcept {
         Index const wanted = share_begin(bytes_, rank, ranks);
-        auto const after = std::ranges::upper_bound(items_, wanted, {}, &LineItem::begin);
-        LineItem const& item = *(after - 1);
-        return {as_size(after - items_.begin()) - 1, (wanted - item.begin) / tensor_of(item).to_bytes()};
+        if (wanted == bytes_) return bytes_;
+        std::size_t const item = item_at(wanted);
+        return position(item, (wanted - items_[item].begin) / tensor_of(items_[item]).to_bytes());
     }
 
-    /// Calls f(vector of LineRun) for pieces that follow each other from `first` to `last`: runs of one or more items,
-    /// of at most `most_bytes` each, as they are read and as they are written.
+    /// Calls f(vector of ElementRun) for pieces that follow each other from one cut to another: runs of one or more
+    /// items, of at most `most_bytes` each, as they are read and as they are written.
     template <class F>
-    void for_each_piece(LinePoint first, LinePoint last, Index most_bytes, F&& f) const {
+    void for_each_piece(Index first, Index last, Index most_bytes, F&& f) const {
         static constexpr std::size_t most_runs = 1024;
-        std::vector<LineRun> piece;
+        std::vector<ElementRun> piece;
         Index filled = 0;
         auto const flush = [&] {
             if (!piece.empty()) f(std::exchange(piece, {}));
             filled = 0;
         };
-        for (std::size_t i = first.item; i < items_.size() && i <= last.item; ++i) {
+        for (std::size_t i = item_at(first); i < items_.size() && items_[i].begin < last; ++i) {
             LineTensor const& tensor = tensor_of(items_[i]);
-            Index begin = i == first.item ? first.element : 0;
-            Index const end = i == last.item ? last.element : items_[i].elements;
+            Index begin = larger<Index>(first - items_[i].begin, 0) / tensor.to_bytes();
+            Index const end = smaller((last - items_[i].begin) / tensor.to_bytes(), items_[i].elements);
             if (begin >= end) continue;
             Index const width = larger(tensor.from_bytes(), tensor.to_bytes());
             // ("No limit" is one, too.)
@@ -145,6 +135,11 @@ public:
     }
 
 private:
+    /// The item that has a byte of the line. \pre it is not empty
+    [[nodiscard]] std::size_t item_at(Index byte) const noexcept {
+        auto const after = std::ranges::upper_bound(items_, byte, {}, &LineItem::begin);
+        return as_size(larger<Index>(after - items_.begin(), 1) - 1);
+    }
     void add(std::size_t tensor, int replica) {
         Index const elements = tensors_[tensor].shape.size();
         if (elements == 0) return;
@@ -157,25 +152,12 @@ private:
     Index bytes_ = 0;
 };
 
-/// Elements [begin, end) of an extent that is written, packed in memory first, still of the type that is read.
-struct PieceWrite {
-    std::size_t extent = 0;  ///< place in the catalogue that is written
-    Index begin = 0;
-    Index end = 0;
-    Index at = 0;  ///< bytes from the start of the buffer
-};
-
 struct PieceWork {
-    std::vector<ReadBox> reads;      ///< into the buffer
-    std::vector<PieceWrite> writes;  ///< out of it, by file and place in it
-    Index buffer_bytes = 0;
+    std::vector<ReadBox> reads;  ///< into the buffer
+    /// Out of it, of extents that are written, by file and place in it. In the buffer they lie one after the other,
+    /// still of the type that is read.
+    std::vector<ElementRun> writes;
     Index bytes_written = 0;
-
-    void clear() {
-        reads.clear();
-        writes.clear();
-        buffer_bytes = bytes_written = 0;
-    }
 };
 
 /// `inner` among the packed elements of `frame`.
@@ -226,25 +208,28 @@ public:
     [[nodiscard]] Catalogue const& from() const noexcept { return *from_; }
     [[nodiscard]] Catalogue const& to() const noexcept { return *to_; }
     [[nodiscard]] ByteLine const& line() const noexcept { return line_; }
-    [[nodiscard]] LineTensor const& tensor_of(PieceWrite const& write) const noexcept {
-        return line_.tensor(to_->extents()[write.extent].tensor);
+    [[nodiscard]] LineTensor const& tensor_of(ElementRun const& write) const noexcept {
+        return line_.tensor(to_->extents()[write.of].tensor);
     }
     /// `buffer` takes the runs that are put together; it may be null when nothing will be read. It has room for the
     /// bytes that a piece reads.
-    void make(std::span<LineRun const> piece, std::byte* buffer, PieceWork& work) const {
-        work.clear();
-        for (LineRun const& run : piece) {
-            LineItem const& item = line_.items()[run.item];
+    void make(std::span<ElementRun const> piece, std::byte* buffer, PieceWork& work) const {
+        work.reads.clear();
+        work.writes.clear();
+        work.bytes_written = 0;
+        for (ElementRun const& run : piece) {
+            LineItem const& item = line_.items()[run.of];
             LineTensor const& tensor = line_.tensor_of(item);
             for_each_box(tensor.shape, run.begin, run.end,
                          [&, this](Box const& slab) { add(item, tensor, slab, work); });
         }
-        place(work);
-        for (PieceWrite const& write : work.writes) {  // what the boxes of the copy that is read have of it
-            Extent const& to = to_->extents()[write.extent];
+        join(work.writes);
+        for (ElementRun const& write : work.writes) {  // what the boxes of the copy that is read have of it
+            Extent const& to = to_->extents()[write.of];
             LineTensor const& tensor = tensor_of(write);
             append_reads(work.reads, *from_, to.tensor, tensor, read_from(to.tensor, to.replica), tensor.box(to.box),
-                         write.begin, write.end, buffer + write.at);
+                         write.begin, write.end, buffer);
+            buffer += (write.end - write.begin) * tensor.from_bytes();
         }
     }
 
@@ -265,29 +250,24 @@ private:
             Index const begin = place_in(frame, part);
             Index const elements = part.size();
             work.bytes_written += elements * tensor.to_bytes();
-            work.writes.push_back({place, begin, begin + elements, 0});
+            work.writes.push_back({place, begin, begin + elements});
         });
     }
-    /// Packs what is written in the order of the files; runs that touch become one.
-    void place(PieceWork& work) const {
-        sort_list(work.writes, [&](PieceWrite const& a, PieceWrite const& b) {
-            return a.extent != b.extent ? a.extent < b.extent : a.begin < b.begin;  // extents are in file order
+    /// In the order of the files, as extents are; runs that touch become one.
+    static void join(std::vector<ElementRun>& writes) {
+        sort_list(writes, [](ElementRun const& a, ElementRun const& b) {
+            return a.of != b.of ? a.of < b.of : a.begin < b.begin;
         });
         std::size_t kept = 0;
-        for (std::size_t i = 0; i < work.writes.size(); ++i) {
-            PieceWrite& write = work.writes[i];
-            PieceWrite* const before = kept == 0 ? nullptr : &work.writes[kept - 1];
-            if (before != nullptr && before->extent == write.extent && before->end == write.begin) {
-                before->end = write.end;
+        for (ElementRun const& write : writes) {
+            bool const goes_on = kept != 0 && writes[kept - 1].of == write.of && writes[kept - 1].end == write.begin;
+            if (goes_on) {
+                writes[kept - 1].end = write.end;
             } else {
-                work.writes[kept++] = write;
+                writes[kept++] = write;
             }
         }
-        work.writes.resize(kept);
-        for (PieceWrite& write : work.writes) {
-            write.at = work.buffer_bytes;
-            work.buffer_bytes += (write.end - write.begin) * tensor_of(write).from_bytes();
-        }
+        writes.resize(kept);
     }
 
     Catalogue const* from_;

@@ -94,9 +94,10 @@ private:
 
 /// A rank's share of the line in pieces, and which of them come before which vote.
 struct PieceList {
-    std::vector<std::vector<LineRun>> pieces;
+    std::vector<std::vector<ElementRun>> pieces;
     std::vector<std::size_t> windows{0};  ///< per window, its first piece; then the number of pieces
-    Index bytes = 0;
+    Index begin = 0;                      ///< in bytes of the line
+    Index end = 0;
 };
 
 /// Bytes of a piece: two buffers for each that is in flight. Not more than stays in the cache from the read to the sum
@@ -113,14 +114,12 @@ struct PieceList {
 [[nodiscard]] inline PieceList list_pieces(ByteLine const& line, Index rank, Index ranks,
                                            RewriteOptions const& options) {
     PieceList list;
-    LinePoint const begin = line.cut(rank, ranks);
-    LinePoint const end = line.cut(rank + 1, ranks);
-    Index const from = line.position(begin);
-    list.bytes = line.position(end) - from;
+    list.begin = line.cut(rank, ranks);
+    list.end = line.cut(rank + 1, ranks);
     auto const votes = as_size(votes_of(line.bytes(), ranks, options.vote_bytes));
-    line.for_each_piece(begin, end, piece_bytes_of(options), [&](std::vector<LineRun> piece) {
-        Index const at = line.position({piece.front().item, piece.front().begin}) - from;
-        Index const per_vote = ceil_div(list.bytes, as_index(votes));
+    Index const per_vote = ceil_div(list.end - list.begin, as_index(votes));
+    line.for_each_piece(list.begin, list.end, piece_bytes_of(options), [&](std::vector<ElementRun> piece) {
+        Index const at = line.position(piece.front().of, piece.front().begin) - list.begin;
         while (at >= as_index(list.windows.size()) * per_vote) list.windows.push_back(list.pieces.size());
         list.pieces.push_back(std::move(piece));
     });
@@ -167,7 +166,7 @@ private:
         Index bytes = 0;
     };
 
-    void run_piece(std::span<LineRun const> piece, int worker) {
+    void run_piece(std::span<ElementRun const> piece, int worker) {
         PieceWork& work = work_[as_size(worker)];
         std::byte* const buffer = memory_.data() + 2 * piece_bytes_ * Index{worker};
         std::byte* const scratch = buffer + piece_bytes_;
@@ -186,26 +185,27 @@ private:
     }
 
     /// Returns how many writes it took.
-    Index write(PieceWork const& work, std::byte* buffer, std::byte* scratch) {
+    Index write(PieceWork const& work, std::byte const* buffer, std::byte* scratch) {
         Index writes = 0;
         Pending pending;
+        std::byte const* next = buffer;
         std::byte* values = scratch;  // those that are cast next
         auto const flush = [&] {
             if (pending.bytes == 0) return;
             out_->write(pending.file, pending.begin, {pending.from, as_size(pending.bytes)});
             ++writes;
         };
-        for (PieceWrite const& run : work.writes) {
-            Extent const& to = maker_->to().extents()[run.extent];
+        for (ElementRun const& run : work.writes) {
+            Extent const& to = maker_->to().extents()[run.of];
             LineTensor const& tensor = maker_->tensor_of(run);
             Index const begin = run.begin * tensor.to_bytes();
             Index const bytes = run.end * tensor.to_bytes() - begin;
-            std::byte const* from = buffer + run.at;
+            std::byte const* from = std::exchange(next, next + (run.end - run.begin) * tensor.from_bytes());
             if (tensor.casts()) {
                 cast(from, tensor, run.end - run.begin, values);
                 from = std::exchange(values, values + bytes);
             }
-            if (options_->checksums) written_.add(run.extent, begin, {from, as_size(bytes)});
+            if (options_->checksums) written_.add(run.of, begin, {from, as_size(bytes)});
             bool const goes_on = pending.file == to.file && pending.begin + pending.bytes == to.begin + begin &&
                                  pending.from + pending.bytes == from;
             if (!goes_on) {
@@ -231,7 +231,7 @@ private:
         report_->bytes_read += totals.bytes_read;
         report_->writes += writes;
         report_->bytes_written += bytes;
-        if (options_->progress) options_->progress(report_->bytes_written, pieces_->bytes);
+        if (options_->progress) options_->progress(report_->bytes_written, pieces_->end - pieces_->begin);
     }
 
     PieceMaker const* maker_;
@@ -259,19 +259,21 @@ struct PieceSurvey {
     result.reads_file.resize(maker.from().files().size(), 0);
     result.writes_file.resize(maker.to().files().size(), 0);
     RewriteShare& share = result.share;
+    share.begin = pieces.begin;
+    share.end = pieces.end;
     ReadOptions reads;
     reads.chunk_bytes = piece_bytes_of(options);
     Scratch const nowhere(pieces.pieces.empty() ? 0 : piece_bytes_of(options));  // places to count with: never touched
     PieceWork work;
-    for (std::vector<LineRun> const& piece : pieces.pieces) {
+    for (std::vector<ElementRun> const& piece : pieces.pieces) {
         maker.make(piece, nowhere.data(), work);
         ReadTotals const totals = count_reads(work.reads, reads);
         share.reads += totals.reads;
         share.bytes_read += totals.bytes_read;
         share.runs += as_index(work.writes.size());
         for (ReadBox const& box : work.reads) result.reads_file[as_size(box.file)] = 1;
-        for (PieceWrite const& write : work.writes)
-            result.writes_file[as_size(maker.to().extents()[write.extent].file)] = 1;
+        for (ElementRun const& write : work.writes)
+            result.writes_file[as_size(maker.to().extents()[write.of].file)] = 1;
     }
     share.files_read = std::count(result.reads_file.begin(), result.reads_file.end(), 1);
     share.files_written = std::count(result.writes_file.begin(), result.writes_file.end(), 1);

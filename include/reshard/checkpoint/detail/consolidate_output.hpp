@@ -154,21 +154,20 @@ struct OutputFiles {
     };
     auto map = options.weight_map;
     sort_list(map);
-    std::size_t next = 0;
-    for (TensorSpec& spec : specs) {
-        if (next < map.size() && map[next].first < spec.name) {
-            refuse(SafetensorsRule::tensor_not_found, "names ", quote_name(map[next].first),
-                   ", which the checkpoint does not have. Fix: leave it out.");
-        }
-        if (next == map.size() || map[next].first != spec.name) {
-            refuse(SafetensorsRule::tensor_not_found, "does not say where tensor ", quote_name(spec.name),
+    for (std::size_t i = 0; i < map.size() || i < specs.size(); ++i) {  // both are sorted by name
+        int const order = i == map.size() ? 1 : i == specs.size() ? -1 : map[i].first.compare(specs[i].name);
+        if (order > 0) {
+            refuse(SafetensorsRule::tensor_not_found, "does not say where tensor ", quote_name(specs[i].name),
                    " goes. Fix: name every tensor of the checkpoint.");
         }
-        std::string const& leaf = map[next].second;
-        if (next + 1 < map.size() && map[next + 1].first == spec.name) {
-            refuse(SafetensorsRule::duplicate_key, "names ", quote_name(spec.name), " twice. Fix: name it once.");
+        auto const& [tensor, leaf] = map[i];
+        if (i > 0 && map[i - 1].first == tensor)
+            refuse(SafetensorsRule::duplicate_key, "names ", quote_name(tensor), " twice. Fix: name it once.");
+        if (order < 0) {
+            refuse(SafetensorsRule::tensor_not_found, "names ", quote_name(tensor),
+                   ", which the checkpoint does not have. Fix: leave it out.");
         }
-        auto file = std::find_if(files.begin(), files.end(), [&](FileSpec const& one) { return one.leaf == leaf; });
+        auto file = std::ranges::find(files, leaf, &FileSpec::leaf);
         if (file == files.end()) {
             if (!is_output_leaf(leaf)) {
                 refuse(SafetensorsRule::invalid_index, "names the file ", quote_name(leaf),
@@ -176,12 +175,7 @@ struct OutputFiles {
             }
             file = files.insert(files.end(), {leaf, {}});
         }
-        file->tensors.push_back(std::move(spec));
-        ++next;
-    }
-    if (next < map.size()) {
-        refuse(SafetensorsRule::tensor_not_found, "names ", quote_name(map[next].first),
-               ", which the checkpoint does not have. Fix: leave it out.");
+        file->tensors.push_back(std::move(specs[i]));
     }
     sort_list(files, [](FileSpec const& a, FileSpec const& b) { return a.leaf < b.leaf; });
     return files;

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/checkpoint/detail/manifest_json.hpp
 /// \brief  The manifest as JSON: written the same way everywhere, read with every rule checked.
-/// \depends checkpoint/{checksum,json_tree,manifest}, checkpoint/detail/extents_by_tensor, algebra/notation. No I/O.
+/// \depends checkpoint/{checksum,json_tree,manifest}, checkpoint/detail/{extents_by_tensor,stored_replicas,
+/// weight_map}, algebra/notation. No I/O.
 /// The rules: docs/manifest.md.
 #pragma once
 
 #include <reshard/algebra/notation.hpp>
 #include <reshard/checkpoint/checksum.hpp>
 #include <reshard/checkpoint/detail/extents_by_tensor.hpp>
+#include <reshard/checkpoint/detail/stored_replicas.hpp>
 #include <reshard/checkpoint/detail/weight_map.hpp>
 #include <reshard/checkpoint/hex_text.hpp>
 #include <reshard/checkpoint/json_tree.hpp>
@@ -203,22 +205,10 @@ inline void check_manifest_seal(std::string_view json, std::string_view file) {
                      ", which is not 8 hexadecimal digits in lower case"));
 }
 
-/// A path inside the folder, in the one spelling that no other path has.
-[[nodiscard]] inline bool is_plain_path(std::string_view path) noexcept {
-    if (!stays_in_folder(path) || path == manifest_name) return false;
-    for (std::size_t at = 0; at <= path.size();) {
-        std::size_t const slash = smaller(path.find('/', at), path.size());
-        std::string_view const part = path.substr(at, slash - at);
-        if (part.empty() || part == ".") return false;
-        at = slash + 1;
-    }
-    return true;
-}
-
 [[nodiscard]] inline CheckpointFile file_from(JsonReader const& json, int world_size) {
     CheckpointFile file;
     file.leaf = json.at("name").text();
-    if (!is_plain_path(file.leaf)) {
+    if (!stays_in_folder(file.leaf, true) || file.leaf == manifest_name) {
         json.at("name").fail(concat("is ", quote_name(file.leaf), ", which is no data file inside the folder"));
     }
     file.file_bytes = json.at("bytes").integer();
@@ -370,28 +360,26 @@ inline void sort_extents(Manifest& manifest, std::string_view file) {
     if (blocks) manifest.block_bytes = json.at("block_bytes").integer();
     if (manifest.block_bytes < 1) json.at("block_bytes").fail("is 0: a block has bytes");
 
-    std::vector<std::string_view> names;
-    json.at("files").for_each([&](JsonReader const& item) {
-        manifest.files.push_back(detail::file_from(item, manifest.world_size));
-        names.push_back(item.at("name").text_view());
-    });
-    if (std::string_view const twin = detail::twin_of(names); twin.data() != nullptr)
-        json.at("files").fail(concat("has ", quote_name(twin), " twice"));
-
-    std::vector<std::pair<std::string_view, JsonReader>> entries;
-    json.at("tensors").for_each(
-        [&](JsonReader const& item) { entries.emplace_back(item.at("name").text_view(), item); });
-    detail::sort_list(entries, [](auto const& a, auto const& b) { return a.first < b.first; });
-    for (auto const& [name, entry] : entries) {
-        if (!manifest.tensors.empty() && manifest.tensors.back().name == name)
-            json.at("tensors").fail(concat("has ", quote_name(name), " twice"));
-        manifest.tensors.push_back(detail::tensor_from(entry));
-        entry.at("extents").for_each([&](JsonReader const& item) {
-            manifest.extents.push_back(
-                detail::extent_from(item, manifest.tensors.back(), manifest.files, blocks ? manifest.block_bytes : 0));
+    auto const read_list = [&](std::string_view key, auto const& read) {
+        std::vector<std::string_view> names;
+        json.at(key).for_each([&](JsonReader const& item) {
+            read(item);
+            names.push_back(item.at("name").text_view());
+        });
+        std::string_view const twin = detail::twin_of(names);
+        if (twin.data() != nullptr) json.at(key).fail(concat("has ", quote_name(twin), " twice"));
+    };
+    read_list("files",
+              [&](JsonReader const& item) { manifest.files.push_back(detail::file_from(item, manifest.world_size)); });
+    read_list("tensors", [&](JsonReader const& item) {
+        manifest.tensors.push_back(detail::tensor_from(item));
+        item.at("extents").for_each([&](JsonReader const& extent) {
+            manifest.extents.push_back(detail::extent_from(extent, manifest.tensors.back(), manifest.files,
+                                                           blocks ? manifest.block_bytes : 0));
             manifest.extents.back().tensor = manifest.tensors.size() - 1;
         });
-    }
+    });
+    detail::sort_tensors(manifest);
     detail::sort_extents(manifest, file);
     return manifest;
 }

@@ -13,16 +13,17 @@ namespace reshard::inline v0::detail {
 /// (tensor, file), sorted by tensor.
 using WeightMap = std::vector<std::pair<std::string, std::string>>;
 
-/// A path that stays in its folder: not empty, not absolute, no "..", no zero byte. Sub-folders are fine.
-[[nodiscard]] inline bool stays_in_folder(std::string_view path) noexcept {
-    if (path.empty() || path.front() == '/' || path.find('\0') != std::string_view::npos) return false;
-    while (!path.empty()) {
-        auto const slash = path.find('/');
-        if (path.substr(0, slash) == "..") return false;
-        if (slash == std::string_view::npos) return true;
+/// A path of a file that stays in its folder: not empty, not absolute, no "..", no zero byte. Sub-folders are fine.
+/// `is_plain`: in the one spelling that no other path has.
+[[nodiscard]] inline bool stays_in_folder(std::string_view path, bool is_plain = false) noexcept {
+    if (path.starts_with('/') || path.find('\0') != std::string_view::npos) return false;
+    for (;;) {
+        std::size_t const slash = path.find('/');
+        std::string_view const part = path.substr(0, slash);
+        if (part == ".." || (is_plain && (part.empty() || part == "."))) return false;
+        if (slash == std::string_view::npos) return !part.empty();
         path.remove_prefix(slash + 1);
     }
-    return false;  // ends in a slash: a folder
 }
 
 /// How JsonTree refuses an index.

@@ -136,9 +136,9 @@ inline constexpr std::string_view note_head = "reshard gives names\n";
 }
 
 /// Under the lock of a folder, before anything is written: files that a dead holder has noted, and whose sizes are
-/// those that it noted, go. Backwards, so that no reader takes the rest for a checkpoint at any time. Their names.
-[[nodiscard]] inline std::vector<std::string> remove_left_over(FolderLock& lock, std::string const& folder) {
-    std::vector<std::string> removed;
+/// those that it noted, go. Backwards, so that no reader takes the rest for a checkpoint at any time. Their names are
+/// added to `removed`.
+inline void remove_left_over(FolderLock& lock, std::string const& folder, std::vector<std::string>& removed) {
     std::vector<CheckpointFile> const left = files_of_note(lock.read_note());
     for (std::size_t i = left.size(); i-- > 0;) {
         CheckpointFile const& file = left[i];
@@ -153,7 +153,6 @@ inline constexpr std::string_view note_head = "reshard gives names\n";
         removed.push_back(file.leaf);
     }
     lock.note({}, false);
-    return removed;
 }
 
 }  // namespace reshard::inline v0::detail

@@ -103,12 +103,6 @@ struct OutputFiles {
         for (CheckpointFile const& file : catalogue.files()) sum += file.file_bytes;
         return sum;
     }
-    [[nodiscard]] std::uint64_t digest() const {
-        Digest digest;
-        digest.add(catalogue.digest());
-        for (std::string const& start : starts) digest.add_text(start);
-        return digest.add_text(index).value();
-    }
 };
 
 /// Tensors as they will be written. Throws DTypeError for types that do not convert, naming the tensor.

@@ -169,14 +169,6 @@ struct PieceWork {
     return result;
 }
 
-/// Calls visit(place) for those extents of a tensor that may meet a slab.
-template <class Visit>
-void for_each_near(Catalogue const& catalogue, std::size_t place, LineTensor const& tensor, Box const& slab,
-                   Visit const& visit) {
-    if (!tensor.is_raw) return catalogue.for_each_near(place, slab, visit);
-    for (std::size_t const extent : catalogue.extents_of(place)) visit(extent);
-}
-
 /// Appends reads of elements [begin, end) of `frame`, a box of a tensor, in row-major order, to `to`, packed: what the
 /// boxes of copy `replica` have of them.
 inline void append_reads(std::vector<ReadBox>& reads, Catalogue const& from, std::size_t place,
@@ -186,7 +178,8 @@ inline void append_reads(std::vector<ReadBox>& reads, Catalogue const& from, std
     for_each_box(frame.shape(), begin, end, [&](Box slab) {
         for (int d = 0; d < slab.rank(); ++d)
             slab.set(d, {slab.begin(d) + frame.begin(d), slab.end(d) + frame.begin(d)});
-        for_each_near(from, place, tensor, slab, [&](std::size_t i) {
+        Box const wanted = tensor.is_raw ? Box(from.tensors()[place].shape) : slab;
+        from.for_each_near(place, wanted, [&](std::size_t i) {
             Extent const& extent = from.extents()[i];
             if (extent.replica != replica) return;
             Box const source = tensor.box(extent.box);
@@ -241,7 +234,8 @@ private:
 
     /// What a slab writes: a run of each extent that it meets.
     void add(LineItem const& item, LineTensor const& tensor, Box const& slab, PieceWork& work) const {
-        for_each_near(*to_, item.tensor, tensor, slab, [&, this](std::size_t place) {
+        Box const wanted = tensor.is_raw ? Box(to_->tensors()[item.tensor].shape) : slab;
+        to_->for_each_near(item.tensor, wanted, [&, this](std::size_t place) {
             Extent const& extent = to_->extents()[place];
             if (extent.replica != item.replica) return;
             Box const frame = tensor.box(extent.box);

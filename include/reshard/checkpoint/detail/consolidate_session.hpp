@@ -98,10 +98,11 @@ private:
             Digest types;
             for (StoredTensor const& tensor : output_.catalogue.tensors())
                 types.add(static_cast<std::uint64_t>(tensor.dtype));
-            commit_.set_terms(output_.digest(), concat("writes ", output_.catalogue.files().size(), " files of ",
-                                                       output_.catalogue.tensors().size(), " tensors, ",
-                                                       output_.file_bytes(), " bytes, element types of digest ",
-                                                       types.value(), ", all of digest ", output_.digest()));
+            std::uint64_t const digest = output_.catalogue.digest();  // headers have theirs in it
+            commit_.set_terms(digest,
+                              concat("writes ", output_.catalogue.files().size(), " files of ",
+                                     output_.catalogue.tensors().size(), " tensors, ", output_.file_bytes(),
+                                     " bytes, element types of digest ", types.value(), ", all of digest ", digest));
         });
         commit_.set_terms(0, {});
     }
@@ -125,9 +126,8 @@ private:
             for (std::string_view const index : {manifest_name, index_name})
                 (index == lock_ ? own : other_) = FolderLock(commit_.folder(), lock_name(index));
             commit_.claim(std::move(own));
-            report_.left_over = remove_left_over(commit_.lock(), commit_.folder());
-            for (std::string& leaf : remove_left_over(other_, commit_.folder()))
-                report_.left_over.push_back(std::move(leaf));
+            for (FolderLock* const lock : {&commit_.lock(), &other_})
+                remove_left_over(*lock, commit_.folder(), report_.left_over);
             refuse_other_files(commit_.folder(), input_folder(input_));
             commit_.forget_index();  // it may have been left over
             check_space(commit_.folder(), output_.file_bytes());

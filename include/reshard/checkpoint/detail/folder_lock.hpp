@@ -60,14 +60,11 @@ public:
               "time save into a folder.");
     }
     FolderLock(FolderLock&&) noexcept = default;
-    FolderLock& operator=(FolderLock&& other) noexcept {
-        if (this != &other) {
-            let_go();
-            path_ = std::move(other.path_);
-            file_ = std::move(other.file_);
-            inherited_ = other.inherited_;
-            noted_ = other.noted_;
-        }
+    FolderLock& operator=(FolderLock other) noexcept {  // which lets go of what this had
+        path_.swap(other.path_);
+        std::swap(file_, other.file_);
+        std::swap(inherited_, other.inherited_);
+        std::swap(noted_, other.noted_);
         return *this;
     }
     /// What a dead holder has said stays for the next one, unless it was dealt with.

@@ -105,11 +105,8 @@ inline void sort_tensors(Manifest& manifest) {
 inline void group_replicas(Manifest& manifest) {
     auto const list = named_replicas(manifest.tensors);
     if (list.empty()) return;
-    std::size_t const none = manifest.tensors.size();
-    std::vector<std::size_t> group(none, none);  // of a tensor that is a copy: the tensor that is copy 0
-    std::vector<int> replica(none, 0);
-    std::vector<std::string> plain(none);  // the new name of copy 0
-    std::vector<int> replicas(none, 1);
+    std::vector<NamedReplica const*> copy_of(manifest.tensors.size());  // null for a tensor that stays one
+    std::vector<std::span<NamedReplica const>> groups;
     for (std::size_t begin = 0; begin < list.size();) {
         std::size_t end = begin + 1;
         while (end < list.size() && list[end].name.tensor == list[begin].name.tensor) ++end;
@@ -119,26 +116,22 @@ inline void group_replicas(Manifest& manifest) {
         auto const exact = std::ranges::lower_bound(manifest.tensors, tensor, {}, &StoredTensor::name);
         if (exact != manifest.tensors.end() && exact->name == tensor) continue;
         if (!fault_of(copies, manifest.tensors).empty()) continue;
-        for (NamedReplica const& copy : copies) {
-            group[copy.tensor] = copies.front().tensor;
-            replica[copy.tensor] = copy.name.replica;
-        }
-        plain[copies.front().tensor] = tensor;
-        replicas[copies.front().tensor] = static_cast<int>(copies.size());
+        for (NamedReplica const& copy : copies) copy_of[copy.tensor] = &copy;
+        groups.push_back(copies);
     }
     for (Extent& extent : manifest.extents) {
-        std::size_t const tensor = extent.tensor;
-        if (group[tensor] == none) continue;
-        if (extent.key.empty()) extent.key = manifest.tensors[tensor].name;
-        extent.replica = replica[tensor];
-        extent.tensor = group[tensor];
+        NamedReplica const* const copy = copy_of[extent.tensor];
+        if (copy == nullptr) continue;
+        if (extent.key.empty()) extent.key = manifest.tensors[extent.tensor].name;
+        extent.replica = copy->name.replica;
+        extent.tensor = (copy - extent.replica)->tensor;  // that of copy 0
     }
-    for (std::size_t i = 0; i < none; ++i) {
-        if (group[i] != i) continue;
-        manifest.tensors[i].name = plain[i];
-        manifest.tensors[i].replicas = replicas[i];
+    for (auto const copies : groups) {
+        StoredTensor& tensor = manifest.tensors[copies.front().tensor];
+        tensor.name.resize(copies.front().name.tensor.size());  // without the suffix
+        tensor.replicas = static_cast<int>(copies.size());
     }
-    sort_tensors(manifest, [&](std::size_t i) { return group[i] == none || group[i] == i; });
+    sort_tensors(manifest, [&](std::size_t i) { return copy_of[i] == nullptr || copy_of[i]->name.replica == 0; });
 }
 
 }  // namespace reshard::inline v0::detail

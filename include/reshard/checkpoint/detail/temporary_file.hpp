@@ -35,8 +35,7 @@ class TemporaryFile {
 public:
     explicit TemporaryFile(std::string path) : path_(std::move(path)) {
         std::string const folder = folder_of(path_);
-        std::string_view leaf = path_;
-        if (auto const slash = leaf.rfind('/'); slash != std::string_view::npos) leaf.remove_prefix(slash + 1);
+        std::string_view const leaf = std::string_view(path_).substr(path_.rfind('/') + 1);
         for (int attempt = 0;; ++attempt) {
             std::string candidate = join_path(folder, concat(".", leaf, ".tmp.", ::getpid(), ".", attempt));
             int const fd = ::open(candidate.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);

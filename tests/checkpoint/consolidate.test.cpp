@@ -586,7 +586,7 @@ TEST_SUITE("checkpoint/consolidate") {
         for (Caught const& one : all) {
             CAPTURE(one.message);
             CHECK(one.code == ErrorCode::io);
-            CHECK(contains(one.message, "ranks 1, 3 of 4 do not see"));
+            CHECK(contains(one.message, "ranks 1,3 of 4 do not see"));
         }
         Shards shards(small_model(), 4);  // the whole of it: relative paths of processes with other working folders
         auto const apart = caught_on_ranks(2, [&](ThreadCommunicator& comm) {

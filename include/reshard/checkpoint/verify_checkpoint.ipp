@@ -71,12 +71,7 @@ struct CheckpointCheck {
             for (ReadBox const& box : boxes) attempt([&] { read_some(std::span(&box, 1)); });
         });
     }
-    /// Notes a file that has changed since it was opened.
-    void check_unchanged() {
-        attempt([&, this] { files.check_unchanged(); });
-    }
-
-private:
+    /// Notes what fails as a fault. Whether nothing has.
     template <class Do>
     bool attempt(Do&& work) {
         try {
@@ -87,6 +82,8 @@ private:
         }
         return false;
     }
+
+private:
     [[nodiscard]] bool can_use(int file) {
         auto const i = as_size(file);
         return usable[i] = usable[i] && attempt([&, this] { files.open(file, false); });
@@ -179,7 +176,7 @@ inline void raise_faults(CommunicatorRef comm, std::string const& path, std::spa
             done += bytes_of(pieces);
             if (progress && total > 0) progress(done, total);
         });
-        check->check_unchanged();
+        check->attempt([&] { files.check_unchanged(); });
         sum = files.sum();
     });
     parts.gather(comm, sum.parts, pending);

@@ -4,8 +4,11 @@
 
 #include <reshard/checkpoint/detail/replica_check.hpp>
 #include <reshard/checkpoint/detail/replica_repair.hpp>
+#include <reshard/checkpoint/read_options.hpp>
 #include <reshard/checkpoint/verify_replicas.hpp>
 #include <reshard/exec/agree_tensors.hpp>
+
+#include <optional>  // optional
 
 namespace reshard::inline v0 {
 
@@ -20,10 +23,7 @@ inline void check_options(VerifyReplicasOptions const& options, int ranks) {
         raise(ErrorCode::mesh, "reshard::verify_replicas: root ", options.root, " of ", ranks,
               " ranks. Fix: name a rank of the communicator, or -1 for none.");
     }
-    if (options.block_bytes < 1) {
-        raise(ErrorCode::buffer, "reshard::verify_replicas: blocks of ", options.block_bytes,
-              " bytes. Fix: give them at least one.");
-    }
+    check_option("VerifyReplicasOptions", "block_bytes", options.block_bytes, 1, "megabytes are fast.");
 }
 
 [[nodiscard]] inline TensorTask task_of(VerifyReplicasOptions const& options) {

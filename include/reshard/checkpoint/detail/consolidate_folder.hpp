@@ -2,8 +2,8 @@
 /// \file   reshard/checkpoint/detail/consolidate_folder.hpp
 /// \brief  Folders before and after: whether files may be read and written there, whether all ranks see them, and
 ///         what a run that was killed while it gave files their names has left there.
-/// \depends checkpoint/manifest, checkpoint/detail/{consolidate_output,file_list,folder_lock,save_commit},
-/// comm/collectives. POSIX.
+/// \depends checkpoint/{manifest,replica_report},
+/// checkpoint/detail/{consolidate_output,file_list,folder_lock,save_commit}, comm/collectives. POSIX.
 #pragma once
 
 #include <reshard/checkpoint/detail/consolidate_output.hpp>
@@ -12,6 +12,7 @@
 #include <reshard/checkpoint/detail/save_commit.hpp>
 #include <reshard/checkpoint/detail/save_names.hpp>
 #include <reshard/checkpoint/detail/temporary_file.hpp>
+#include <reshard/checkpoint/replica_report.hpp>
 #include <reshard/comm/collectives.hpp>
 
 #include <charconv>  // from_chars
@@ -86,16 +87,12 @@ inline void check_shared(CommunicatorRef comm, std::string const& folder, std::s
                          std::span<std::byte> seen, TransferLists& lists) {
     auto const mine = static_cast<std::byte>(turns_up(file) ? 1 : 0);
     all_gather(comm, std::span(&mine, 1), seen, lists);
-    std::string list;
-    int missing = 0;
-    for (std::size_t rank = 0; rank < seen.size(); ++rank) {
-        if (seen[rank] != std::byte{0}) continue;
-        if (++missing <= 16) list += concat(missing == 1 ? "" : ", ", rank);
-    }
-    if (missing == 0) return;
-    if (missing > 16) list += ", ...";
-    raise(ErrorCode::io, "IoError: ", folder, ": ", missing == 1 ? "rank " : "ranks ", list, " of ", comm.size(),
-          missing == 1 ? " does" : " do",
+    std::vector<int> blind;
+    for (int rank = 0; rank < comm.size(); ++rank)
+        if (seen[as_size(rank)] == std::byte{0}) blind.push_back(rank);
+    if (blind.empty()) return;
+    raise(ErrorCode::io, "IoError: ", folder, ": ", counted_ranks(blind), " of ", comm.size(),
+          blind.size() == 1 ? " does" : " do",
           " not see what rank 0 writes there. Fix: write to a folder that all ranks share.");
 }
 

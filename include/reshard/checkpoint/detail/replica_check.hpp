@@ -14,7 +14,6 @@
 #include <reshard/plan/replicas.hpp>
 
 #include <algorithm>  // any_of, count, find, max_element, mismatch
-#include <optional>   // optional
 
 namespace reshard::inline v0::detail {
 
@@ -195,10 +194,7 @@ public:
                 if (comm_.rank() == spot.rank || comm_.rank() == spot.reference) here = next;
             }
             bool const takes_part = here != differences.size();
-            auto found = search(tensors_[tensor], takes_part ? &differences[here].spot : nullptr);
-            if (!found) continue;
-            found->difference = here;
-            pending_.attempt([&] { mine.push_back(*found); });
+            search(tensors_[tensor], takes_part ? &differences[here].spot : nullptr, here, mine);
         }
         spots_.gather(comm_, mine, pending_);
         for (Spot const& found : spots_.all) {
@@ -239,9 +235,9 @@ private:
     }
 
     /// Collective: where the copies of a tensor differ first. Two ranks of a group swap 16 bytes per block, and one
-    /// sends the first block that differs. `spot` names them; null for ranks that take no part. An answer: on the rank
-    /// that compares.
-    [[nodiscard]] std::optional<Spot> search(LocalTensor const& tensor, ReplicaSpot const* spot) {
+    /// sends the first block that differs. `spot` names them; null for ranks that take no part. The one that compares
+    /// adds what it finds to `found`.
+    void search(LocalTensor const& tensor, ReplicaSpot const* spot, std::size_t difference, std::vector<Spot>& found) {
         bool const compares = spot != nullptr && comm_.rank() == spot->reference;
         int const peer = spot == nullptr ? -1 : compares ? spot->rank : spot->reference;
         DType const dtype = tensor.view.dtype();
@@ -269,13 +265,14 @@ private:
         pending_.attempt([&, this] { hasher_.read(tensor.view, begin, end, bytes.data()); });
         compares ? mail_.receive(peer, std::span(their_bytes)) : mail_.send(peer, std::span<std::byte const>(bytes));
         mail_.deliver(comm_);
-        if (!compares) return std::nullopt;
-        Index const at = first_difference(dtype, bytes, their_bytes, hasher_.is_canonical());
-        if (at < 0) return Spot{};
-        auto const width = static_cast<int>(reshard::bytes(dtype));
-        Index const first = at * width;
-        return Spot{0, begin + at, load_bits(width, their_bytes.data() + first),
-                    load_bits(width, bytes.data() + first)};
+        if (!compares) return;
+        Spot one{difference};
+        if (Index const at = first_difference(dtype, bytes, their_bytes, hasher_.is_canonical()); at >= 0) {
+            auto const width = static_cast<int>(reshard::bytes(dtype));
+            one = {difference, begin + at, load_bits(width, their_bytes.data() + at * width),
+                   load_bits(width, bytes.data() + at * width)};
+        }
+        pending_.attempt([&] { found.push_back(one); });
     }
 
     CommunicatorRef comm_;

@@ -16,6 +16,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <string>
 #include <vector>
 
 namespace {
@@ -126,6 +127,34 @@ void random_within(std::uint64_t seed, std::vector<Reduce> const& ops, bool most
     Plan<> const move = plan(from, to);
     bool const one_shot = random.chance(33);
     check_meaning(one_shot ? move.one_shot_fold() : move, random.values<T>(shape.size()), random, true);
+}
+
+/// A transition of which a plan gives ranks several pieces of what they owe; folded on the way, or not.
+void random_in_pieces(std::uint64_t seed) {
+    test::Random random(seed);
+    std::vector<DynamicMesh> const meshes{DynamicMesh(Mesh{2, 2, 2}), DynamicMesh(Mesh{2, 4}), DynamicMesh(Mesh{3, 2})};
+    std::vector<std::string> const placements{"R", "S0", "S0", "S1", "P+"};
+    DynamicMesh const& mesh = random.pick(meshes);
+    auto const any = [&] {
+        std::string text = random.pick(placements);
+        for (int axis = 1; axis < mesh.axes(); ++axis) text += concat(",", random.pick(placements));
+        return distribution(mesh, Shape{48, 16}, text);
+    };
+    for (;;) {
+        Plan<> const move = plan(any(), any());
+        bool pieces = false;
+        for (planning::Layout const& layout : move.steps().layouts) {
+            for (int axis = 0; axis < mesh.axes(); ++axis) {
+                pieces = pieces || layout.distribution.signature()[axis].split() == SplitKind::strided;
+            }
+        }
+        if (!pieces) continue;
+        INFO(test::reproduction(seed, move.from(), move.to()));
+        auto const values = random.values<std::int64_t>(48 * 16);
+        check_meaning(move, values, random, true);
+        check_meaning(move.relayed(random.between(2, 4)), values, random, true);
+        return check_meaning(move.one_shot_fold(), values, random, true);
+    }
 }
 
 template <class T>
@@ -352,6 +381,9 @@ TEST_SUITE("exec/redistribute") {
             random_within<std::int32_t>(seed, {Reduce::sum, Reduce::max}, true);
             random_across<std::int16_t>(seed, true);
         }
+    }
+    TEST_CASE("law.meaning: in pieces, direct, relayed and at once") {
+        for (std::uint64_t seed : test::seeds(200)) random_in_pieces(seed);
     }
     TEST_CASE("law.meaning: relayed, on one mesh and between meshes") {
         for (std::uint64_t seed : test::seeds(300)) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// law.chain: a chain of two plans that moves fewer bytes than the plan, in total or on the busiest rank, moves more by
-// the other count. Of all pairs of R, S0, S1 and P+ per axis, where cuts come out even. A chain that folds addends
-// which the plan leaves alone is no way to the same tensors.
+// law.chain: no chain of two plans moves fewer bytes than the plan, in total or on the busiest rank, whatever it moves
+// by the other count. Of all pairs of R, S0, S1 and P+ per axis, where cuts come out even. A chain that folds more
+// often, or addends which the plan leaves alone, is no way to the same tensors.
 #include <reshard/plan/plan.hpp>
 
 #include <doctest/doctest.h>
@@ -21,9 +21,11 @@ struct Bytes {
     int folds = 0;
 };
 
+/// With a chain that moves fewer bytes.
 struct Pairs {
-    int beaten = 0;
-    double worst = 1;  ///< times as many as the best chain
+    int in_total = 0;
+    int on_busiest = 0;
+    std::string last;
 };
 
 /// Whether a chain folds along an axis that owes at both ends: a plan leaves its addends where they are.
@@ -76,19 +78,19 @@ Pairs beaten_on(DynamicMesh const& mesh) {
     for (std::size_t from = 0; from < count; ++from) {
         for (std::size_t to = 0; to < count; ++to) {
             Bytes const direct = moved(from * count + to, 0, false);
-            double worst = 1;
+            Bytes best = direct;
             for (std::size_t middle = 0; middle < count; ++middle) {
                 Bytes const chain = moved(from * count + middle, middle * count + to, true);
                 if (chain.folds > direct.folds) continue;  // it rounds where the plan does not
                 if (folds_kept(all[from], all[middle], all[to])) continue;
-                auto const ratio = [](Index a, Index b) {
-                    return static_cast<double>(a) / static_cast<double>(std::max<Index>(b, 1));
-                };
-                if (chain.busiest > direct.busiest || chain.total > direct.total) continue;
-                worst = std::max({worst, ratio(direct.busiest, chain.busiest), ratio(direct.total, chain.total)});
+                best.total = std::min(best.total, chain.total);
+                best.busiest = std::min(best.busiest, chain.busiest);
             }
-            result.beaten += worst > 1 ? 1 : 0;
-            result.worst = std::max(result.worst, worst);
+            result.in_total += best.total < direct.total ? 1 : 0;
+            result.on_busiest += best.busiest < direct.busiest ? 1 : 0;
+            if (best.total < direct.total || best.busiest < direct.busiest) {
+                result.last = concat(to_string(all[from]), " -> ", to_string(all[to]));
+            }
         }
     }
     return result;
@@ -96,13 +98,40 @@ Pairs beaten_on(DynamicMesh const& mesh) {
 
 }  // namespace
 
-TEST_CASE("no chain of two plans moves fewer bytes, in total or on the busiest rank, without more by the other count") {
+TEST_CASE("no chain of two plans moves fewer bytes than the plan, in total or on the busiest rank") {
     for (DynamicMesh const& mesh :
          {DynamicMesh(Mesh{2, 2}), DynamicMesh(Mesh{2, 4}), DynamicMesh(Mesh{4, 4}), DynamicMesh(Mesh{2, 2, 2})}) {
         if (test::fewer_seeds() && mesh.axes() == 3) continue;  // most of the plans
         Pairs const pairs = beaten_on(mesh);
-        CAPTURE(pairs.worst);
-        CAPTURE(mesh.axes());
-        CHECK(pairs.beaten == 0);
+        CAPTURE(pairs.last);
+        CHECK(pairs.in_total == 0);
+        CHECK(pairs.on_busiest == 0);
+    }
+}
+
+TEST_CASE("what is cut twice and needed by the second cut alone stays where it is") {
+    auto const moved = [](Plan<> const& plan) {
+        Bytes bytes;
+        for (Index rank = 0; rank < plan.from().mesh().size(); ++rank) {
+            Cost const cost = plan.cost(rank);
+            bytes.busiest = std::max({bytes.busiest, cost.sent, cost.received});
+            bytes.total += cost.received;
+        }
+        return bytes;
+    };
+    DynamicMesh const mesh(Mesh{2, 2, 2});
+    auto const at = [&](char const* text) { return distribution(mesh, Shape{64, 64}, text); };
+    // Every half of the ranks has half of the tensor, and gets the other: 2 * 2048 elements, an eighth on each.
+    Bytes const spread = moved(plan(at("S0,S0,R"), at("R,P+,P+")));
+    CHECK(spread.total == 4096);
+    CHECK(spread.busiest == 512);
+    // An axis is folded on the way: each rank brings together 512 pairs of addends, and gets 1536 elements of others.
+    Bytes const folded = moved(plan(at("P+,S0,S0"), at("R,R,P+")));
+    CHECK(folded.total == 8 * (512 + 1536));
+    CHECK(folded.busiest == 512 + 1536);
+    // Where rows do not come out even nothing is cut in pieces.
+    Plan<> const odd = plan(distribution(mesh, Shape{63, 64}, "S0,S0,R"), distribution(mesh, Shape{63, 64}, "R,R,P+"));
+    for (planning::Layout const& layout : odd.steps().layouts) {
+        CHECK(to_string(layout.distribution).find("str") == std::string::npos);
     }
 }

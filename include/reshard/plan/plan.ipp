@@ -59,13 +59,8 @@ RESHARD_INLINE Exchange detail::plan_between(Steps const& steps, Step const& ste
 RESHARD_INLINE planning::Steps detail::steps_within(PlanValue const& plan) {
     Outline outline(plan);
     if (!outline.is_collective()) return outline.finish();
-    bool spreads = true;
-    if (outline.folds()) {
-        Layout const share = outline.share();
-        spreads = !(share == outline.needed());
-        outline.fold(share);
-    }
-    if (spreads) outline.exchange(outline.needed(), plan_within);
+    if (outline.folds()) outline.fold(outline.share());
+    if (!outline.arrived()) outline.exchange(outline.needed(), plan_within);
     return outline.finish();
 }
 RESHARD_INLINE planning::Steps detail::steps_moving(PlanValue const& plan) {

@@ -14,6 +14,26 @@ namespace reshard::inline v0::detail {
 using planning::Layout;
 using planning::Place;
 
+/// Into parts of one size, but for a remainder.
+[[nodiscard]] constexpr bool is_even(SplitKind kind) noexcept {
+    return kind == SplitKind::chunk || kind == SplitKind::balanced;
+}
+
+/// The axes by which `other` cuts a dimension evenly behind `cuts`, those of `side`, up to `axis`; none where it does
+/// not begin with these.
+[[nodiscard]] inline AxisList cuts_behind(AxisList const& cuts, DynamicDistribution const& side,
+                                          DynamicDistribution const& other, int dim, int axis) {
+    AxisList result;
+    AxisList const all = other.cuts(dim);
+    for (int i = 0; i < all.size() && all[i] != axis; ++i) {
+        bool const behind = i >= cuts.size();
+        bool const both = !behind && all[i] == cuts[i] && side.placement(all[i]) == other.placement(all[i]);
+        if (behind ? !is_even(other.signature()[all[i]].split()) : !both) break;
+        if (behind) result.push_back(all[i]);
+    }
+    return result;
+}
+
 /// What ranks hold of what they get, counted on a model: a mesh of at most 16 ranks, or of 2 along an axis, and a
 /// tensor of ranks() * ranks() elements, whose cuts come out even. \pre no cut but the last of a dimension interleaves.
 class HeldModel {
@@ -29,6 +49,7 @@ public:
         strides_ = row_major_strides(DynamicShape(extents_));
     }
     [[nodiscard]] Index ranks() const noexcept { return ranks_; }
+    [[nodiscard]] Index extent(int axis) const noexcept { return extents_[axis]; }
     /// Into how many parts axes cut.
     [[nodiscard]] Index parts(AxisList const& axes) const noexcept {
         Index product = 1;
@@ -49,17 +70,27 @@ public:
             Cuts given{had.cuts(d)};
             Cuts wanted{next.cuts(d)};
             if (given.axes.empty() && wanted.axes.empty()) continue;
-            // What interleaves, and not on both sides alike, has its share of everything.
-            auto const split = [&](DynamicDistribution const& side, Cuts& cuts) {
-                if (cuts.axes.empty() || !interleaves(side.signature()[cuts.axes.back()].split())) return;
-                int const last = cuts.axes.back();
-                if (had.placement(last) == next.placement(last)) return;
-                cuts.shares = extents_[last];
-                cuts.axes.pop_back();
-            };
             Index const length = parts(given.axes) * parts(wanted.axes);
-            split(had, given);
-            split(next, wanted);
+            // What interleaves, and not on both sides alike, has its share of everything; but of pieces that the other
+            // side makes this has one, and all that matters is how that is cut.
+            auto const split = [&](DynamicDistribution const& side, DynamicDistribution const& other, Cuts& cuts) {
+                if (cuts.axes.empty() || !interleaves(side.signature()[cuts.axes.back()].split())) return;
+                std::int8_t const last = cuts.axes.back();
+                if (had.placement(last) == next.placement(last)) return;
+                RuleRef const rule = side.rule(last);
+                cuts.axes.pop_back();
+                AxisList axes = cuts.axes;
+                Index pieces = rule.kind == SplitKind::strided ? rule.block() : 0;
+                for (std::int8_t axis : cuts_behind(cuts.axes, side, other, d, last)) {
+                    if (pieces <= 1) break;
+                    pieces = pieces % side.mesh().extent(axis) == 0 ? pieces / side.mesh().extent(axis) : 0;
+                    axes.push_back(axis);
+                }
+                axes.push_back(last);
+                pieces == 1 ? cuts.axes = axes : cuts.shares = extents_[last];
+            };
+            split(had, next, given);
+            split(next, had, wanted);
             for (Index rank = 0; rank < ranks_; ++rank) {
                 Interval const shared = intersect(part(given.axes, rank, length), part(wanted.axes, rank, length));
                 both[rank] *= shared.size() / (given.shares * wanted.shares);
@@ -95,11 +126,20 @@ private:
 
 /// Whether the model is as good as the tensor, but for a remainder.
 [[nodiscard]] constexpr bool cuts_evenly(DynamicDistribution const& distribution) noexcept {
-    for (int axis : distribution.signature().order()) {
-        SplitKind const kind = distribution.signature()[axis].split();
-        if (kind != SplitKind::chunk && kind != SplitKind::balanced) return false;
-    }
+    for (int axis : distribution.signature().order())
+        if (!is_even(distribution.signature()[axis].split())) return false;
     return true;
+}
+
+[[nodiscard]] constexpr bool is_interleaved(DynamicDistribution const& distribution, int dim) noexcept {
+    AxisList const cuts = distribution.cuts(dim);
+    return !cuts.empty() && interleaves(distribution.signature()[cuts.back()].split());
+}
+/// Whether what ranks have of `inner` lies apart in what they have of `outer`.
+[[nodiscard]] constexpr bool lies_apart(DynamicDistribution const& inner, DynamicDistribution const& outer) noexcept {
+    for (int dim = 0; dim < outer.shape().rank(); ++dim)
+        if (is_interleaved(inner, dim) && !is_interleaved(outer, dim)) return true;
+    return false;
 }
 
 /// Grows a distribution by one cut at a time, each behind the cuts already there.
@@ -119,15 +159,16 @@ public:
     void cut(int axis, int dim, SplitRule const& rule) { set(axis, Placement::shard(dim, rule)); }
     /// Cuts along each of these axes (bits), next always the axis and dimension after which ranks hold most of what
     /// they get; of those the first axis and the longest dimension. Where there is nothing left to cut, coordinate 0
-    /// owns it. `then`: the axes that are cut behind these, for which ranks hold most when all is cut.
-    void cut(unsigned axes, unsigned then = 0) {
+    /// owns it. `then`: the axes that are cut behind these, for which ranks hold most when all is cut. `in_pieces`:
+    /// whether what a rank gets may be several intervals.
+    void cut(unsigned axes, unsigned then = 0, bool in_pieces = false) {
         while (axes != 0) {
             Cut best;
             for (int axis = 0; axis < base_.mesh().axes(); ++axis)
-                if ((axes >> axis & 1U) != 0) choose(best, axis, then);
+                if ((axes >> axis & 1U) != 0) choose(best, axis, then, in_pieces ? axes : 0);
             if (best.dim < 0) best.axis = std::countr_zero(axes);
             axes &= ~(1U << best.axis);
-            best.dim < 0 ? own(best.axis, 0) : cut_as_source(best.axis, best.dim);
+            best.dim < 0 ? own(best.axis, 0) : cut_as_source(best.axis, best.dim, best.pieces);
         }
     }
     /// Whether ranks hold all that they get.
@@ -136,10 +177,7 @@ public:
         return !knows() || model.held(*have_, result_).all == model.ranks() * model.size(result_);
     }
     /// Whether a cut behind the others is possible: one that interleaves is always the last.
-    [[nodiscard]] bool open(int dim) const noexcept {
-        AxisList const cuts = result_.cuts(dim);
-        return cuts.empty() || !interleaves(result_.signature()[cuts.back()].split());
-    }
+    [[nodiscard]] bool open(int dim) const noexcept { return !is_interleaved(result_, dim); }
 
     [[nodiscard]] Layout layout(Place place = Place::destination) const { return {place, result_, owner_}; }
 
@@ -152,8 +190,9 @@ private:
         if (placement.is_shard()) order.push_back(static_cast<std::int8_t>(axis));
         result_ = DynamicDistribution(base_.mesh(), base_.shape(), placements, order);
     }
-    /// As the source cuts the dimension along this axis, where that is into even parts.
-    void cut_as_source(int axis, int dim) {
+    /// As the source cuts the dimension, or each of so many pieces, along this axis, where that is into even parts.
+    void cut_as_source(int axis, int dim, Index pieces) {
+        if (pieces > 1) return cut(axis, dim, {SplitKind::strided, pieces, {}});
         bool const chunk = have_ != nullptr && have_->signature()[axis].is_shard() &&
                            have_->signature()[axis].dim() == dim &&
                            have_->signature()[axis].split() == SplitKind::chunk;
@@ -166,25 +205,54 @@ private:
         int axis = -1;
         int dim = -1;
         Index extent = 0;
+        Index pieces = 1;  ///< each cut for itself: no axis cuts the dimension behind this one then
         HeldModel::Count held;
     };
     /// The better of `best` and a cut along `axis`, of the dimensions of the first rank's box that are longer than 1.
-    void choose(Cut& best, int axis, unsigned then) const {
-        Indices const first = base_.mesh().coordinates(base_.mesh().rank_at(0));
+    /// `axes`: those yet to be cut, where pieces may be.
+    void choose(Cut& best, int axis, unsigned then, unsigned axes) const {
+        DynamicMesh const& mesh = base_.mesh();
+        Indices const first = mesh.coordinates(mesh.rank_at(0));
+        Index const others = axes == 0 ? 0 : AxisSubset(mesh, axes & ~(1U << axis)).size();
+        auto const extent = [&, this](int dim) { return open(dim) ? result_.index_set(first, dim).size() : 0; };
         for (int dim = 0; dim < base_.shape().rank(); ++dim) {
-            Cut cut{axis, dim, result_.index_set(first, dim).size(), {}};
-            if (!open(dim) || cut.extent <= 1) continue;
-            if (knows()) {
-                Refinement ahead = *this;
-                ahead.cut_as_source(axis, dim);
-                ahead.cut(then);
-                cut.held = HeldModel(base_.mesh()).held(*have_, ahead.result_);
+            Cut cut{axis, dim, extent(dim), 1, {}};
+            if (cut.extent <= 1) continue;
+            AxisList pieces;
+            if (knows() && axes != 0) {
+                bool room = others == 1;  // for the other axes, in other dimensions
+                for (int d = 0; d < base_.shape().rank(); ++d) room = room || (d != dim && extent(d) >= others);
+                if (room) pieces = cuts_behind(result_.cuts(dim), result_, *have_, dim, axis);
             }
-            bool const more = cut.held.all != best.held.all       ? cut.held.all > best.held.all
-                              : cut.held.least != best.held.least ? cut.held.least > best.held.least
-                                                                  : axis == best.axis && cut.extent > best.extent;
-            if (best.dim < 0 || more) best = cut;
+            for (int i = 0; i <= pieces.size(); ++i) {
+                if (i != 0) cut.pieces *= mesh.extent(pieces[i - 1]);
+                if (i != 0 && cut.extent % (cut.pieces * mesh.extent(axis)) != 0) break;
+                if (knows()) cut.held = held_by(cut, then);
+                bool const whole = cut.pieces == 1;
+                bool const more = cut.held.all != best.held.all       ? cut.held.all > best.held.all
+                                  : cut.held.least != best.held.least ? cut.held.least > best.held.least
+                                  : whole != (best.pieces == 1)       ? whole
+                                  : whole                             ? axis == best.axis && cut.extent > best.extent
+                                                                      : mesh.extent(axis) > mesh.extent(best.axis);
+                if (best.dim < 0 || more) best = cut;
+            }
         }
+    }
+    /// With this cut, and those that are best behind it.
+    [[nodiscard]] HeldModel::Count held_by(Cut const& cut, unsigned then) const {
+        HeldModel const model(base_.mesh());
+        Refinement ahead = *this;
+        ahead.cut_as_source(cut.axis, cut.dim, cut.pieces);
+        if (cut.pieces == 1) ahead.cut(then);
+        HeldModel::Count count = model.held(*have_, ahead.result_);
+        if (cut.pieces == 1) return count;
+        // What is folded then can be cut as the source is: the axes that cut nothing there take their part.
+        for (int axis = 0; axis < base_.mesh().axes(); ++axis) {
+            if ((then >> axis & 1U) == 0 || have_->signature()[axis].is_shard()) continue;
+            count.all /= model.extent(axis);
+            count.least /= model.extent(axis);
+        }
+        return count;
     }
 
     DynamicDistribution const& base_;

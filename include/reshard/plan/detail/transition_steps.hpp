@@ -8,7 +8,8 @@
 ///   folded on one rank (reduce-scatter), inside the destination's own memory, and then spread (all-gather); or it
 ///   refines the source's, in scratch memory, where that moves less;
 /// - an axis that becomes Partial needs its data only once: the last layout cuts the destination along it, and the rest
-///   of the destination is filled with the identity;
+///   of the destination is filled with the identity. Where the source cut a dimension before, and the destination does
+///   not, that cut may be of each of its pieces (refinement.hpp): ranks keep what they have of all of them;
 /// - across meshes the fold happens on the source mesh, where it is smallest;
 /// - an axis that stays Partial is left alone, also where folding it would move less: its addends are the caller's.
 ///
@@ -40,8 +41,19 @@ class Outline {
 public:
     Outline(PlanValue const& plan, TransitionKind kind) : plan_(plan), steps_(no_steps(plan, kind)) {
         Refinement needed(plan.to, plan.across ? nullptr : &plan.from);
-        plan.across ? fill_across(needed) : change_axes(needed);
-        if (is_collective()) needed_ = needed.layout();
+        unsigned const filled = plan.across ? fill_across(needed) : change_axes();
+        if (!is_collective()) return;
+        Refinement pieces = needed;
+        pieces.cut(filled, spread_ | copies_, counts());
+        needed_ = pieces.layout();
+        if (!lies_apart(needed_.distribution, plan.to)) return;
+        HeldModel const model(plan.from.mesh());  // nothing holds more than all that was had
+        if (model.held(plan.from, needed_.distribution).all == model.ranks() * model.size(plan.from)) return;
+        Index const in_pieces = received();
+        needed.cut(filled, spread_ | copies_);
+        needed_ = needed.layout();
+        // A fold in pieces takes a further phase; what only moves in pieces moves more evenly.
+        if (received() >= in_pieces + (folds() ? 1 : 0)) needed_ = pieces.layout();
     }
     explicit Outline(PlanValue const& plan)
         : Outline(plan, plan.across ? TransitionKind::collective : kind_of(plan.from, plan.to)) {}
@@ -56,8 +68,7 @@ public:
         Refinement result(needed_.distribution, &plan_.from, needed_.owner);
         result.cut(spread_);
         if (addends_ != 2 || !result.holds_all()) result.cut(copies_);
-        bool const counts = cuts_evenly(plan_.from) && cuts_evenly(needed_.distribution);
-        if (plan_.ranks_per_node == folds_one_shot || !counts || result.holds_all()) return result.layout();
+        if (!counts() || result.holds_all()) return result.layout();
         Layout const at_source = share_of_source();
         return received(at_source) < received(result.layout()) ? at_source : result.layout();
     }
@@ -71,9 +82,13 @@ public:
     [[nodiscard]] Layout const& needed() const noexcept { return needed_; }  ///< what the destination gets from others
     [[nodiscard]] Steps& steps() noexcept { return steps_; }
     [[nodiscard]] int at() const noexcept { return at_; }  ///< the layout that was written last
+    /// Whether the destination has what it gets.
+    [[nodiscard]] bool arrived() const { return steps_.layouts[as_size(at_)] == needed_; }
 
     /// Brings the addends of `layout` together and folds them; the result is at layout.place.
-    void fold(Layout const& layout) {
+    void fold(Layout layout) {
+        // A fold writes one box; the exchange behind it, any.
+        if (lies_apart(layout.distribution, plan_.to)) layout.place = Place::scratch;
         exchange(layout, plan_within);
         Layout& slots = steps_.layouts.back();
         slots.place = Place::scratch;
@@ -95,7 +110,14 @@ public:
     }
 
 private:
-    /// Elements that all ranks receive when they fold in `share`, in a model.
+    /// Whether it is known which way moves less, and there is a choice.
+    [[nodiscard]] bool counts() const {
+        bool const one_shot = folds() && plan_.ranks_per_node == folds_one_shot;
+        return !one_shot && cuts_evenly(plan_.from) && cuts_evenly(plan_.to);
+    }
+    /// Elements that all ranks receive, in a model.
+    [[nodiscard]] Index received() const { return received(folds() ? share() : needed_); }
+    /// The same when they fold in `share`.
     [[nodiscard]] Index received(Layout const& share) const {
         HeldModel const model(plan_.from.mesh());
         Index const each = model.parts(resolved_) * model.size(share.distribution) + model.size(needed_.distribution);
@@ -116,7 +138,7 @@ private:
     void fill(Reduce op) {
         if (steps_.find(StepKind::fill) == nullptr) steps_.list.push_back({StepKind::fill, 1, 1, op});
     }
-    void change_axes(Refinement& needed) {
+    unsigned change_axes() {
         unsigned filled = 0;
         for (int axis = 0; axis < plan_.from.mesh().axes(); ++axis) {
             PlacementForm const& source = plan_.from.signature()[axis];
@@ -139,9 +161,9 @@ private:
             bool const copied = plan_.from.signature()[axis].is_replicate();
             if (addends_ > (copied ? 1 : 0)) (copied ? copies_ : spread_) |= 1U << axis;
         }
-        needed.cut(filled, spread_ | copies_);
+        return filled;
     }
-    void fill_across(Refinement& needed) {
+    unsigned fill_across(Refinement& needed) {
         DynamicDistribution const& from = plan_.from;
         DynamicDistribution const& to = plan_.to;
         for (int axis = 0; axis < from.mesh().axes(); ++axis)
@@ -158,7 +180,7 @@ private:
                 filled |= 1U << axis;
             }
         }
-        needed.cut(filled);
+        return filled;
     }
 
     PlanValue const& plan_;

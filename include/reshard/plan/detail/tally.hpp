@@ -120,7 +120,7 @@ private:
                 tiles_.push_back({segments.first.begin, segments.size()});
             });
         });
-        std::span const tiles = std::span(tiles_).subspan(first);
+        std::span<Tile> const tiles(tiles_.data() + first, tiles_.size() - first);
         sort_list(tiles, [](Tile const& a, Tile const& b) { return a.begin < b.begin; });
         Index sum = 0;
         for (Tile& tile : tiles) tile.before = std::exchange(sum, sum + tile.before);

@@ -18,7 +18,7 @@ using namespace reshard::bench;
 class Model {
 public:
     Model(Index bytes, int ranks) : ranks_(ranks) {
-        Index const count = smaller<Index>(256, (Index{32} << 20) / bytes);
+        Index const count = detail::smaller<Index>(256, (Index{32} << 20) / bytes);
         Index rows = 1;
         while (rows * rows * 4 * Index{sizeof(double)} <= bytes) rows *= 2;
         DynamicShape const shape = Shape{rows, bytes / (rows * Index{sizeof(double)})};

@@ -86,9 +86,9 @@ public:
     [[nodiscard]] bool is_right() { return holds_marks(out_.path(), list_); }
     double copy() {
         out_.begin();
-        std::string const command = concat("cp --reflink=never '", in_.path(), "'/* '", out_.path(), "'");
+        std::string const command = errors::concat("cp --reflink=never '", in_.path(), "'/* '", out_.path(), "'");
         double const start = now_seconds();
-        if (std::system(command.c_str()) != 0) raise(ErrorCode::io, "cp failed");
+        if (std::system(command.c_str()) != 0) errors::raise(ErrorCode::io, "cp failed");
         return now_seconds() - start;
     }
     /// Seconds of as many threads that do nothing but read the shards and write their bytes, an equal share each.
@@ -99,10 +99,10 @@ public:
         double const start = now_seconds();
         std::vector<Share> all;
         Index total = 0;
-        int const one = one_file ? open_or_raise(concat(out_.path(), "/one"), O_WRONLY | O_CREAT) : -1;
+        int const one = one_file ? open_or_raise(errors::concat(out_.path(), "/one"), O_WRONLY | O_CREAT) : -1;
         for (std::size_t i = 0; i < inputs.size(); ++i) {
             auto const bytes = static_cast<Index>(std::filesystem::file_size(inputs[i]));
-            int const out = one_file ? one : open_or_raise(concat(out_.path(), "/", i), O_WRONLY | O_CREAT);
+            int const out = one_file ? one : open_or_raise(errors::concat(out_.path(), "/", i), O_WRONLY | O_CREAT);
             all.push_back({open_or_raise(inputs[i], O_RDONLY), out, total, one_file ? total : 0, bytes});
             total += bytes;
         }
@@ -139,9 +139,10 @@ private:
 
         /// What [from, end) of the bytes of all shards has of this one.
         void copy(Index from, Index end, std::vector<char>& buffer) const {
-            Index const last = smaller(end - begin, bytes);
-            for (Index at = larger<Index>(from - begin, 0); at < last;) {
-                auto const some = static_cast<std::size_t>(smaller(last - at, static_cast<Index>(buffer.size())));
+            Index const last = detail::smaller(end - begin, bytes);
+            for (Index at = detail::larger<Index>(from - begin, 0); at < last;) {
+                auto const some =
+                    static_cast<std::size_t>(detail::smaller(last - at, static_cast<Index>(buffer.size())));
                 ssize_t const count = ::pread(in, buffer.data(), some, at);
                 if (count <= 0 || ::pwrite(out, buffer.data(), static_cast<std::size_t>(count), to + at) != count) {
                     std::perror("copying shards");
@@ -153,7 +154,7 @@ private:
     };
     [[nodiscard]] static int open_or_raise(std::string const& path, int flags) {
         int const file = ::open(path.c_str(), flags, 0600);
-        if (file < 0) raise(ErrorCode::io, concat(path, ": ", std::strerror(errno)));
+        if (file < 0) errors::raise(ErrorCode::io, errors::concat(path, ": ", std::strerror(errno)));
         return file;
     }
 
@@ -198,8 +199,9 @@ void consolidate_vs_raw(Goals& goals) {
         Paired const result = paired([&] { return model.copy_bare(ranks, one_file); },
                                      [&] { return model.consolidate_on(ranks, one_file); }, pairs);
         model.consolidate_on(ranks, one_file);
-        std::string const text = concat(ranks, " ranks, ", one_file ? "one file" : "eight files", ", checksums");
-        least = smaller(least, print_pair(model, text.c_str(), "bare", result, model.is_right()));
+        std::string const text =
+            errors::concat(ranks, " ranks, ", one_file ? "one file" : "eight files", ", checksums");
+        least = detail::smaller(least, print_pair(model, text.c_str(), "bare", result, model.is_right()));
     }
     goals.at_least("consolidate_vs_raw", least, 0.9);
 }
@@ -238,9 +240,9 @@ int print_ranks() {
     for (int const ranks : {1, 2, 4, 8}) {
         double best[3] = {1e9, 1e9, 1e9};
         for (int i = 0; i < pairs; ++i) {
-            best[0] = smaller(best[0], model.consolidate_on(ranks, true));
-            best[1] = smaller(best[1], model.consolidate_on(ranks, false));
-            best[2] = smaller(best[2], model.consolidate_on(ranks, true, false));
+            best[0] = detail::smaller(best[0], model.consolidate_on(ranks, true));
+            best[1] = detail::smaller(best[1], model.consolidate_on(ranks, false));
+            best[2] = detail::smaller(best[2], model.consolidate_on(ranks, true, false));
         }
         std::printf("  %5d  %10.2f  %12.2f  %13.2f\n", ranks, model.gigabytes() / best[0], model.gigabytes() / best[1],
                     model.gigabytes() / best[2]);

@@ -27,7 +27,7 @@ void convert_matrix(benchmark::State& state, DType from, DType to, double factor
     StridedBox const read = matrix(bytes(from), n, false);
     StridedBox const write = matrix(bytes(to), n, transposed);
     for (auto _ : state) {
-        convert(source.data(), read, from, destination.data(), write, to, factor);
+        transport::convert(source.data(), read, from, destination.data(), write, to, factor);
         benchmark::ClobberMemory();
     }
     state.SetBytesProcessed(state.iterations() * n * n * (bytes(from) + bytes(to)));

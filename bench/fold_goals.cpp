@@ -30,7 +30,7 @@ constexpr Index large = Index{64} << 20;  // bytes of float32
 void fold_scratch(Goals& goals) {
     Index most = 0;
     for (char const* to : {"R", "S0"}) {
-        most = larger(most, workspace_bytes(plan_of("P+", to, large / 4), 0, DType::f32));
+        most = detail::larger(most, workspace_bytes(plan_of("P+", to, large / 4), 0, DType::f32));
     }
     goals.at_most("fold_scratch", static_cast<double>(most) / (1 << 20), 4);
 }
@@ -69,7 +69,7 @@ void half_fold(Goals& goals) {
     });
     std::printf("P+ -> S0 of 16 M elements on %d threads: F32 %.1f ms, F16 %.1f ms, BF16 %.1f ms\n", ranks,
                 1e3 * pairs[0].first, 1e3 * pairs[0].second, 1e3 * pairs[1].second);
-    goals.at_least("half_fold", smaller(pairs[0].ratio, pairs[1].ratio), 1.0);
+    goals.at_least("half_fold", detail::smaller(pairs[0].ratio, pairs[1].ratio), 1.0);
 }
 
 /// Calls that prepare and make their result, as DTensor's do, beside run() of what was prepared: the largest ratio.
@@ -93,7 +93,7 @@ void half_fold(Goals& goals) {
         });
         std::printf("  %s -> %s, %lld KiB: the call %.1f us, prepared %.1f us, ratio %.2f\n", from, to,
                     static_cast<long long>(bytes >> 10), 1e6 * pair.first, 1e6 * pair.second, pair.ratio);
-        worst = larger(worst, pair.ratio);
+        worst = detail::larger(worst, pair.ratio);
     }
     return worst;
 }

@@ -80,7 +80,7 @@ enum class Against { rows, barriers };
 
 /// Enough of them for about 2 ms of copying.
 [[nodiscard]] int calls_for(Index bytes) {
-    return static_cast<int>(larger<Index>(1, (16 << 20) / larger<Index>(bytes, 1 << 15)));
+    return static_cast<int>(detail::larger<Index>(1, (16 << 20) / detail::larger<Index>(bytes, 1 << 15)));
 }
 
 [[nodiscard]] double print_rows(Index bytes, RowResult const& result) {
@@ -96,7 +96,8 @@ void threads_vs_memcpy(Goals& goals) {
     double least = 1e9;
     for (Index n : {4096, 8192}) {
         RowExchange exchange(n, n, 4);
-        least = smaller(least, print_rows(exchange.bytes(), measure_rows(exchange, n == 4096 ? 4 : 1, Against::rows)));
+        least = detail::smaller(least,
+                                print_rows(exchange.bytes(), measure_rows(exchange, n == 4096 ? 4 : 1, Against::rows)));
     }
     goals.at_least("threads_vs_memcpy", least, 1.4);
 }
@@ -107,7 +108,7 @@ void threads_small_vs_memcpy(Goals& goals) {
     for (Index bytes = 1 << 10; bytes <= 8 << 20; bytes *= 2) {
         RowExchange exchange = RowExchange::of_bytes(bytes, 4);
         double const ratio = print_rows(bytes, measure_rows(exchange, calls_for(bytes), Against::rows));
-        if (bytes == 2 << 20 || bytes == 8 << 20) least = smaller(least, ratio);
+        if (bytes == 2 << 20 || bytes == 8 << 20) least = detail::smaller(least, ratio);
     }
     goals.at_least("threads_small_vs_memcpy", least, 0.9);
 }
@@ -121,7 +122,7 @@ void threads_latency(Goals& goals) {
         std::printf("  %d threads: run() %.2f us, two barriers %.2f us, ratio %.2f%s\n", threads,
                     1e6 * result.latency.first, 1e6 * result.latency.second, result.latency.ratio,
                     result.right ? "" : "  WRONG RESULT");
-        most = larger(most, result.right ? result.latency.ratio : 1e9);
+        most = detail::larger(most, result.right ? result.latency.ratio : 1e9);
     }
     goals.at_most("threads_latency", most, 1.5);
 }
@@ -136,7 +137,7 @@ template <class Task>
         for (int batch = 0; batch < batches; ++batch) {
             double const start = thread_seconds();
             for (int i = 0; i < calls; ++i) task();
-            best = smaller(best, (thread_seconds() - start) / calls);
+            best = detail::smaller(best, (thread_seconds() - start) / calls);
         }
         return best;
     });
@@ -177,7 +178,7 @@ struct PlanTime {
     auto const first = plan_one_rank(plan, rank);
     PlanTime time{thread_seconds() - start, peers_of(first)};
     if (time.peers >= many_peers) return time;
-    time.seconds = seconds_of(10, static_cast<int>(larger<Index>(20 - time.peers / 16, 1)), [&] {
+    time.seconds = seconds_of(10, static_cast<int>(detail::larger<Index>(20 - time.peers / 16, 1)), [&] {
         auto result = plan_one_rank(plan, rank);
         benchmark::DoNotOptimize(&result);
         benchmark::ClobberMemory();
@@ -204,7 +205,7 @@ struct PlanTime {
 void plan_us_1m(Goals& goals) {
     std::printf("planning one of 1024 x 1024 ranks, the slowest of %zu:\n", planning_ranks.size());
     double worst = 0;
-    for (PlanCase const& plan_case : goal_plans()) worst = larger(worst, print_plan(plan_case));
+    for (PlanCase const& plan_case : goal_plans()) worst = detail::larger(worst, print_plan(plan_case));
     std::printf(" beside the goal:\n");
     for (PlanCase const& plan_case : other_plans()) static_cast<void>(print_plan(plan_case));
     goals.at_most("plan_us_1m", worst, 1);
@@ -240,7 +241,7 @@ void simulate_ms_1m(Goals& goals) {
         });
         std::printf("  %-46s %7.1f ms, %lld classes%s\n", world.name.c_str(), 1e3 * seconds,
                     static_cast<long long>(classes), exact ? "" : "  A SAMPLE");
-        slowest = larger(slowest, exact ? 1e3 * seconds : 1e9);
+        slowest = detail::larger(slowest, exact ? 1e3 * seconds : 1e9);
     }
     goals.at_most("simulate_ms_1m", slowest, 1000);
 }
@@ -266,7 +267,7 @@ void view_vs_redundant_scatter(Goals& goals) {
         });
         std::printf("  %d threads: redundant scatter %.0f ms, every rank reads %.0f ms, ratio %.2f%s\n", ranks,
                     1e3 * result.first, 1e3 * result.second, result.ratio, right ? "" : "  WRONG RESULT");
-        least = smaller(least, right ? result.ratio : 0);
+        least = detail::smaller(least, right ? result.ratio : 0);
     }
     goals.at_least("view_vs_redundant_scatter", least, 1.2);
 }

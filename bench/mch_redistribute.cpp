@@ -134,9 +134,9 @@ public:
         static_cast<void>(redistribute(mode));
         double worst = 0;
         for (Change const& change : changes_) {
-            Index const live = larger(change.result.live_before, change.result.live_after);
-            worst = larger(worst,
-                           static_cast<double>(change.peak) / static_cast<double>(live * MchWorldChange::entry_bytes));
+            Index const live = detail::larger(change.result.live_before, change.result.live_after);
+            worst = detail::larger(
+                worst, static_cast<double>(change.peak) / static_cast<double>(live * MchWorldChange::entry_bytes));
         }
         return worst;
     }
@@ -235,7 +235,7 @@ void mch_vs_sort(Goals& goals) {
             "all ranks %.2f and %.2f s, %.1f x%s\n",
             name_of(mode), result.second, result.first, result.ratio, processor[1], processor[0],
             processor[0] / processor[1], right ? "" : "  WRONG RESULT");
-        least = smaller(least, right ? result.ratio : 0);
+        least = detail::smaller(least, right ? result.ratio : 0);
     }
     goals.at_least("mch_vs_sort", least, 5);
 }
@@ -261,7 +261,7 @@ void mch_peak_memory(Goals& goals) {
             } else {
                 std::printf("  WRONG BYTES ON THE WIRE\n");
             }
-            worst = larger(worst, right ? peak : 1e9);
+            worst = detail::larger(worst, right ? peak : 1e9);
         }
     }
     goals.at_most("mch_peak_memory", worst, 2.5);

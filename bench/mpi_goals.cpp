@@ -220,7 +220,7 @@ void block_cyclic_vs_scalapack([[maybe_unused]] Bench& bench) {
     for (Case const& one :
          {Case{"pdgemr2d, blocks of 64 -> 256", 64, 256}, Case{"pdgemr2d, blocks of 8 -> 32", 8, 32}}) {
         auto const side = [&](int block) {
-            return distribution(Mesh{2, 2}, Shape{n, n}, concat("S0:cyc", block, ",S1:cyc", block));
+            return distribution(Mesh{2, 2}, Shape{n, n}, errors::concat("S0:cyc", block, ",S1:cyc", block));
         };
         Move move(bench, side(one.from), side(one.to));
         Scalapack const pdgemr2d(n, {2, 2, one.from, one.from}, {2, 2, one.to, one.to});
@@ -286,7 +286,7 @@ void batch_small(Bench& bench) {
 void batch_large(Bench& bench) {
     if (bench.speaks()) std::printf("%s, float64, the least of both:\n", rows_to_columns);
     double const middle = print_batch(bench, 8, 256, 8);
-    bench.goals.at_least("batch_large", smaller(middle, print_batch(bench, 8, 1024, 1)), 0.95);
+    bench.goals.at_least("batch_large", detail::smaller(middle, print_batch(bench, 8, 1024, 1)), 0.95);
 }
 
 // ---- Loading -----------------------------------------------------------------------------------------------------
@@ -353,7 +353,7 @@ void view_vs_redundant_scatter(Bench& bench) {
                             1e3 * result.first, 1e3 * result.second, result.ratio, right ? "" : "  WRONG RESULT");
                 std::fflush(stdout);
             }
-            least = smaller(least, right ? result.ratio : 0);
+            least = detail::smaller(least, right ? result.ratio : 0);
         });
     }
     bench.goals.at_least("view_vs_redundant_scatter_mpi", least, 1.2);
@@ -502,8 +502,9 @@ int main(int argc, char** argv) {
     if (!are_known(all_goals, argc, argv)) return 2;
     return run_on_mpi([&](MpiCommunicator& comm) {
         if (comm.size() != ranks_wanted) {
-            raise(ErrorCode::mesh, concat("reshard_mpi_goals: started with ", comm.size(),
-                                          " ranks. Fix: the goals are about 4 ranks on one machine: mpirun -n 4."));
+            errors::raise(ErrorCode::mesh,
+                          errors::concat("reshard_mpi_goals: started with ", comm.size(),
+                                         " ranks. Fix: the goals are about 4 ranks on one machine: mpirun -n 4."));
         }
         Bench bench{comm};
         for (Goal const& goal : all_goals) {

@@ -98,7 +98,7 @@ class RawTeam {
 public:
     RawTeam(Team const& team, FreshFolder const& folder) {
         for (int rank = 0; rank < ranks; ++rank) {
-            files_.emplace_back(concat(folder.path(), "/raw.", rank), team.bytes_of(rank));
+            files_.emplace_back(errors::concat(folder.path(), "/raw.", rank), team.bytes_of(rank));
         }
     }
     double write(Team& team, bool durable) {
@@ -228,7 +228,7 @@ void plan_extents_4m(Goals& goals) {
     constexpr int writers = 1024;
     std::vector<PlacedTensor> list;
     DynamicDistribution const rows = parse("(1024):(S0)", Shape{4096, 4096});
-    for (int i = 0; i < 4095; ++i) list.push_back({concat("layers.", i, ".weight"), rows, DType::f32});
+    for (int i = 0; i < 4095; ++i) list.push_back({errors::concat("layers.", i, ".weight"), rows, DType::f32});
     auto const print = [](int rank, Cost const& cost) {
         std::printf("  rank %d of %d plans a save of 4,193,280 extents: %.2f s, peak memory %.0f MB\n", rank, writers,
                     cost.seconds, cost.megabytes);
@@ -246,8 +246,8 @@ void plan_extents_4m(Goals& goals) {
         std::printf("  the manifest: %.0f MB of text, made on rank 0 and counted\n", static_cast<double>(bytes) / 1e6);
     });
     print(0, first);
-    goals.at_most("plan_extents_4m", larger(first.seconds, other.seconds), 5);
-    goals.at_most("plan_extents_4m_memory", larger(first.megabytes, other.megabytes), 200);
+    goals.at_most("plan_extents_4m", detail::larger(first.seconds, other.seconds), 5);
+    goals.at_most("plan_extents_4m_memory", detail::larger(first.megabytes, other.megabytes), 200);
 }
 
 struct Goal {

@@ -24,7 +24,7 @@ void copy_rows(benchmark::State& state, CopyHint hint) {
     StridedBox to = from;
     to.dims[0].stride = run;
     for (auto _ : state) {
-        copy(source.data(), from, destination.data(), to, hint);
+        transport::copy(source.data(), from, destination.data(), to, hint);
         benchmark::ClobberMemory();
     }
     state.SetBytesProcessed(static_cast<std::int64_t>(state.iterations()) * payload);

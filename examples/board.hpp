@@ -72,8 +72,8 @@ struct Board {
         if (family->code == ErrorCode::none) return;
         family->changed.wait(lock, [&] { return family->readers == 0; });
         bool const mine = family->where == this && (family->first == me || family->second == me);
-        if (mine) raise(family->code, family->reason);
-        raise(ErrorCode::peer_failed, "board: another rank failed: ", family->reason);
+        if (mine) errors::raise(family->code, family->reason);
+        errors::raise(ErrorCode::peer_failed, "board: another rank failed: ", family->reason);
     }
 
     // 2. Meetings: the only place where a rank waits, so one deadline covers all.
@@ -90,7 +90,8 @@ struct Board {
         };
         auto const over = [&] { return late() == seats.end() || family->code != ErrorCode::none; };
         if (may_block && !family->changed.wait_for(lock, family->deadline, over)) {
-            poison(ErrorCode::deadline, concat("board: rank ", late()->outermost, " is late. Fix: see why."), me, me);
+            poison(ErrorCode::deadline, errors::concat("board: rank ", late()->outermost, " is late. Fix: see why."),
+                   me, me);
         }
         if (late() == seats.end()) return true;
         check(lock, me);
@@ -146,7 +147,7 @@ struct Board {
         for (int r = 0; r < int(seats.size()); ++r) {
             auto const sends = with(at(r).sends, me);
             auto const receives = with(at(me).receives, r);
-            for (std::size_t k = 0; k < receives.size(); ++k) deliver(sends[k], receives[k]);
+            for (std::size_t k = 0; k < receives.size(); ++k) transport::deliver(sends[k], receives[k]);
         }
     }
     void count(Seat& own) {
@@ -232,7 +233,7 @@ public:
     }
     void abort(ErrorCode, std::string_view reason) noexcept {
         std::lock_guard const lock(board_->family->mutex);
-        board_->poison(ErrorCode::user, concat("rank ", own_->outermost, ": ", reason), -1, -1);
+        board_->poison(ErrorCode::user, errors::concat("rank ", own_->outermost, ": ", reason), -1, -1);
     }
 
 private:

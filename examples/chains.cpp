@@ -86,11 +86,11 @@ void print_table() {
                 ++pairs;
                 above += ratio > 1.01 ? 1 : 0;
                 logs += std::log(ratio);
-                largest = larger(largest, ratio);
+                largest = detail::larger(largest, ratio);
             }
         }
         std::string name;
-        for (Index extent : extents) name += concat(name.empty() ? "" : "x", extent);
+        for (Index extent : extents) name += errors::concat(name.empty() ? "" : "x", extent);
         std::printf("%-6s %15d   %37.2f   %7.1f   %9.0f%%\n", name.c_str(), pairs, std::exp(logs / pairs), largest,
                     100.0 * above / pairs);
     }

@@ -74,9 +74,9 @@ void check_values(std::vector<PlacedTensor> const& targets, std::span<LocalTenso
         demo::ModelPart expected({targets[i]}, rank);
         initialize(expected.tensors(), rank, seed, Normal{0.0, 0.02});
         DynamicView const& have = tensors[i].view;
-        auto const bytes = static_cast<std::size_t>(have.size() * reshard::bytes(have.dtype()));
+        auto const bytes = static_cast<std::size_t>(have.size() * reshard::enums::bytes(have.dtype()));
         if (bytes == 0 || std::memcmp(have.data(), expected.tensors()[0].view.data(), bytes) == 0) continue;
-        raise(ErrorCode::user, "tensor '", targets[i].name, "' is not what was saved with --seed ", seed);
+        errors::raise(ErrorCode::user, "tensor '", targets[i].name, "' is not what was saved with --seed ", seed);
     }
 }
 

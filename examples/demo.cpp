@@ -83,7 +83,7 @@ struct Group {
 void print_row(char const* label, Row const& row, int ranks) {
     std::string lowered(name(row.kind));
     if (row.kind == TransitionKind::collective)
-        lowered = concat(row.phases, row.phases == 1 ? " exchange" : " exchanges");
+        lowered = errors::concat(row.phases, row.phases == 1 ? " exchange" : " exchanges");
     if (row.kind == TransitionKind::collective && row.messages == 0)
         lowered = "nothing moves";  // each rank has what it needs
     std::printf("  %-26s %-13s %9lld  %12s  %12s  ", label, lowered.c_str(), static_cast<long long>(row.messages),
@@ -105,7 +105,7 @@ void print_table(Checkpoint const& checkpoint, std::string const& path, std::str
     std::map<std::string, std::size_t> places;
     std::vector<Row> totals(steps);
     for (std::size_t i = 0; i < tensors.size(); ++i) {
-        std::string const shape = concat(name(tensors[i].dtype), " ", to_string(tensors[i].shape));
+        std::string const shape = errors::concat(name(tensors[i].dtype), " ", to_string(tensors[i].shape));
         std::string const name = group_name(tensors[i].name);
         auto const [place, is_new] = places.try_emplace(name + shape, groups.size());
         if (is_new) {
@@ -123,7 +123,7 @@ void print_table(Checkpoint const& checkpoint, std::string const& path, std::str
                 demo::StepRecord const& record = records[(rank * tensors.size() + i) * steps + step];
                 slowest = std::max(slowest, record.seconds);
                 for (Row* row : {&group.rows[step], &totals[step]}) {
-                    row->kind = larger(row->kind, record.kind);
+                    row->kind = detail::larger(row->kind, record.kind);
                     row->phases = std::max(row->phases, record.phases);
                     row->messages += record.messages;
                     row->moved += record.moved;

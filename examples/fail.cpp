@@ -45,12 +45,12 @@ std::string text_of(Error const& error) {
         case ErrorCode::transport: type = "TransportError"; break;
         default: break;
     }
-    return concat(type, ": ", error.message());
+    return errors::concat(type, ": ", error.message());
 }
 
 /// In one piece, so that what ranks say does not mix.
 void say(int rank, std::string const& text) {
-    std::string const line = concat("rank ", rank, ": ", text, "\n");
+    std::string const line = errors::concat("rank ", rank, ": ", text, "\n");
     static_cast<void>(std::fwrite(line.data(), 1, line.size(), stdout));
     static_cast<void>(std::fflush(stdout));
 }
@@ -106,7 +106,7 @@ void tell(Arguments const& arguments, CommunicatorRef comm) {
             exchange(arguments, comm, right, source, destination, 1);
             return say(rank, "a second try works");
         } catch (Error const& later) {
-            say(rank, concat("a second try: ", text_of(later)));
+            say(rank, errors::concat("a second try: ", text_of(later)));
         }
         throw;
     }
@@ -114,16 +114,16 @@ void tell(Arguments const& arguments, CommunicatorRef comm) {
 
 void run(Arguments const& arguments, CommunicatorRef comm) {
     if (arguments.culprit >= comm.size()) {
-        raise(ErrorCode::mesh, "--rank ", arguments.culprit, " of ", comm.size(),
-              " ranks. Fix: name one of them, or start more: --ranks ", arguments.culprit + 1, ", or mpirun -n ",
-              arguments.culprit + 1, " reshard_fail.");
+        errors::raise(ErrorCode::mesh, "--rank ", arguments.culprit, " of ", comm.size(),
+                      " ranks. Fix: name one of them, or start more: --ranks ", arguments.culprit + 1,
+                      ", or mpirun -n ", arguments.culprit + 1, " reshard_fail.");
     }
     bool const of_processes = arguments.what == "exit" || arguments.what == "kill" || arguments.what == "stop";
     if (of_processes && comm.name() == "threads") {
-        raise(ErrorCode::user, "'", arguments.what,
-              "' is the end of a process, and ranks that are threads have only one. Fix: "
-              "mpirun -n 4 reshard_fail ",
-              arguments.what, ".");
+        errors::raise(ErrorCode::user, "'", arguments.what,
+                      "' is the end of a process, and ranks that are threads have only one. Fix: "
+                      "mpirun -n 4 reshard_fail ",
+                      arguments.what, ".");
     }
     if (arguments.abort) {
         auto ending = compose<AbortOnFailure>(comm.split(0, comm.rank()));

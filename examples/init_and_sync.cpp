@@ -101,7 +101,7 @@ std::string head(std::string const& text, int lines) {
     std::size_t begin = 0;
     for (; lines > 0 && begin < text.size(); --lines) {
         std::size_t const end = std::min(text.find('\n', begin), text.size());
-        result += concat("    ", std::string_view(text).substr(begin, end - begin), "\n");
+        result += errors::concat("    ", std::string_view(text).substr(begin, end - begin), "\n");
         begin = end + 1;
     }
     return begin < text.size() ? result + "    ...\n" : result;
@@ -118,8 +118,8 @@ void run(CommunicatorRef comm, Arguments const& arguments) {
     auto const say = [&](std::string const& text) {
         if (rank == 0) std::fputs(text.c_str(), stdout);
     };
-    say(concat(module.tensors().size(), " tensors on ", demo::ranks_text(comm), ", mesh ", to_string(mesh), ", ",
-               copies, " replicas\n"));
+    say(errors::concat(module.tensors().size(), " tensors on ", demo::ranks_text(comm), ", mesh ", to_string(mesh),
+                       ", ", copies, " replicas\n"));
 
     say("\n1. a random seed per rank\n");
     module.initialise(rank, static_cast<std::uint64_t>(rank));
@@ -138,8 +138,8 @@ void run(CommunicatorRef comm, Arguments const& arguments) {
     std::uint64_t const digest = digest_of_model(comm, module);
     char text[32];
     std::snprintf(text, sizeof(text), "%016llx", static_cast<unsigned long long>(digest));
-    say(concat("    digest of the whole model ", text, ", the same for any --ranks; bytes sent: ", sent.bytes_sent,
-               "\n"));
+    say(errors::concat("    digest of the whole model ", text,
+                       ", the same for any --ranks; bytes sent: ", sent.bytes_sent, "\n"));
 
     say("\n3. rank 0 overwrites one row, then sync\n");
     std::size_t row = 0;
@@ -154,9 +154,9 @@ void run(CommunicatorRef comm, Arguments const& arguments) {
     auto const moved = demo::gather_records(comm, std::vector<Index>{(comm.traffic() - start).bytes_sent});
     ReplicaReport const synced = verify_replicas(module.tensors(), comm, reporting);
     good = good && synced.equal() && digest_of_model(comm, module) != digest;
-    say(concat("    sync: ", std::accumulate(moved.begin(), moved.end(), Index{0}), " bytes sent, ", moved[0],
-               " of them by rank 0\n", head(explain(synced), 3)));
-    if (!good) raise(ErrorCode::user, "a case did not end as it should. Fix: this is a bug, please report it.");
+    say(errors::concat("    sync: ", std::accumulate(moved.begin(), moved.end(), Index{0}), " bytes sent, ", moved[0],
+                       " of them by rank 0\n", head(explain(synced), 3)));
+    if (!good) errors::raise(ErrorCode::user, "a case did not end as it should. Fix: this is a bug, please report it.");
 }
 
 }  // namespace

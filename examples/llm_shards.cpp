@@ -113,9 +113,9 @@ double median(std::vector<double> values) {
 void run(Arguments const& arguments, CommunicatorRef comm) {
     int const needed = arguments.train + arguments.serve;
     if (comm.size() < needed) {
-        raise(ErrorCode::mesh, arguments.train, " ranks that train and ", arguments.serve, " that serve are ", needed,
-              ", the communicator has ", comm.size(), ". Fix: mpirun -n ", needed,
-              " reshard_llm_shards; of more ranks the others hold nothing.");
+        errors::raise(ErrorCode::mesh, arguments.train, " ranks that train and ", arguments.serve, " that serve are ",
+                      needed, ", the communicator has ", comm.size(), ". Fix: mpirun -n ", needed,
+                      " reshard_llm_shards; of more ranks the others hold nothing.");
     }
     int const rank = comm.rank();
     demo::TemporaryFolder made;
@@ -153,7 +153,7 @@ void run(Arguments const& arguments, CommunicatorRef comm) {
         });
         sent[1] = comm.traffic() - between;
         if (served.hash() != as_direct) {
-            raise(ErrorCode::user, "update ", update, ": both ways leave other bytes on rank ", rank);
+            errors::raise(ErrorCode::user, "update ", update, ": both ways leave other bytes on rank ", rank);
         }
         trained.change();
         if (update == 0) continue;  // memory is touched for the first time

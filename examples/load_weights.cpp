@@ -147,8 +147,8 @@ Sum sum_of(CommunicatorRef comm, LoadReport const& mine) {
         sum.read += one.read;
         sum.reads += one.reads;
         sum.opens += one.opens;
-        sum.extra = larger(sum.extra, one.extra);
-        sum.seconds = larger(sum.seconds, one.seconds);
+        sum.extra = detail::larger(sum.extra, one.extra);
+        sum.seconds = detail::larger(sum.seconds, one.seconds);
     }
     return sum;
 }
@@ -198,7 +198,7 @@ void run(Arguments const& arguments, CommunicatorRef comm) {
         if (hashes.empty()) hashes = now;
         for (std::size_t rank = 0; rank < now.size(); ++rank) {
             if (now[rank] == hashes[rank]) continue;
-            raise(ErrorCode::user, report.strategy, " leaves other bits on rank ", rank, " than the first one");
+            errors::raise(ErrorCode::user, report.strategy, " leaves other bits on rank ", rank, " than the first one");
         }
         if (small) part.compare(checkpoint);
     });

@@ -180,7 +180,7 @@ Outcome change_ranks(Arguments const& arguments, std::string const& folder, std:
                                   &Sum::row_messages, &Sum::state_bytes, &Sum::row_bytes}) {
             outcome.sum.*member += one.*member;
         }
-        outcome.sum.seconds = larger(outcome.sum.seconds, one.seconds);
+        outcome.sum.seconds = detail::larger(outcome.sum.seconds, one.seconds);
     }
     outcome.evicted = demo::gather_lists(comm, evicted);
     outcome.left_out = demo::gather_lists(comm, left_out);
@@ -191,12 +191,12 @@ Outcome change_ranks(Arguments const& arguments, std::string const& folder, std:
 void check(Arguments const& arguments, Way const& way, Outcome const& outcome) {
     Sum const& sum = outcome.sum;
     auto const wrong = [&](auto const&... parts) {
-        raise(ErrorCode::user, way.name, ": ", parts..., ". Fix: this is a bug, please report it.");
+        errors::raise(ErrorCode::user, way.name, ": ", parts..., ". Fix: this is a bug, please report it.");
     };
     if (sum.wrong != 0 && arguments.forget_rows) {
-        raise(ErrorCode::user, way.name, ": ", sum.wrong,
-              " look-ups find a row that is not the id's, as "
-              "--forget-rows promised. Fix: leave it out.");
+        errors::raise(ErrorCode::user, way.name, ": ", sum.wrong,
+                      " look-ups find a row that is not the id's, as "
+                      "--forget-rows promised. Fix: leave it out.");
     }
     if (sum.wrong != 0) wrong(sum.wrong, " look-ups find a row that is not the id's");
     if (!outcome.faults.empty()) wrong("the state is not sound afterwards: ", outcome.faults);
@@ -237,8 +237,8 @@ void print_ids(char const* name, std::vector<Index> const& ids, char const* why)
 
 void check_ranks(char const* flag, int needed, CommunicatorRef comm) {
     if (needed <= comm.size()) return;
-    raise(ErrorCode::mesh, flag, " needs ", needed, " ranks, but the launcher started ", comm.size(),
-          ". Fix: mpirun -n ", needed, " reshard_mch_world_size_change, or name a smaller world.");
+    errors::raise(ErrorCode::mesh, flag, " needs ", needed, " ranks, but the launcher started ", comm.size(),
+                  ". Fix: mpirun -n ", needed, " reshard_mch_world_size_change, or name a smaller world.");
 }
 
 Way const route{"route", options_of(MchMode::route, true)};
@@ -254,10 +254,10 @@ void show_ways(Arguments const& arguments, std::string const& folder, std::vecto
     std::vector<Way> const ways = sorted ? std::vector{route, read, keep, drop} : std::vector{bucket};
     if (comm.rank() == 0) {
         MchTable const& first = tables[0].table;
-        std::string text =
-            sorted ? concat("MCH, ", name(first.eviction)) : concat("HashZCH, ", first.buckets, " buckets");
-        text += concat(", ", first.size(), " slots");
-        if (tables.size() > 1) text += concat(", and ", tables.size() - 1, " more tables in the same exchange");
+        std::string text = sorted ? errors::concat("MCH, ", name(first.eviction))
+                                  : errors::concat("HashZCH, ", first.buckets, " buckets");
+        text += errors::concat(", ", first.size(), " slots");
+        if (tables.size() > 1) text += errors::concat(", and ", tables.size() - 1, " more tables in the same exchange");
         std::printf("  %s\n", text.c_str());
     }
     std::vector<Outcome> outcomes;
@@ -306,12 +306,13 @@ void train_and_show(Arguments const& arguments, demo::IdKind const& ids, Communi
     training.ids = ids.kind;
     std::vector<demo::MchShard> shards;
     for (int number = 0; number < arguments.tables; ++number) {
-        shards.push_back(demo::train_sorted(training, concat("user.", number), comm.rank()));
+        shards.push_back(demo::train_sorted(training, errors::concat("user.", number), comm.rank()));
         ++training.seed;  // tables of one model have other ids
     }
     shards.push_back(demo::train_buckets(training, "item", comm.rank()));
     auto const saved = save(folder, shards, comm);
-    show_folder(arguments, folder, saved, concat(ids.text, ", admitted over ", training.intervals, " evictions"), comm);
+    show_folder(arguments, folder, saved,
+                errors::concat(ids.text, ", admitted over ", training.intervals, " evictions"), comm);
 }
 
 /// The share that stays reachable where slots know nothing of ids: an id's rank and its slot's rank are drawn
@@ -320,9 +321,9 @@ double expected_share(int from, int to) {
     double share = 0;
     for (int p = 0; p < from; ++p) {
         for (int q = 0; q < to; ++q) {
-            int const begin = larger(p * to, q * from);
+            int const begin = detail::larger(p * to, q * from);
             int const end = std::min((p + 1) * to, (q + 1) * from);
-            double const part = larger(end - begin, 0) / static_cast<double>(to);  // of p that becomes q
+            double const part = detail::larger(end - begin, 0) / static_cast<double>(to);  // of p that becomes q
             share += part * part / from;
         }
     }
@@ -349,7 +350,7 @@ void show_reachability(Arguments const& arguments, CommunicatorRef comm) {
             Outcome const outcome = change_ranks(arguments, folder, saved, to, way, comm);
             check(arguments, way, outcome);
             shares[i] = 100.0 * static_cast<double>(outcome.sum.found) /
-                        static_cast<double>(larger<Index>(outcome.sum.before, 1));
+                        static_cast<double>(detail::larger<Index>(outcome.sum.before, 1));
         }
         if (speaks)
             std::printf("  %d -> %d   %5.1f %%      %5.1f %%      %5.1f %%\n", from, to, shares[0], shares[1],
@@ -383,7 +384,8 @@ void run(Arguments const& arguments, CommunicatorRef comm) {
 int ranks_that_saved(std::string const& folder) {
     MchCheckpoint const files = MchCheckpoint::open(folder);
     Index last = 0;
-    for (std::string const& name : files.names()) last = larger(last, files.table(name).slots.mesh().last_rank());
+    for (std::string const& name : files.names())
+        last = detail::larger(last, files.table(name).slots.mesh().last_rank());
     return static_cast<int>(last) + 1;
 }
 
@@ -433,7 +435,7 @@ int main(int argc, char** argv) {
     }
     arguments.training.policy = demo::policy_of(arguments.policy);
     if (!arguments.save.empty() && arguments.ids == "both") arguments.ids = "uniform";
-    int const ranks = arguments.reachability ? 8 : larger(arguments.training.from, arguments.to);
+    int const ranks = arguments.reachability ? 8 : detail::larger(arguments.training.from, arguments.to);
     return demo::run_ranks("reshard_mch_world_size_change", 0, ranks,
                            [&](CommunicatorRef comm) { run(arguments, comm); });
 }

@@ -98,7 +98,7 @@ public:
         Index destinations = 0;
         items_.reserve(list.size());
         for (TensorSpec const& tensor : list) {
-            if (bytes(tensor.dtype) != 2) raise(ErrorCode::dtype, "'", tensor.name, "' is not of two bytes");
+            if (bytes(tensor.dtype) != 2) errors::raise(ErrorCode::dtype, "'", tensor.name, "' is not of two bytes");
             Plan<> const move = plan(sides.trainer(tensor.shape), sides.inference(tensor.shape, kept_of(tensor.name)));
             items_.push_back({tensor.name, move, tensor.dtype, sources, destinations});
             sources += move.from().local_shape(rank).size();
@@ -137,7 +137,7 @@ public:
                         element_at(i, whole + k)) {
                         continue;
                     }
-                    raise(ErrorCode::user, how, ": element ", whole + k, " of '", items_[i].name, "' is wrong");
+                    errors::raise(ErrorCode::user, how, ": element ", whole + k, " of '", items_[i].name, "' is wrong");
                 }
             });
         }
@@ -211,7 +211,7 @@ void print_heading(Arguments const& arguments, demo::ModelConfig const& config, 
         for (std::size_t i = 0; i < part.size(); ++i) {
             if (kept != kept_of(part.name_of(i))) continue;
             ++tensors;
-            move = concat(to_string(part.plan_of(i).from()), " -> ", to_string(part.plan_of(i).to()));
+            move = errors::concat(to_string(part.plan_of(i).from()), " -> ", to_string(part.plan_of(i).to()));
         }
         std::printf("  %5lld x %s\n", static_cast<long long>(tensors), move.c_str());
     }

@@ -73,15 +73,15 @@ Figures figures_of(Plan<> const& plan) {
         Index leaving = 0;
         for (Message const& message : plan.exchange(rank, folds ? 1 : 0).sends) leaving += message.elements() * 4;
         result.leaving += leaving;
-        result.leaving_busiest = larger(result.leaving_busiest, leaving);
+        result.leaving_busiest = detail::larger(result.leaving_busiest, leaving);
         if (!plan.to().contains(rank)) continue;
         Index received = 0;
         for (int phase = folds ? 1 : 0; phase < cost.phases; ++phase) {
             for (Message const& message : plan.exchange(rank, phase).receives) received += message.elements() * 4;
         }
-        result.received = larger(result.received, received);
+        result.received = detail::larger(result.received, received);
         Bound const bound = receive_bound(plan.from(), plan.to(), rank, true);
-        if (bound.known) result.bound = larger(result.bound, bound.elements * 4);
+        if (bound.known) result.bound = detail::larger(result.bound, bound.elements * 4);
     }
     return result;
 }
@@ -120,20 +120,20 @@ void run(Plan<> const& plan, CommunicatorRef comm) {
     Traffic const moved = comm.traffic() - before;
     Cost const cost = plan.cost(rank);
     if (moved.bytes_sent != cost.sent * 4 || moved.bytes_received != cost.received * 4) {
-        raise(ErrorCode::user, "rank ", rank, " sent ", moved.bytes_sent, " and received ", moved.bytes_received,
-              " bytes, planned ", cost.sent * 4, " and ", cost.received * 4);
+        errors::raise(ErrorCode::user, "rank ", rank, " sent ", moved.bytes_sent, " and received ",
+                      moved.bytes_received, " bytes, planned ", cost.sent * 4, " and ", cost.received * 4);
     }
     if (!plan.to().contains(rank)) return;
     for_each_element(plan.to(), rank, destination, [&](float& element, Index i) {
-        if (element != value_at(i)) raise(ErrorCode::user, "rank ", rank, ": element ", i, " is wrong");
+        if (element != value_at(i)) errors::raise(ErrorCode::user, "rank ", rank, ": element ", i, " is wrong");
     });
 }
 
 void run_all(CommunicatorRef comm, DynamicShape const& shape) {
     if (comm.size() < ranks_needed) {
-        raise(ErrorCode::mesh, "the meshes have ", ranks_needed, " ranks, the communicator has ", comm.size(),
-              ". Fix: mpirun -n ", ranks_needed,
-              " reshard_trainer_to_inference; of more ranks the others hold nothing.");
+        errors::raise(ErrorCode::mesh, "the meshes have ", ranks_needed, " ranks, the communicator has ", comm.size(),
+                      ". Fix: mpirun -n ", ranks_needed,
+                      " reshard_trainer_to_inference; of more ranks the others hold nothing.");
     }
     bool const speaks = comm.rank() == 0;
     if (speaks) {

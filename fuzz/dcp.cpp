@@ -19,7 +19,8 @@ void fuzz::dcp(std::uint8_t const* data, std::size_t size) {
             auto const end = text.find('\n');
             more = end != std::string_view::npos;
             SafetensorsHeader const header(tensors, {{"DCP_SHARDING_INFO", std::string(text.substr(0, end))}}, 100);
-            std::string const leaf = concat("shard-0000", files.size() + 1, "-model-00001-of-00001.safetensors");
+            std::string const leaf =
+                errors::concat("shard-0000", files.size() + 1, "-model-00001-of-00001.safetensors");
             files.push_back(dcp_header({leaf, 151, 0, -1}, header, leaf));
             text.remove_prefix(more ? end + 1 : text.size());
         }

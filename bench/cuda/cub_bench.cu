@@ -94,7 +94,7 @@ void partition(Table const& table) {
                           ours.scatter(columns, packed.span(), stream);
                       },
                       [&] {
-                          list_keys<<<static_cast<unsigned>(ceil_div(n, 256)), 256, 0, stream>>>(rule, n, from);
+                          list_keys<<<static_cast<unsigned>(detail::ceil_div(n, 256)), 256, 0, stream>>>(rule, n, from);
                           check(cudaGetLastError(), "the launch of list_keys");
                           count();
                           for (column = 0; column < 4; ++column) sort();
@@ -141,10 +141,11 @@ void merge(Index n) {
     Memory keys(8 * n), values(4 * n), other_keys(8 * n), other_values(4 * n), sorted(8 * n), order(4 * n);
     auto const words = [](Memory const& memory) { return reinterpret_cast<std::uint32_t*>(memory.data()); };
     std::vector<Index> begins;
-    Index const run = ceil_div(n, runs);
-    for (Index r = 0; r <= runs; ++r) begins.push_back(smaller(r * run, n));
+    Index const run = detail::ceil_div(n, runs);
+    for (Index r = 0; r <= runs; ++r) begins.push_back(detail::smaller(r * run, n));
     auto const fresh = [&] {
-        fill_runs<<<static_cast<unsigned>(ceil_div(n, 256)), 256, 0, stream>>>(keys.words(), words(values), n, run);
+        fill_runs<<<static_cast<unsigned>(detail::ceil_div(n, 256)), 256, 0, stream>>>(keys.words(), words(values), n,
+                                                                                       run);
         check(cudaGetLastError(), "the launch of fill_runs");
     };
     struct Pair {

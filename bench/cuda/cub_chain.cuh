@@ -25,7 +25,7 @@ __global__ void each_kernel(Index count, F body) {
 }
 template <class F>
 void each(Index count, F const& body, cudaStream_t stream) {
-    each_kernel<<<static_cast<unsigned>(ceil_div(count, 256)), 256, 0, stream>>>(count, body);
+    each_kernel<<<static_cast<unsigned>(detail::ceil_div(count, 256)), 256, 0, stream>>>(count, body);
     reshard::detail::cuda_check(cudaGetLastError(), "the launch of a kernel of the chain");
 }
 
@@ -87,7 +87,7 @@ public:
         }
         Index live = 0;  // as in PyTorch, the host waits for it
         fetch(&live, count_.data(), stream);
-        each(live, DivideAndClamp{column(1), ceil_div(entries_, ranks_), ranks_ - 1, keys()}, stream);
+        each(live, DivideAndClamp{column(1), detail::ceil_div(entries_, ranks_), ranks_ - 1, keys()}, stream);
         each(live, Count{indices()}, stream);
         sorted_count_ = live;
         run(sort, temporary_->data(), temporary_bytes_, stream);

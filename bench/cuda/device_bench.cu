@@ -123,20 +123,21 @@ void orders(Index n) {
     std::printf("\nreceiver's order of %lld ids of 63 bits, ms\n", static_cast<long long>(n));
     for (Index runs : {2, 8, 32, 128}) {
         std::vector<Index> begins;
-        Index const run = ceil_div(n, runs);
-        for (Index r = 0; r <= runs; ++r) begins.push_back(smaller(r * run, n));
-        auto const times = milliseconds(
-            {[&] {
-                 fill_runs<<<static_cast<unsigned>(ceil_div(n, 256)), 256, 0, stream>>>(keys.words(), from, n, run);
-                 check(cudaGetLastError(), "the launch of fill_runs");
-             },
-             [&] {
-                 detail::MergeRuns<DeviceWork> merges;
-                 static_cast<void>(merges.add(begins, {keys.words(), from}, {other_keys.words(), to}));
-                 merges.run(work);
-             },
-             [&] { work.sort(keys.words(), other_keys.words(), from, to, n); }},
-            5);
+        Index const run = detail::ceil_div(n, runs);
+        for (Index r = 0; r <= runs; ++r) begins.push_back(detail::smaller(r * run, n));
+        auto const times =
+            milliseconds({[&] {
+                              fill_runs<<<static_cast<unsigned>(detail::ceil_div(n, 256)), 256, 0, stream>>>(
+                                  keys.words(), from, n, run);
+                              check(cudaGetLastError(), "the launch of fill_runs");
+                          },
+                          [&] {
+                              detail::MergeRuns<DeviceWork> merges;
+                              static_cast<void>(merges.add(begins, {keys.words(), from}, {other_keys.words(), to}));
+                              merges.run(work);
+                          },
+                          [&] { work.sort(keys.words(), other_keys.words(), from, to, n); }},
+                         5);
         std::printf("  %3lld runs: merged %.3f, sorted %.3f\n", static_cast<long long>(runs), times[1], times[2]);
     }
 }
@@ -212,7 +213,7 @@ void copies(bench::Goals& goals) {
 
     // What a fold must move: 8 addends and their sum.
     auto const fold = [&](DType dtype, Index elements, char const* text) {
-        Index const size = reshard::bytes(dtype);
+        Index const size = reshard::enums::bytes(dtype);
         StridedBox const slot{{StridedDim{elements, size}}, size};
         FoldWork const work{
             Reduce::sum, dtype, 8, 1, size * elements, {0, wide.data(), slot}, {}, {0, dense.data(), slot}};

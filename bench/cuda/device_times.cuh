@@ -24,7 +24,7 @@ inline void check(cudaError_t error, char const* call) { reshard::detail::cuda_c
 class Memory {
 public:
     explicit Memory(Index bytes) : bytes_(bytes) {
-        check(cudaMalloc(&memory_, static_cast<std::size_t>(larger<Index>(bytes, 1))), "cudaMalloc");
+        check(cudaMalloc(&memory_, static_cast<std::size_t>(detail::larger<Index>(bytes, 1))), "cudaMalloc");
     }
     Memory(Memory const&) = delete;
     Memory& operator=(Memory const&) = delete;
@@ -84,7 +84,7 @@ static __global__ void compare(unsigned const* a, unsigned const* b, Index count
 inline void check_same(char const* what, void const* a, void const* b, Index bytes) {
     Memory differences(8);
     check(cudaMemsetAsync(differences.data(), 0, 8, stream), "cudaMemsetAsync");
-    compare<<<static_cast<unsigned>(ceil_div(bytes / 4, 256)), 256, 0, stream>>>(
+    compare<<<static_cast<unsigned>(detail::ceil_div(bytes / 4, 256)), 256, 0, stream>>>(
         static_cast<unsigned const*>(a), static_cast<unsigned const*>(b), bytes / 4,
         reinterpret_cast<unsigned long long*>(differences.data()));
     check(cudaGetLastError(), "the launch of compare");
@@ -114,8 +114,8 @@ struct Table {
     explicit Table(Index n) : entries(n), ids(8 * n), slots(8 * n), first(8 * n), second(8 * n), third(8 * n) {
         Index step = 61803399;
         while (std::gcd(step, n) != 1) ++step;
-        fill<<<static_cast<unsigned>(ceil_div(n, 256)), 256, 0, stream>>>(ids.words(), slots.words(), first.words(),
-                                                                          second.words(), third.words(), n, step);
+        fill<<<static_cast<unsigned>(detail::ceil_div(n, 256)), 256, 0, stream>>>(
+            ids.words(), slots.words(), first.words(), second.words(), third.words(), n, step);
         check(cudaGetLastError(), "the launch of fill");
         check(cudaStreamSynchronize(stream), "fill");
     }

@@ -99,7 +99,7 @@ double saved(Place place, Index size, int ranks, std::string const& folder) {
         mine.wipe();
         static_cast<void>(load(folder, mine.list(), comm, EachRankReadsItsBoxes{}));
         wait(stream);
-        expect(mine.right(), concat("what ", ranks, " ranks saved has other values"));
+        expect(mine.right(), errors::concat("what ", ranks, " ranks saved has other values"));
         static_cast<void>(comm.agree({}));
         if (comm.rank() == 0) ms = median;
     });
@@ -116,7 +116,8 @@ double loaded(Place place, Index size, int ranks, char const* placement, std::st
         LoadReport report;
         double const median = milliseconds(
             comm, stream, [&] { mine.wipe(); }, [&] { report = load(folder, mine.list(), comm, strategy); });
-        expect(mine.right(), concat("'", Strategy::name, "' by ", ranks, " ranks, ", placement, ", has other values"));
+        expect(mine.right(),
+               errors::concat("'", Strategy::name, "' by ", ranks, " ranks, ", placement, ", has other values"));
         expect(report.tensors == tensors, "a load has not all tensors");
         static_cast<void>(comm.agree({}));
         if (comm.rank() == 0) ms = median;
@@ -145,7 +146,7 @@ Raw raw(Index size, int ranks, std::string const& folder) {
             [&] {
                 Descriptor const file(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC);
                 for (Index at = 0; at < bytes; at += piece_bytes) {
-                    Index const piece = smaller(piece_bytes, bytes - at);
+                    Index const piece = detail::smaller(piece_bytes, bytes - at);
                     copy(first.data(), data + at, piece, stream);
                     wait(stream);
                     file.write(first.data(), piece);
@@ -159,7 +160,7 @@ Raw raw(Index size, int ranks, std::string const& folder) {
                 Descriptor const file(path, O_RDONLY | O_CLOEXEC);
                 bool odd = false;
                 for (Index at = 0; at < bytes; at += piece_bytes, odd = !odd) {  // one is read, one is on its way
-                    Index const piece = smaller(piece_bytes, bytes - at);
+                    Index const piece = detail::smaller(piece_bytes, bytes - at);
                     std::byte* const window = odd ? second.data() : first.data();
                     wait(odd ? other : stream);
                     file.read(window, piece);
@@ -181,15 +182,15 @@ void files(Index size, Folder const& folder) {
     std::printf("\nsave() of %d float32 tensors of %lld x %lld, S0, checksums, not durable: ms (GB/s)\n", tensors,
                 static_cast<long long>(size), static_cast<long long>(size));
     for (int ranks : {1, 4}) {
-        std::string const by = concat("_by_", ranks);
+        std::string const by = errors::concat("_by_", ranks);
         double const host = saved(Place::pageable, size, ranks, folder.saved_by(ranks));
         fs::remove_all(folder.saved_by(ranks));
         plain[ranks / 4] = raw(size, ranks, folder.raw());
         double const device = saved(Place::device, size, ranks, folder.saved_by(ranks));  // which are loaded
         std::printf("  by %d %s\n", ranks, ranks == 1 ? "rank" : "ranks");
-        print(bytes, {{"tensors of the device", concat("save_device", by), device},
-                      {"tensors of the host", concat("save_host", by), host},
-                      {"raw: device to pinned 8 MiB, write()", concat("save_raw", by), plain[ranks / 4].save}});
+        print(bytes, {{"tensors of the device", errors::concat("save_device", by), device},
+                      {"tensors of the host", errors::concat("save_host", by), host},
+                      {"raw: device to pinned 8 MiB, write()", errors::concat("save_raw", by), plain[ranks / 4].save}});
     }
     std::printf("\nload() of what as many ranks have saved, checksums compared: ms (GB/s)\n");
     CooperativeRead exchanging;
@@ -201,7 +202,7 @@ void files(Index size, Folder const& folder) {
             bool const there = place == Place::device;
             auto const add = [&](char const* name, char const* short_name, auto const& strategy) {
                 std::string const measured =
-                    concat("load_", there ? "device_" : "host_", short_name, "_", placement, "_by_", ranks);
+                    errors::concat("load_", there ? "device_" : "host_", short_name, "_", placement, "_by_", ranks);
                 lines.push_back({name, measured, loaded(place, size, ranks, placement, from, strategy)});
             };
             add(there ? "device, EachRankReadsItsBoxes" : "host, EachRankReadsItsBoxes", "each",
@@ -212,8 +213,8 @@ void files(Index size, Folder const& folder) {
                 "exchange", exchanging);
         }
         if (std::string_view(placement) == "S0") {
-            lines.push_back(
-                {"raw: read() into pinned 8 MiB, to the device", concat("load_raw_by_", ranks), plain[ranks / 4].load});
+            lines.push_back({"raw: read() into pinned 8 MiB, to the device", errors::concat("load_raw_by_", ranks),
+                             plain[ranks / 4].load});
         }
         std::printf("  by %d %s, saved S0, loaded %s\n", ranks, ranks == 1 ? "rank" : "ranks", placement);
         print(bytes, lines);

@@ -28,7 +28,7 @@ namespace {
 
 constexpr int ranks = 4;
 
-unsigned blocks_of(Index threads) { return static_cast<unsigned>(ceil_div(threads, 256)); }
+unsigned blocks_of(Index threads) { return static_cast<unsigned>(detail::ceil_div(threads, 256)); }
 
 /// Device memory that frees itself.
 class Memory {
@@ -94,7 +94,7 @@ public:
         while (std::gcd(step, z - free_slots) != 1) ++step;
         for (Index t = 0; t < tables; ++t) {
             Index* const words = loaded_.words() + t * words_;
-            fill_shard<<<blocks_of(larger<Index>(z, 8)), 256, 0, stream>>>(words, z, rank, step);
+            fill_shard<<<blocks_of(detail::larger<Index>(z, 8)), 256, 0, stream>>>(words, z, rank, step);
             check(cudaGetLastError(), "the launch of fill_shard");
             transitions_.push_back(transition(t, z, now_.words() + t * words_));
         }
@@ -109,7 +109,7 @@ public:
 private:
     static MchTransition transition(Index t, Index z, Index* words) {
         MchTransition one;
-        one.saved = mch_table(concat("table ", t), Mesh{ranks}, ranks * z, MchEviction::distance_lfu);
+        one.saved = mch_table(errors::concat("table ", t), Mesh{ranks}, ranks * z, MchEviction::distance_lfu);
         one.saved.hash_size = 1;  // no ids are counted off: all are dealt out by remainder
         one.current = one.saved;
         one.current.buckets = 4 * ranks;

@@ -64,7 +64,7 @@ public:
           host_(static_cast<std::size_t>(rows_ * width_)),
           stream_(stream) {
         for (int t = 0; t < count; ++t) {
-            list_.push_back({concat("layers.", t, ".weight"), where_,
+            list_.push_back({errors::concat("layers.", t, ".weight"), where_,
                              DynamicView(memory_.data() + t * part_bytes(), DType::f32, Shape{rows_, width_})});
         }
     }

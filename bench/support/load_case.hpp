@@ -16,7 +16,7 @@ namespace reshard::bench {
 [[nodiscard]] inline std::vector<TensorSpec> divided(std::vector<TensorSpec> list, Index by) {
     for (TensorSpec& tensor : list) {
         Indices extents;
-        for (Index extent : tensor.shape.extents()) extents.push_back(larger<Index>(extent / by, 1));
+        for (Index extent : tensor.shape.extents()) extents.push_back(detail::larger<Index>(extent / by, 1));
         tensor.shape = DynamicShape(extents);
     }
     return list;

@@ -82,12 +82,12 @@ private:
         Interval const shard = saved_.part_range(part);
         Index const z = shard.size();
         if (z == 0) return;
-        Index const live = smaller(z * 95 / 100, z - 1);
+        Index const live = detail::smaller(z * 95 / 100, z - 1);
         Index const prime = cubing_prime(z - 1);
-        Index const base = ceil_div(INT64_MAX, saved_.parts()) * part;
+        Index const base = detail::ceil_div(INT64_MAX, saved_.parts()) * part;
         Index const gap = INT64_MAX / saved_.parts() / (live + 1);
-        Index const begin = larger(mine.begin, shard.begin);
-        Index const end = smaller(mine.end, shard.end);
+        Index const begin = detail::larger(mine.begin, shard.begin);
+        Index const end = detail::smaller(mine.end, shard.end);
         for (Index position = begin; position < end; ++position) {
             Index const i = position - shard.begin;
             auto const at = static_cast<std::size_t>(position - mine.begin);

@@ -27,7 +27,9 @@ template <class Task>
 class SlotOwner {
 public:
     SlotOwner(Index const* raw, Index const* slots, Index table, Index world)
-        : raw_(raw), slots_(slots), magic_(~std::uint64_t{0} / static_cast<std::uint64_t>(ceil_div(table, world)) + 1) {
+        : raw_(raw),
+          slots_(slots),
+          magic_(~std::uint64_t{0} / static_cast<std::uint64_t>(detail::ceil_div(table, world)) + 1) {
         if (world == 1) magic_ = 0;
     }
     [[nodiscard]] Index operator()(Index entry) const noexcept {

@@ -85,7 +85,7 @@ struct BesideMpi {
     for (CollectiveSize const& size : sizes) {
         double const ratio = beside_mpi(comm, world, one, size);
         result.mean *= std::pow(ratio, 0.25);
-        result.worst = smaller(result.worst, ratio);
+        result.worst = detail::smaller(result.worst, ratio);
     }
     return result;
 }

@@ -41,7 +41,7 @@ struct PlanCase {
 
 /// 20 us, and 250 ns for each peer above 8.
 [[nodiscard]] inline double plan_budget_seconds(Index peers) {
-    return 20e-6 + 250e-9 * static_cast<double>(larger<Index>(peers - 8, 0));
+    return 20e-6 + 250e-9 * static_cast<double>(detail::larger<Index>(peers - 8, 0));
 }
 
 /// The cases of the goal: one peer, one peer that is far away, several peers with uneven boxes, another mesh.

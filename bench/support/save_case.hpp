@@ -45,7 +45,8 @@ public:
     void forget() { part_.forget(); }
     [[nodiscard]] Index bytes() const noexcept {
         Index sum = 0;
-        for (LocalTensor const& tensor : tensors()) sum += tensor.view.size() * reshard::bytes(tensor.view.dtype());
+        for (LocalTensor const& tensor : tensors())
+            sum += tensor.view.size() * reshard::enums::bytes(tensor.view.dtype());
         return sum;
     }
     void mark() {
@@ -84,7 +85,8 @@ private:
 /// A folder of `parent` that is there from begin() to end(), both outside of what is timed: to free 2 GB takes long.
 class FreshFolder {
 public:
-    FreshFolder(std::string const& parent, std::string_view name) : path_(concat(parent, "/", name, ".", ::getpid())) {}
+    FreshFolder(std::string const& parent, std::string_view name)
+        : path_(errors::concat(parent, "/", name, ".", ::getpid())) {}
     FreshFolder(FreshFolder const&) = delete;
     FreshFolder& operator=(FreshFolder const&) = delete;
     ~FreshFolder() { end(); }
@@ -104,7 +106,7 @@ public:
         if (handle == nullptr) return found;
         while (::dirent const* const entry = ::readdir(handle)) {
             std::string const leaf = entry->d_name;
-            if (leaf != "." && leaf != "..") found.push_back(concat(path_, "/", leaf));
+            if (leaf != "." && leaf != "..") found.push_back(errors::concat(path_, "/", leaf));
         }
         static_cast<void>(::closedir(handle));
         return found;
@@ -153,7 +155,8 @@ private:
     void for_each_call(Call&& call) {
         constexpr std::size_t most = std::size_t{8} << 20;
         for (std::size_t begin = 0; begin < memory_.size(); begin += most) {
-            call(static_cast<Index>(begin), std::span(memory_).subspan(begin, smaller(most, memory_.size() - begin)));
+            call(static_cast<Index>(begin),
+                 std::span(memory_).subspan(begin, detail::smaller(most, memory_.size() - begin)));
         }
     }
 

@@ -30,10 +30,10 @@ inline void write_shards(std::string const& folder, std::vector<TensorSpec> cons
             extents[0] /= count;
             parts.push_back({tensor.name, tensor.dtype, DynamicShape(extents)});
             first[tensor.name] = parts.back().shape.size() * shard;
-            info += concat(info.size() > 1 ? "," : "", "\"", tensor.name, "\":{\"saved_offsets\":[", extents[0] * shard,
-                           extents.size() == 2 ? ",0" : "", "]}");
+            info += errors::concat(info.size() > 1 ? "," : "", "\"", tensor.name, "\":{\"saved_offsets\":[",
+                                   extents[0] * shard, extents.size() == 2 ? ",0" : "", "]}");
         }
-        write_safetensors(concat(folder, "/shard-0000", shard + 1, "-model-00001-of-00001.safetensors"), parts,
+        write_safetensors(errors::concat(folder, "/shard-0000", shard + 1, "-model-00001-of-00001.safetensors"), parts,
                           [&](TensorInfo const& tensor, Index begin, std::span<std::byte> out) {
                               auto* element = reinterpret_cast<std::uint32_t*>(out.data());
                               Index at = first[tensor.name] + begin / 4;
@@ -50,7 +50,7 @@ inline void write_shards(std::string const& folder, std::vector<TensorSpec> cons
         CheckpointTensor const& tensor = checkpoint.at(spec.name);
         if (!(tensor.shape == spec.shape) || tensor.dtype != spec.dtype) return false;
         for (Index at = 0; at < spec.shape.size();) {
-            auto const count = smaller(static_cast<Index>(memory.size()), spec.shape.size() - at);
+            auto const count = detail::smaller(static_cast<Index>(memory.size()), spec.shape.size() - at);
             auto const piece = std::span(memory).first(static_cast<std::size_t>(count));
             checkpoint.read_range(tensor, at * 4, (at + count) * 4, std::as_writable_bytes(piece));
             for (std::uint32_t const element : piece)

@@ -13,9 +13,10 @@ namespace {
 
 void check(cudaError_t code, char const* call) {
     if (code == cudaSuccess) return;
-    reshard::raise(reshard::ErrorCode::transport,
-                   reshard::concat("--gpus: ", call, " failed: ", cudaGetErrorString(code),
-                                   ". Fix: nvidia-smi says what the GPU does; leave --gpus out to go on without."));
+    reshard::errors::raise(
+        reshard::ErrorCode::transport,
+        reshard::errors::concat("--gpus: ", call, " failed: ", cudaGetErrorString(code),
+                                ". Fix: nvidia-smi says what the GPU does; leave --gpus out to go on without."));
 }
 
 /// Rank r of a node has its GPU r.
@@ -23,9 +24,10 @@ void take_gpu(int rank, int in_node) {
     int gpus = 0;
     if (cudaGetDeviceCount(&gpus) != cudaSuccess) gpus = 0;
     if (in_node >= gpus) {
-        reshard::raise(reshard::ErrorCode::mesh,
-                       reshard::concat("--gpus: rank ", rank, " is number ", in_node, " of its node, which has ", gpus,
-                                       " GPUs. Fix: as many ranks as GPUs, or leave --gpus out."));
+        reshard::errors::raise(
+            reshard::ErrorCode::mesh,
+            reshard::errors::concat("--gpus: rank ", rank, " is number ", in_node, " of its node, which has ", gpus,
+                                    " GPUs. Fix: as many ranks as GPUs, or leave --gpus out."));
     }
     check(cudaSetDevice(in_node), "cudaSetDevice");
 }

@@ -59,9 +59,10 @@ inline std::string given_or_made(reshard::CommunicatorRef comm, std::string cons
 inline reshard::Checkpoint open_whole(std::string const& path, reshard::Access access = reshard::Access::pread) {
     reshard::Checkpoint checkpoint = reshard::Checkpoint::open(path, access);
     if (checkpoint.tensors().empty()) {
-        reshard::raise(reshard::ErrorCode::user,
-                       reshard::concat(path, ": no tensor lies whole in a file. Fix: reshard consolidate ", path,
-                                       " FULL, and name FULL."));
+        reshard::errors::raise(
+            reshard::ErrorCode::user,
+            reshard::errors::concat(path, ": no tensor lies whole in a file. Fix: reshard consolidate ", path,
+                                    " FULL, and name FULL."));
     }
     return checkpoint;
 }

@@ -135,12 +135,13 @@ public:
                 current = next;
             }
             if (!equals_file(current, to, comm_.rank(), whole)) {
-                raise(ErrorCode::user, "tensor '", tensor.name, "' differs from the file after ", chain.label(step),
-                      " on rank ", comm_.rank());
+                errors::raise(ErrorCode::user, "tensor '", tensor.name, "' differs from the file after ",
+                              chain.label(step), " on rank ", comm_.rank());
             }
             if (record.moved != record.planned || record.moved != record.bound) {
-                raise(ErrorCode::user, "tensor '", tensor.name, "', ", chain.label(step), ": rank ", comm_.rank(),
-                      " received ", record.moved, " bytes, planned ", record.planned, ", bound ", record.bound);
+                errors::raise(ErrorCode::user, "tensor '", tensor.name, "', ", chain.label(step), ": rank ",
+                              comm_.rank(), " received ", record.moved, " bytes, planned ", record.planned, ", bound ",
+                              record.bound);
             }
             report(index, step, record);
         }
@@ -155,12 +156,12 @@ private:
         checkpoint_.read(tensor, {whole, static_cast<std::size_t>(size)});
         constexpr Index piece = Index{8} << 20;
         for (Index begin = 0; begin < size; begin += piece) {
-            Index const end = reshard::smaller(begin + piece, size);
+            Index const end = reshard::detail::smaller(begin + piece, size);
             std::byte* const again = piece_.of(piece);
             checkpoint_.read_range(tensor, begin, end, {again, static_cast<std::size_t>(end - begin)});
             if (std::memcmp(whole + begin, again, static_cast<std::size_t>(end - begin)) != 0) {
-                reshard::raise(reshard::ErrorCode::user,
-                               reshard::concat("'", tensor.name, "' changed while it was read"));
+                reshard::errors::raise(reshard::ErrorCode::user,
+                                       reshard::errors::concat("'", tensor.name, "' changed while it was read"));
             }
         }
     }

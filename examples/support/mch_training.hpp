@@ -67,7 +67,7 @@ inline MchShard train_buckets(MchTraining const& training, std::string name, int
     using namespace reshard;
     MchTable table;
     table.name = std::move(name);
-    Index const slots = larger<Index>(training.slots / hash_zch_buckets, 1) * hash_zch_buckets;
+    Index const slots = detail::larger<Index>(training.slots / hash_zch_buckets, 1) * hash_zch_buckets;
     table.slots = whole_buckets(training.from, slots, hash_zch_buckets);
     table.buckets = hash_zch_buckets;
     table.eviction = MchEviction::none;

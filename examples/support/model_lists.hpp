@@ -82,17 +82,17 @@ inline ModelConfig model_called(std::string_view name) {
     std::string known;
     for (ModelConfig const& config : models()) {
         if (config.name == name) return config;
-        known += reshard::concat(known.empty() ? "" : ", ", config.name);
+        known += reshard::errors::concat(known.empty() ? "" : ", ", config.name);
     }
-    reshard::raise(reshard::ErrorCode::user,
-                   reshard::concat("no model is called '", name, "'. Fix: one of ", known, "."));
+    reshard::errors::raise(reshard::ErrorCode::user,
+                           reshard::errors::concat("no model is called '", name, "'. Fix: one of ", known, "."));
 }
 
 /// The model with its widths divided by `scale`, for demos and tests in little memory.
 inline ModelConfig scaled(ModelConfig config, reshard::Index scale) {
     for (reshard::Index* size : {&config.hidden, &config.intermediate, &config.head_dim, &config.vocabulary,
                                  &config.expert_intermediate, &config.shared_intermediate}) {
-        *size = reshard::larger(*size / scale, reshard::Index{1});
+        *size = reshard::detail::larger(*size / scale, reshard::Index{1});
     }
     return config;
 }

@@ -26,8 +26,10 @@ public:
         };
         for (reshard::PlacedTensor const& target : targets) {
             places.push_back(size);
-            size +=
-                reshard::ceil_div(shape_of(target).size() * reshard::bytes(target.dtype), reshard::Index{64}) * 64 + 64;
+            size += reshard::detail::ceil_div(shape_of(target).size() * reshard::enums::bytes(target.dtype),
+                                              reshard::Index{64}) *
+                        64 +
+                    64;
         }
         memory_.resize(static_cast<std::size_t>(size / 8));
         auto* const base = reinterpret_cast<std::byte*>(memory_.data());
@@ -76,7 +78,7 @@ private:
             owes = owes || (to.placement(axis).is_partial() && coordinates[axis] != 0);
         }
         if (box.empty() || owes) return;
-        reshard::Index const width = reshard::bytes(tensor.view.dtype());
+        reshard::Index const width = reshard::enums::bytes(tensor.view.dtype());
         int const last = box.rank() - 1;
         reshard::Index const run = last < 0 ? width : box.extent(last) * width;
         reshard::Indices at;
@@ -90,9 +92,9 @@ private:
             }
             if (std::memcmp(tensor.view.data() + in_memory * width, whole + in_file * width,
                             static_cast<std::size_t>(run)) != 0) {
-                reshard::raise(reshard::ErrorCode::user,
-                               reshard::concat("rank ", rank_, ": '", tensor.name, "' is not the file's at ",
-                                               reshard::to_string(at)));
+                reshard::errors::raise(reshard::ErrorCode::user,
+                                       reshard::errors::concat("rank ", rank_, ": '", tensor.name,
+                                                               "' is not the file's at ", reshard::to_string(at)));
             }
             int dim = last - 1;
             while (dim >= 0 && ++at[dim] == box.end(dim)) {

@@ -21,10 +21,11 @@ int demo::run_ranks(char const* program, int ranks, int otherwise, RankOptions c
         if (options.apart) mpi.ranks_per_node = 1;
         return reshard::run_on_mpi(mpi, [&](reshard::MpiCommunicator& comm) {
             if (ranks != 0 && ranks != comm.size()) {
-                reshard::raise(
+                reshard::errors::raise(
                     reshard::ErrorCode::mesh,
-                    reshard::concat("--ranks ", ranks, " but the launcher started ", comm.size(),
-                                    " processes. Fix: leave --ranks out, or mpirun -n ", ranks, " ", program, "."));
+                    reshard::errors::concat("--ranks ", ranks, " but the launcher started ", comm.size(),
+                                            " processes. Fix: leave --ranks out, or mpirun -n ", ranks, " ", program,
+                                            "."));
             }
             body(comm);
         });

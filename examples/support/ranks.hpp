@@ -33,7 +33,7 @@ inline int run_ranks(char const* program, int ranks, int otherwise,
 
 /// What the ranks of a communicator are, for headings.
 inline std::string ranks_text(reshard::CommunicatorRef comm) {
-    return reshard::concat(comm.size(), " ranks (", comm.name(), ")");
+    return reshard::errors::concat(comm.size(), " ranks (", comm.name(), ")");
 }
 
 /// The text of rank 0, on every rank.

@@ -31,9 +31,9 @@ reshard::Catalogue saved_as_shards(int files, FileOf&& file_of) {
     manifest.save = "0123456789abcdef";
     manifest.world_size = files;
     std::vector<Index> ends(static_cast<std::size_t>(files));
-    for (int f = 0; f < files; ++f) manifest.files.push_back({concat("file", f), 0, 0, f});
+    for (int f = 0; f < files; ++f) manifest.files.push_back({errors::concat("file", f), 0, 0, f});
     for (std::size_t i = 0; i < sizes.size(); ++i) {
-        manifest.tensors.push_back({concat("t", 10000 + i), DType::u8, Shape{sizes[i]}, 1, ""});
+        manifest.tensors.push_back({errors::concat("t", 10000 + i), DType::u8, Shape{sizes[i]}, 1, ""});
         int const file = file_of(i);
         Index& end = ends[static_cast<std::size_t>(file)];
         manifest.extents.push_back({i, 0, file, end, Box(Shape{sizes[i]})});

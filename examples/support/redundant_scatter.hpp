@@ -63,7 +63,7 @@ inline reshard::LoadReport redundant_scatter(std::string const& path, std::span<
     parts::LoadFiles files(*checkpoint);
     Index largest = 0;
     for (parts::WantedExtent const& extent : wanted) {
-        largest = larger(largest, extent.bytes());
+        largest = reshard::detail::larger(largest, extent.bytes());
         if (extent.bytes() != 0) files.open(extent.file);
     }
     Workspace const memory = comm.allocate(largest);

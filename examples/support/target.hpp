@@ -16,15 +16,16 @@ class Target {
 public:
     /// `text` may be empty: S0 over all ranks.
     Target(std::string text, int ranks)
-        : text_(text.empty() ? reshard::concat("(", ranks, "):(S0)") : std::move(text)), rule_(text_) {}
+        : text_(text.empty() ? reshard::errors::concat("(", ranks, "):(S0)") : std::move(text)), rule_(text_) {}
     [[nodiscard]] std::string const& text() const noexcept { return text_; }
     [[nodiscard]] int ranks() const noexcept { return static_cast<int>(rule_.mesh().last_rank()) + 1; }
     /// Throws MeshError where there are fewer ranks.
     void check_ranks(int ranks_there) const {
         if (ranks() <= ranks_there) return;
-        reshard::raise(reshard::ErrorCode::mesh,
-                       reshard::concat("the mesh of ", text_, " needs ", ranks(), " ranks, not ", ranks_there,
-                                       ". Fix: start as many (mpirun -n ", ranks(), "); alone, leave --ranks out."));
+        reshard::errors::raise(
+            reshard::ErrorCode::mesh,
+            reshard::errors::concat("the mesh of ", text_, " needs ", ranks(), " ranks, not ", ranks_there,
+                                    ". Fix: start as many (mpirun -n ", ranks(), "); alone, leave --ranks out."));
     }
 
     [[nodiscard]] reshard::DynamicDistribution of(reshard::DynamicShape const& shape,

@@ -52,8 +52,9 @@ private:
 std::unique_ptr<Transport> gpu_transport(reshard::CommunicatorRef host);
 #else
 inline std::unique_ptr<Transport> gpu_transport(reshard::CommunicatorRef) {
-    reshard::raise(reshard::ErrorCode::user,
-                   "--gpus: built without device code. Fix: build with CUDA and NCCL, and cmake -DRESHARD_CUDA=ON.");
+    reshard::errors::raise(
+        reshard::ErrorCode::user,
+        "--gpus: built without device code. Fix: build with CUDA and NCCL, and cmake -DRESHARD_CUDA=ON.");
 }
 #endif
 

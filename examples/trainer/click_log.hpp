@@ -59,7 +59,8 @@ public:
             }
             if (number == 1) fields_ = ids;
             if (ids != fields_ || ids == 0) {
-                fail(reshard::ErrorCode::format, number, reshard::concat("has ", ids, " ids, the first has ", fields_),
+                fail(reshard::ErrorCode::format, number,
+                     reshard::errors::concat("has ", ids, " ids, the first has ", fields_),
                      "write as many in each line, at "
                      "least one");
             }
@@ -72,9 +73,10 @@ public:
     void require(Index samples) const {
         auto const there = static_cast<Index>(labels_.size());
         if (path_.empty() || there >= samples) return;
-        reshard::raise(reshard::ErrorCode::mismatch,
-                       reshard::concat(path_, ": the data ends after ", there, " samples, but ", samples,
-                                       " are needed. Fix: fewer --steps, a smaller --batch, or more data."));
+        reshard::errors::raise(
+            reshard::ErrorCode::mismatch,
+            reshard::errors::concat(path_, ": the data ends after ", there, " samples, but ", samples,
+                                    " are needed. Fix: fewer --steps, a smaller --batch, or more data."));
     }
     [[nodiscard]] ClickBatch batch(Index first, Index samples) const {
         ClickBatch batch;
@@ -107,8 +109,9 @@ private:
         batch.labels.push_back(clicked ? 1.0F : 0.0F);
     }
     [[noreturn]] void fail(reshard::ErrorCode code, Index line, std::string const& what, char const* remedy) const {
-        reshard::raise(code, reshard::concat(path_, line == 0 ? "" : reshard::concat(", line ", line), ": ", what,
-                                             ". Fix: ", remedy, "."));
+        reshard::errors::raise(
+            code, reshard::errors::concat(path_, line == 0 ? "" : reshard::errors::concat(", line ", line), ": ", what,
+                                          ". Fix: ", remedy, "."));
     }
 
     Index fields_ = 0;

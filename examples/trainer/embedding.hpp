@@ -30,11 +30,12 @@ public:
           seed_(seed) {
         for (int r = 0; r < ranks; ++r) {
             if (table_.range(r).size() >= 2) continue;
-            reshard::raise(
+            reshard::errors::raise(
                 reshard::ErrorCode::shape,
-                reshard::concat("--slots ", slots, ": rank ", r, " of ", ranks, " would have ", table_.range(r).size(),
-                                ", but needs one for an id and one for those that find none. Fix: at least ",
-                                2 * ranks * ranks, "."));
+                reshard::errors::concat("--slots ", slots, ": rank ", r, " of ", ranks, " would have ",
+                                        table_.range(r).size(),
+                                        ", but needs one for an id and one for those that find none. Fix: at least ",
+                                        2 * ranks * ranks, "."));
         }
         // The ranks' iterations are the trainer's steps; LFU counts, and how long ago breaks its ties.
         table_.metadata.push_back({std::string(reshard::mch_last_access)});

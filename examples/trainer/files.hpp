@@ -46,8 +46,8 @@ inline std::string load_alone(std::string const& path, std::span<LocalTensor con
 }
 
 [[noreturn]] inline void raise_overtaken(std::string const& folder) {
-    reshard::raise(reshard::ErrorCode::mismatch,
-                   "trainer: somebody has saved into " + folder + " meanwhile. Fix: load again.");
+    reshard::errors::raise(reshard::ErrorCode::mismatch,
+                           "trainer: somebody has saved into " + folder + " meanwhile. Fix: load again.");
 }
 
 /// Collective. A checkpoint of any number of ranks and any placements.

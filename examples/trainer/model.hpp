@@ -168,9 +168,9 @@ private:
                                                       : static_cast<double>(whole_loss_(0));
         double const loss = sum / static_cast<double>(options_.batch);
         if (whole_loss_(1) == Sum{0} && std::isfinite(loss)) return loss;
-        reshard::raise(ErrorCode::user, "step ", progress_[0],
-                       ": the loss is not a number any more, or numbers are too large. "
-                       "Fix: a smaller --rate; what was saved before is as it was.");
+        reshard::errors::raise(ErrorCode::user, "step ", progress_[0],
+                               ": the loss is not a number any more, or numbers are too large. "
+                               "Fix: a smaller --rate; what was saved before is as it was.");
     }
 
     ModelOptions options_;

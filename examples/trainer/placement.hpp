@@ -22,7 +22,6 @@
 #include <vector>
 
 namespace trainer {
-using reshard::concat;
 using reshard::DynamicDistribution;
 using reshard::DynamicMesh;
 using reshard::DynamicShape;
@@ -32,8 +31,9 @@ using reshard::Placement;
 using reshard::PlacementRule;
 using reshard::Placements;
 using reshard::Shape;
+using reshard::errors::concat;
 
-[[noreturn]] inline void refuse(ErrorCode code, std::string const& what) { reshard::raise(code, what); }
+[[noreturn]] inline void refuse(ErrorCode code, std::string const& what) { reshard::errors::raise(code, what); }
 
 /// Placements as flags give them; empty: the default that stands behind it.
 struct PlacementFlags {

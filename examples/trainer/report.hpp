@@ -91,8 +91,9 @@ inline void write_text(std::string const& path, std::string const& text) {
     file << text;
     file.close();
     if (file && std::rename(unfinished.c_str(), path.c_str()) == 0) return;
-    reshard::raise(reshard::ErrorCode::io, reshard::concat(path, ": ", std::strerror(errno),
-                                                           ". Fix: name a file in a folder that can be written to."));
+    reshard::errors::raise(reshard::ErrorCode::io,
+                           reshard::errors::concat(path, ": ", std::strerror(errno),
+                                                   ". Fix: name a file in a folder that can be written to."));
 }
 
 }  // namespace trainer

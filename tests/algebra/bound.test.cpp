@@ -35,10 +35,10 @@ constexpr DynamicDistribution root = distribution<R>(Mesh<1>{first_rank(N - 1)},
 /// The most any rank must receive, by receive_bound(); -1 when one is not known.
 constexpr Index most(DynamicDistribution const& from, DynamicDistribution const& to, bool across = false) {
     Index result = 0;
-    for (Index rank = 0; rank <= larger(from.mesh().last_rank(), to.mesh().last_rank()); ++rank) {
+    for (Index rank = 0; rank <= detail::larger(from.mesh().last_rank(), to.mesh().last_rank()); ++rank) {
         Bound const bound = receive_bound(from, to, rank, across);
         if (!bound.known) return -1;
-        result = larger(result, bound.elements);
+        result = detail::larger(result, bound.elements);
     }
     return result;
 }
@@ -104,7 +104,7 @@ Index busiest_sender(DynamicDistribution const& from, DynamicDistribution const&
             for (Index i : oracle::elements(to, rank))
                 if (std::binary_search(piece.begin(), piece.end(), i)) lacking.insert(i);
         }
-        most = std::max(most, ceil_div(static_cast<Index>(lacking.size()), count));
+        most = std::max(most, detail::ceil_div(static_cast<Index>(lacking.size()), count));
     }
     return most;
 }

@@ -46,7 +46,7 @@ constexpr int count = M::axes() == 1 ? options : options* options;
 /// The same by value; nothing where two reductions would meet.
 std::optional<DynamicDistribution> by_value(DynamicMesh const& mesh, int i) {
     std::string const text =
-        mesh.axes() == 1 ? std::string(texts[i]) : concat(texts[i / options], ",", texts[i % options]);
+        mesh.axes() == 1 ? std::string(texts[i]) : errors::concat(texts[i / options], ",", texts[i % options]);
     try {
         return distribution(mesh, Tensor{}, text);
     } catch (PlacementError const&) {

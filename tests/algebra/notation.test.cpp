@@ -127,9 +127,10 @@ TEST_CASE("a complaint shows the text, the position and an example") {
           "reshard::parse: no dimension S-3 in a tensor of 2 at position 8 of '(2):(S-3)'. "
           "Fix: S-1 is the last dimension, S0 the first.");
     for (char const* torch : {"(2):(Shard(0))", "(2):(Replicate())", "(2):(Partial())"}) {
-        CHECK(complaint(torch) == concat("reshard::parse: a placement is spelt as in PyTorch at position 5 of '", torch,
-                                         "'. Fix: write S0 for Shard(0), R for Replicate() and P+ for Partial(), as in "
-                                         "R,S0."));
+        CHECK(complaint(torch) ==
+              errors::concat("reshard::parse: a placement is spelt as in PyTorch at position 5 of '", torch,
+                             "'. Fix: write S0 for Shard(0), R for Replicate() and P+ for Partial(), as in "
+                             "R,S0."));
     }
     CHECK(complaint("(2,4):(R,S8)").find("no dimension S8 in a tensor of 2") != std::string::npos);
     CHECK(complaint("(2,4):(R,S0:foo)").find("no such split rule at position 11") != std::string::npos);

@@ -72,7 +72,7 @@ DynamicDistribution of_grid(char const* placements, DynamicShape const& shape) {
 Indices factors(test::Random& random, Index extent) {
     Indices result;
     for (int i = 0; i < 2; ++i) {
-        Index divisor = random.between(1, larger(extent, Index{1}));
+        Index divisor = random.between(1, detail::larger(extent, Index{1}));
         while (extent % divisor != 0) --divisor;
         result.push_back(divisor);
         extent /= divisor;

@@ -22,7 +22,7 @@ constexpr IndexSet blocks(Interval span, Index block, Index parts, Index i) {
 /// The families, as a list.
 std::vector<Segments> shared(IndexSet const& a, IndexSet const& b) {
     std::vector<Segments> list;
-    for_each_shared(a, b, [&](Segments const& segments) { list.push_back(segments); });
+    detail::for_each_shared(a, b, [&](Segments const& segments) { list.push_back(segments); });
     return list;
 }
 
@@ -46,12 +46,12 @@ IndexSet random_set(test::Random& random) {
     return IndexSet(span, rule, parts, random.between(0, parts - 1));
 }
 
-static_assert(shared_size(IndexSet({0, 10}), IndexSet({5, 20})) == 5);
-static_assert(shared_size(blocks({0, 4096}, 64, 2, 0), blocks({0, 4096}, 256, 2, 1)) == 1024);
-static_assert(shared_size(blocks({0, huge}, 1, 2, 0), blocks({0, huge}, 3, 2, 1)) == huge / 6);
-static_assert(shared_size(blocks({0, huge}, huge / 2, 2, 0), blocks({0, huge}, huge / 2 - 1, 2, 1)) == 1,
+static_assert(detail::shared_size(IndexSet({0, 10}), IndexSet({5, 20})) == 5);
+static_assert(detail::shared_size(blocks({0, 4096}, 64, 2, 0), blocks({0, 4096}, 256, 2, 1)) == 1024);
+static_assert(detail::shared_size(blocks({0, huge}, 1, 2, 0), blocks({0, huge}, 3, 2, 1)) == huge / 6);
+static_assert(detail::shared_size(blocks({0, huge}, huge / 2, 2, 0), blocks({0, huge}, huge / 2 - 1, 2, 1)) == 1,
               "the common period does not fit 64 bits");
-static_assert(shared_size(blocks({5, huge}, huge, 3, 0), blocks({0, huge}, huge, 3, 1)) == 0);
+static_assert(detail::shared_size(blocks({5, huge}, huge, 3, 0), blocks({0, huge}, huge, 3, 1)) == 0);
 static_assert(blocks({5, huge}, huge, 3, 0).segment(0) == Interval{5, huge}, "no overflow");
 
 }  // namespace

@@ -16,11 +16,11 @@ constexpr Placement owed_max = Placement::partial(Reduce::max);
 
 constexpr SignatureFault fault(std::initializer_list<Placement> placements, int rank, AxisList const& order = {}) {
     Signature arranged(placements);
-    return arrange(arranged, rank, order);
+    return detail::arrange(arranged, rank, order);
 }
 constexpr AxisList cuts(std::initializer_list<Placement> placements, AxisList const& order, int dim) {
     Signature arranged(placements);
-    static_cast<void>(arrange(arranged, 2, order));
+    static_cast<void>(detail::arrange(arranged, 2, order));
     return arranged.cuts(dim);
 }
 
@@ -56,6 +56,6 @@ static_assert(fault({cyclic, Placement::shard(1, {SplitKind::cyclic, 3, {}})}, 2
 
 TEST_CASE("one of eight axes per position: the largest signature fits") {
     Signature full(Placements{S0, S0, S0, S0, S0, S0, S0, S0});
-    CHECK(arrange(full, 1, AxisOrder<7, 6, 5, 4, 3, 2, 1, 0>::list()) == SignatureFault::none);
+    CHECK(detail::arrange(full, 1, AxisOrder<7, 6, 5, 4, 3, 2, 1, 0>::list()) == SignatureFault::none);
     CHECK(full.cuts(0) == AxisOrder<7, 6, 5, 4, 3, 2, 1, 0>::list());
 }

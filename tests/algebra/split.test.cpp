@@ -22,7 +22,7 @@ constexpr SplitRule positions(IndexList list) { return {SplitKind::boundaries, 0
 constexpr bool sizes_are(SplitRule const& rule, Index extent, std::initializer_list<Index> sizes) {
     Index i = 0;
     for (Index size : sizes) {
-        if (part(rule, extent, static_cast<Index>(sizes.size()), i++).size() != size) return false;
+        if (detail::part(rule, extent, static_cast<Index>(sizes.size()), i++).size() != size) return false;
     }
     return true;
 }
@@ -39,14 +39,14 @@ static_assert(sizes_are(positions({0, 0, 4, 4, 9}), 9, {0, 4, 0, 5}));
 
 constexpr int empty_parts(SplitRule const& rule, Index extent, Index parts) {
     int count = 0;
-    for (Index i = 0; i < parts; ++i) count += part(rule, extent, parts, i).empty() ? 1 : 0;
+    for (Index i = 0; i < parts; ++i) count += detail::part(rule, extent, parts, i).empty() ? 1 : 0;
     return count;
 }
 static_assert(empty_parts(chunk, 65, 64) == 31 && empty_parts(balanced, 65, 64) == 0);
 
 // An empty part begins at the end of the extent, never at somebody else's offset.
-static_assert(part(chunk, 5, 4, 3) == Interval{5, 5} && part(balanced, 2, 4, 3) == Interval{2, 2});
-static_assert(part(chunk, 3, 4, 3) == Interval{3, 3});
+static_assert(detail::part(chunk, 5, 4, 3) == Interval{5, 5} && detail::part(balanced, 2, 4, 3) == Interval{2, 2});
+static_assert(detail::part(chunk, 3, 4, 3) == Interval{3, 3});
 
 constexpr IndexSet blocks(Interval span, Index block, Index parts, Index i) {
     return IndexSet(span, cyclic(block), parts, i);
@@ -54,11 +54,11 @@ constexpr IndexSet blocks(Interval span, Index block, Index parts, Index i) {
 
 // No overflow at the end of the index space: in a constant expression it would not compile.
 constexpr Index huge = std::numeric_limits<Index>::max();
-static_assert(part(chunk, huge, 2, 1) == Interval{huge / 2 + 1, huge});
-static_assert(part(chunk, huge, 1'000'003, 1'000'002).end == huge);
-static_assert(part(balanced, huge, 2, 0).end == huge / 2 + 1 && part(balanced, huge, 2, 1).end == huge);
-static_assert(part_of(chunk, huge, 2, huge - 1) == 1 && part_of(balanced, huge, 2, huge - 1) == 1);
-static_assert(part_of(balanced, huge, 1, huge - 1) == 0);
+static_assert(detail::part(chunk, huge, 2, 1) == Interval{huge / 2 + 1, huge});
+static_assert(detail::part(chunk, huge, 1'000'003, 1'000'002).end == huge);
+static_assert(detail::part(balanced, huge, 2, 0).end == huge / 2 + 1 && detail::part(balanced, huge, 2, 1).end == huge);
+static_assert(detail::part_of(chunk, huge, 2, huge - 1) == 1 && detail::part_of(balanced, huge, 2, huge - 1) == 1);
+static_assert(detail::part_of(balanced, huge, 1, huge - 1) == 0);
 static_assert(blocks({0, 10}, huge, 4, 0).size() == 10 && blocks({0, 10}, huge, 4, 3).size() == 0,
               "a block longer than everything: the first part gets all");
 static_assert(blocks({0, huge}, 1, 2, 0).size() == huge / 2 + 1 && blocks({0, huge}, 1, 2, 1).size() == huge / 2);
@@ -85,7 +85,7 @@ static_assert(second.size() == 5 && second.local_index(10) == 4 && second.local_
 static_assert(second.segment_from(4) == Interval{6, 8} && second.segment_from(8) == Interval{10, 11});
 static_assert(IndexSet({0, 21}, strided(4), 2, 1).regular_end() == 18 && blocks({0, 11}, 2, 3, 2).regular_end() == 11);
 static_assert(IndexSet({0, 7}, strided(2), 3, 2) == IndexSet({6, 7}), "of the whole piece it has nothing");
-static_assert(part_of(strided(2), 7, 3, 6) == 2 && part_of(strided(2), 7, 3, 3) == 1);
+static_assert(detail::part_of(strided(2), 7, 3, 6) == 2 && detail::part_of(strided(2), 7, 3, 3) == 1);
 static_assert(IndexSet({0, 5}, strided(9), 2, 0) == IndexSet({0, 5}) && IndexSet({0, 5}, strided(9), 2, 1).size() == 0);
 static_assert(IndexSet({0, huge}, strided(2), 2, 1).size() == huge / 2);
 static_assert(!dealt.is_interval() && IndexSet({3, 4}).is_interval() && IndexSet({4, 4}).segments() == 0);
@@ -124,8 +124,8 @@ void check_cut(SplitRule const& rule, Index extent, Index parts) {
         if (interleaves(rule.kind)) {
             set = IndexSet(Interval{start, start + extent}, rule, parts, p);
         } else {
-            Interval const cut = part(rule, extent, parts, p);
-            if (p + 1 < parts) CHECK(part(rule, extent, parts, p + 1).begin == cut.end);
+            Interval const cut = detail::part(rule, extent, parts, p);
+            if (p + 1 < parts) CHECK(detail::part(rule, extent, parts, p + 1).begin == cut.end);
             set = IndexSet(Interval{start + cut.begin, start + cut.end});
         }
         REQUIRE(set.size() == static_cast<Index>(piece.size()));
@@ -156,7 +156,7 @@ void check_cut(SplitRule const& rule, Index extent, Index parts) {
             bool const none = first == set.segments();
             REQUIRE(from.size() == (none ? 0 : set.segment(first).size()));
             if (!none) REQUIRE(from.begin == set.segment(first).begin);
-            if (held) REQUIRE(part_of(rule, extent, parts, i - start) == p);
+            if (held) REQUIRE(detail::part_of(rule, extent, parts, i - start) == p);
         }
     }
     CHECK(total == extent);
@@ -204,11 +204,11 @@ TEST_CASE("parts come in two lengths: so many as the first, then as the last") {
         for (Index extent = 1; extent < 40; ++extent) {
             for (Index parts = 1; parts < 12; ++parts) {
                 for (Index i = 0; i < parts; ++i) {
-                    if (part(rule, extent, parts, i).empty()) break;
-                    Index const as_first = parts_as_first(rule, extent, parts, i);
+                    if (detail::part(rule, extent, parts, i).empty()) break;
+                    Index const as_first = detail::parts_as_first(rule, extent, parts, i);
                     for (Index k = 0; k < i; ++k) {
-                        Index const like = part(rule, extent, parts, k < as_first ? 0 : parts - 1).size();
-                        REQUIRE(part(rule, extent, parts, k).size() == like);
+                        Index const like = detail::part(rule, extent, parts, k < as_first ? 0 : parts - 1).size();
+                        REQUIRE(detail::part(rule, extent, parts, k).size() == like);
                     }
                 }
             }

@@ -24,7 +24,7 @@ std::string runs_of(DynamicDistribution const& distribution, Index rank) {
         runs.back().end = next.end;
     }
     std::string text;
-    for (Interval run : runs) text += concat(text.empty() ? "" : ",", run.begin, "+", run.size());
+    for (Interval run : runs) text += errors::concat(text.empty() ? "" : ",", run.begin, "+", run.size());
     return text.empty() ? "-" : text;
 }
 

@@ -70,7 +70,7 @@ std::vector<T> build_locally(DynamicDistribution const& from, DynamicDistributio
         } else if (fills) {
             result.push_back(identity<T>(op));
         } else {
-            throw std::runtime_error(concat("rank ", rank, " needs element ", i, ", which it does not hold"));
+            throw std::runtime_error(errors::concat("rank ", rank, " needs element ", i, ", which it does not hold"));
         }
     }
     return result;

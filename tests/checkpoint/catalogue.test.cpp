@@ -99,7 +99,8 @@ TEST_SUITE("checkpoint/catalogue") {
 
         std::vector<TensorSpec> many;
         for (int i = 0; i < 1000; ++i) {
-            many.push_back({concat("model.layers.", i / 10, ".mlp.experts.", i % 10), DType::bf16, Shape{64, 64}});
+            many.push_back(
+                {errors::concat("model.layers.", i / 10, ".mlp.experts.", i % 10), DType::bf16, Shape{64, 64}});
         }
         Catalogue const catalogue = Catalogue::of(many);
         auto const text = detail::list_text(catalogue);
@@ -146,7 +147,7 @@ TEST_SUITE("checkpoint/catalogue") {
     TEST_CASE("extents near a box are few, along whichever dimension the tensor was cut") {
         for (int const dim : {0, 1, 2}) {
             DynamicShape const shape = Shape{512, 512, 512};
-            std::vector<PlacedTensor> const list{{"w", parse(concat("(512):(S", dim, ")"), shape), DType::u8}};
+            std::vector<PlacedTensor> const list{{"w", parse(errors::concat("(512):(S", dim, ")"), shape), DType::u8}};
             Catalogue const catalogue(plan_save(list, 512).manifest);
             Box slab(shape);
             slab.set(dim, {100, 102});

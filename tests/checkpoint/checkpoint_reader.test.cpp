@@ -44,8 +44,8 @@ TEST_SUITE("checkpoint/checkpoint_reader") {
                 Index const count = blocks ? detail::block_count(bytes, block) : 0;
                 for (Index b = 0; b < count; ++b) {
                     auto const first = static_cast<std::size_t>(b * block);
-                    extent.block_sums.push_back(crc32c(
-                        std::span(data).subspan(first, smaller(data.size() - first, static_cast<std::size_t>(block)))));
+                    extent.block_sums.push_back(crc32c(std::span(data).subspan(
+                        first, detail::smaller(data.size() - first, static_cast<std::size_t>(block)))));
                 }
                 manifest.extents = {extent};
                 auto const read = [&](Index begin, Index end) {
@@ -58,11 +58,12 @@ TEST_SUITE("checkpoint/checkpoint_reader") {
                 };
                 bool const checked = blocks || bytes <= block;
                 Index const middle = bytes / 2;
-                for (Index begin : {Index{0}, Index{1}, middle, smaller(block, bytes), bytes - 1, bytes}) {
-                    for (Index end : {begin, smaller(begin + 1, bytes), larger(begin, middle),
-                                      larger(begin, bytes / block * block), larger(begin, bytes - 1), bytes}) {
+                for (Index begin : {Index{0}, Index{1}, middle, detail::smaller(block, bytes), bytes - 1, bytes}) {
+                    for (Index end :
+                         {begin, detail::smaller(begin + 1, bytes), detail::larger(begin, middle),
+                          detail::larger(begin, bytes / block * block), detail::larger(begin, bytes - 1), bytes}) {
                         Index const first = begin / block * block;
-                        Index const last = smaller(ceil_div(end, block) * block, bytes);
+                        Index const last = detail::smaller(detail::ceil_div(end, block) * block, bytes);
                         Index const wanted = begin == end ? 0 : checked ? last - first : end - begin;
                         CHECK(read(begin, end) == wanted);
                     }
@@ -73,8 +74,8 @@ TEST_SUITE("checkpoint/checkpoint_reader") {
                 Index const first = checked ? (bytes - 1) / block * block : 0;
                 Caught const error = caught([&] { static_cast<void>(read(0, bytes)); });
                 CHECK(error.code == ErrorCode::format);
-                CHECK(contains(error.message,
-                               concat("bytes ", first, " to ", bytes, " of box [0:", bytes, "] of tensor 't'")));
+                CHECK(contains(error.message, errors::concat("bytes ", first, " to ", bytes, " of box [0:", bytes,
+                                                             "] of tensor 't'")));
                 CHECK(contains(error.message, "have CRC-32C "));
                 CHECK(contains(error.message, "Fix: "));
             }

@@ -92,7 +92,7 @@ TEST_CASE("sums are those of the division bit by bit, at any length and alignmen
         test::Random random(seed);
         auto const list = random_bytes(random, random.between(0, 700));
         auto const part = bytes_of(list).subspan(
-            static_cast<std::size_t>(random.between(0, smaller<Index>(16, static_cast<Index>(list.size())))));
+            static_cast<std::size_t>(random.between(0, detail::smaller<Index>(16, static_cast<Index>(list.size())))));
         CHECK(crc32c(part) == oracle(part));
     }
 }

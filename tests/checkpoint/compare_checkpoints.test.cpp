@@ -282,7 +282,8 @@ TEST_SUITE("checkpoint/compare_checkpoints") {
                 CheckpointDifference const& one = report.differences[0];
                 CHECK(one.elements == static_cast<Index>(changed.size()));
                 CHECK(one.largest == 1);
-                CHECK(one.places.size() == smaller(changed.size(), static_cast<std::size_t>(options.most_elements)));
+                CHECK(one.places.size() ==
+                      detail::smaller(changed.size(), static_cast<std::size_t>(options.most_elements)));
                 for (std::size_t i = 0; i < one.places.size(); ++i) CHECK(one.places[i].place == changed[i]);
             });
         }

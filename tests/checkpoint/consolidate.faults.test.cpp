@@ -292,8 +292,8 @@ TEST_SUITE("checkpoint/consolidate faults") {
         auto const save_to = [&](std::string const& to) { save(to, std::span(&tensor, 1), alone); };
         save_to(folder / "like");
         auto const note =
-            concat("reshard gives names\n", std::filesystem::file_size(folder / "like/reshard.manifest.json"),
-                   " reshard.manifest.json", std::string(1, '\0'));
+            errors::concat("reshard gives names\n", std::filesystem::file_size(folder / "like/reshard.manifest.json"),
+                           " reshard.manifest.json", std::string(1, '\0'));
         auto const shard = [&] {
             return caught([&] { shard_checkpoint(folder / "in", folder / "out", placed_as("(2):(S0)")); });
         };

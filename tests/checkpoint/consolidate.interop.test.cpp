@@ -72,7 +72,7 @@ TEST_SUITE("checkpoint/consolidate") {
         std::string wanted = "{";
         for (int i = 0; i < dtype_count; ++i) {
             auto const dtype = static_cast<DType>(i);
-            Saved saved{{concat("tensor.", i < 10 ? "0" : "", i), dtype, Shape{4, 8}}, 1, {}};
+            Saved saved{{errors::concat("tensor.", i < 10 ? "0" : "", i), dtype, Shape{4, 8}}, 1, {}};
             if (is_byte_sized(dtype)) {
                 saved.parts = {{0, 0, Box{{0, 4}, {0, 3}}}, {0, 1, Box{{0, 4}, {3, 8}}}};
             } else {
@@ -80,8 +80,9 @@ TEST_SUITE("checkpoint/consolidate") {
             }
             wanted += wanted.size() > 1 ? "," : "";
             reshard::detail::append_json_string(wanted, saved.spec.name);
-            wanted += concat(":[\"", name(dtype), "\",[4,8],\"",
-                             hex(bytes_of_box(saved.spec.name, dtype, saved.spec.shape, Box(saved.spec.shape))), "\"]");
+            wanted += errors::concat(":[\"", name(dtype), "\",[4,8],\"",
+                                     hex(bytes_of_box(saved.spec.name, dtype, saved.spec.shape, Box(saved.spec.shape))),
+                                     "\"]");
             list.push_back(saved);
         }
         TempFolder const folder;
@@ -90,7 +91,7 @@ TEST_SUITE("checkpoint/consolidate") {
         write_text(folder / "wanted.json", wanted + "}");
         write_text(folder / "check.py", script);
         for (Index const max_file_bytes : {Index{0}, Index{500}}) {
-            std::string const out = folder / concat("out", max_file_bytes);
+            std::string const out = folder / errors::concat("out", max_file_bytes);
             ConsolidateOptions options;
             options.max_file_bytes = max_file_bytes;
             on_ranks(3, [&](ThreadCommunicator& comm) { return consolidate(folder / "in", out, comm, options); });

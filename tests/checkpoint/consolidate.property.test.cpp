@@ -20,7 +20,7 @@ std::vector<Saved> random_model(reshard::test::Random& random, int files, bool m
         auto const dtype = static_cast<DType>(random.between(0, dtype_count - 1));
         DynamicShape shape = is_byte_sized(dtype) ? random.shape() : DynamicShape(Indices{4, random.between(0, 60)});
         if (random.chance(10)) shape = is_byte_sized(dtype) ? DynamicShape(Indices{}) : DynamicShape(Indices{0, 3});
-        Saved saved{{concat("t", t), dtype, shape}, manifest && random.chance(20) ? 2 : 1, {}};
+        Saved saved{{errors::concat("t", t), dtype, shape}, manifest && random.chance(20) ? 2 : 1, {}};
         for (int r = 0; r < saved.replicas; ++r) {
             int const cuts = is_byte_sized(dtype) ? static_cast<int>(random.between(0, 9)) : 0;
             for (Box const& box : guillotine(random, Box(shape), cuts)) {

@@ -87,7 +87,7 @@ TEST_SUITE("checkpoint/consolidate") {
         std::vector<Saved> list;
         for (int i = 0; i < dtype_count; ++i) {
             auto const dtype = static_cast<DType>(i);
-            std::string const number = concat(i < 10 ? "0" : "", i);
+            std::string const number = errors::concat(i < 10 ? "0" : "", i);
             if (is_byte_sized(dtype)) {
                 list.push_back(cut(number + "cut", dtype, Shape{6, 10}, i % 2, 2));
                 list.push_back(whole(number + "scalar", dtype, Shape{}, i % 2));
@@ -250,7 +250,7 @@ TEST_SUITE("checkpoint/consolidate") {
                 ConsolidateOptions mine = options;
                 if (comm.rank() == 2) {
                     mine.progress = [](Index done, Index total) {
-                        if (done > total / 2) raise(ErrorCode::io, "IoError: the disk is full. Fix: empty it.");
+                        if (done > total / 2) errors::raise(ErrorCode::io, "IoError: the disk is full. Fix: empty it.");
                     };
                 }
                 consolidate(shards.in, shards.out, comm, mine);
@@ -313,7 +313,7 @@ TEST_SUITE("checkpoint/consolidate") {
         SelfCommunicator alone;
         for (Index const most : {Index{0}, Index{10'000}}) {  // one file, and three with an index
             CAPTURE(most);
-            std::string const out = concat(shards.out, most);
+            std::string const out = errors::concat(shards.out, most);
             options.max_file_bytes = most;
             auto const reports = on_ranks(3, [&](auto& comm) { return consolidate(shards.in, out, comm, options); });
             CHECK(damage(out, list) == "");
@@ -326,7 +326,7 @@ TEST_SUITE("checkpoint/consolidate") {
 
             // Who goes by the names of files finds what is there without the manifest, and not one file more.
             std::string const other =
-                concat(out, "/", most == 0 ? "model.safetensors" : "model.safetensors.index.json");
+                errors::concat(out, "/", most == 0 ? "model.safetensors" : "model.safetensors.index.json");
             Checkpoint const plain = Checkpoint::open(other);
             CHECK(plain.kind() == (most == 0 ? CheckpointKind::file : CheckpointKind::index));
             CHECK(plain.manifest().metadata == opened.manifest().metadata);
@@ -334,7 +334,7 @@ TEST_SUITE("checkpoint/consolidate") {
 
             CHECK(opened.files().size() == (most == 0 ? 1 : 3));
             for (CheckpointFile const& file : opened.manifest().files) {
-                std::string const path = concat(out, "/", file.leaf);
+                std::string const path = errors::concat(out, "/", file.leaf);
                 std::string const text = read_text(path);
                 std::string spoilt = text;
                 spoilt.back() = static_cast<char>(spoilt.back() ^ 1);
@@ -342,7 +342,7 @@ TEST_SUITE("checkpoint/consolidate") {
                 Caught const found = caught([&] { verify_checkpoint(out, alone); });
                 CHECK(found.code == ErrorCode::format);
                 CHECK_MESSAGE(contains(found.message, "1 fault:"), found.message);
-                CHECK_MESSAGE(contains(found.message, concat("'", file.leaf, "'")), found.message);
+                CHECK_MESSAGE(contains(found.message, errors::concat("'", file.leaf, "'")), found.message);
                 CHECK(caught([&] { consolidate(out, shards.out); }).code == ErrorCode::format);
                 write_text(path, text);
             }
@@ -420,18 +420,19 @@ TEST_SUITE("checkpoint/consolidate") {
         report.writes = report.reads = 2;
         report.files_opened = 5;
         report.seconds = 2e-5;
-        CHECK(explain(report) == concat(report.written.tensors.size(), " tensors, 3.0 KiB in 1 file, by all ranks\n",
-                                        "  collectives: ", to_string(report.collectives),
-                                        "\n  wrote 3.0 KiB in 2 writes\n"
-                                        "  read 3.0 KiB in 2 reads, 5 open files; all ranks verified 0 B\n"
-                                        "  memory for bytes in flight: 0 B\n"
-                                        "  20.0 us\n"));
+        CHECK(explain(report) == errors::concat(report.written.tensors.size(),
+                                                " tensors, 3.0 KiB in 1 file, by all ranks\n",
+                                                "  collectives: ", to_string(report.collectives),
+                                                "\n  wrote 3.0 KiB in 2 writes\n"
+                                                "  read 3.0 KiB in 2 reads, 5 open files; all ranks verified 0 B\n"
+                                                "  memory for bytes in flight: 0 B\n"
+                                                "  20.0 us\n"));
     }
 
     TEST_CASE("a folder whose shards lie in a sub-folder may be written to, and what a dead run left makes room") {
         Shards shards(small_model(), 4);
         write_text(shards.folder / ".model.safetensors.tmp.123.0", "half");
-        write_text(shards.folder / concat(reshard::detail::nonce_prefix, "0123456789abcdef"), "");
+        write_text(shards.folder / errors::concat(reshard::detail::nonce_prefix, "0123456789abcdef"), "");
         on_ranks(2, [&](ThreadCommunicator& comm) { return consolidate(shards.in, shards.folder.path(), comm); });
         CHECK(damage(shards.folder / "model.safetensors", shards.list) == "");
         CHECK(shards.folder.leaves() == std::vector<std::string>{"in", "model.safetensors"});
@@ -470,7 +471,7 @@ TEST_SUITE("checkpoint/consolidate") {
                 CHECK(std::filesystem::exists(shards.out + "/" + temporary));
             }
             write_text(shards.out + "/" + lock,
-                       concat("reshard gives names\n4 model.safetensors", std::string(1, '\0')));
+                       errors::concat("reshard gives names\n4 model.safetensors", std::string(1, '\0')));
             write_text(shards.out + "/model.safetensors", "half");
             run_on_threads(2, [&](ThreadCommunicator& comm) { other(comm); });
             CHECK(!std::filesystem::exists(shards.out + "/" + temporary));
@@ -512,11 +513,12 @@ TEST_SUITE("checkpoint/consolidate") {
         Shards shards(small_model(), 4);
         std::vector<TensorSpec> const list{{"w", DType::u8, Shape{9}}};
         write_checkpoint(shards.out, list, fill_expected);
-        auto const note = concat("reshard gives names\n", std::filesystem::file_size(shards.out + "/model.safetensors"),
-                                 " model.safetensors", std::string(1, '\0'));
+        auto const note =
+            errors::concat("reshard gives names\n", std::filesystem::file_size(shards.out + "/model.safetensors"),
+                           " model.safetensors", std::string(1, '\0'));
         for (char const* const lock : {"/.model.safetensors.index.json.lock", "/.reshard.manifest.json.lock"}) {
             write_text(shards.out + lock, note);
-            auto const fails = [](auto&&...) { raise(ErrorCode::user, "no more"); };
+            auto const fails = [](auto&&...) { errors::raise(ErrorCode::user, "no more"); };
             CHECK(caught([&] { write_checkpoint(shards.out, list, fails); }).code == ErrorCode::user);
             CHECK(read_text(shards.out + lock) == note);  // it has written nothing
             write_checkpoint(shards.out, list, fill_expected);
@@ -554,7 +556,7 @@ TEST_SUITE("checkpoint/consolidate") {
         std::filesystem::create_directory(folder / "in");
         Index const huge = Index{1} << 43;
         std::string header =
-            concat("{\"w\":{\"dtype\":\"U8\",\"shape\":[", huge, "],\"data_offsets\":[0,", huge, "]}}");
+            errors::concat("{\"w\":{\"dtype\":\"U8\",\"shape\":[", huge, "],\"data_offsets\":[0,", huge, "]}}");
         header.append((8 - header.size() % 8) % 8, ' ');
         write_text(folder / "in/model.safetensors", length_bytes(header.size()) + header);
         std::error_code failed;
@@ -688,13 +690,13 @@ TEST_SUITE("checkpoint/consolidate") {
             checkpoint.read(tensor, bytes);
             std::vector<std::byte> wanted(bytes.size());
             StridedBox from{{}, 4};
-            StridedBox box{{}, reshard::bytes(to)};
+            StridedBox box{{}, reshard::enums::bytes(to)};
             from.dims.push_back({1, 4});
-            box.dims.push_back({1, reshard::bytes(to)});
+            box.dims.push_back({1, reshard::enums::bytes(to)});
             for (Index i = 0; i < count; ++i) {
                 float const v = value(i);
-                convert(reinterpret_cast<std::byte const*>(&v), from, DType::f32,
-                        wanted.data() + i * reshard::bytes(to), box, to);
+                transport::convert(reinterpret_cast<std::byte const*>(&v), from, DType::f32,
+                                   wanted.data() + i * reshard::enums::bytes(to), box, to);
             }
             CHECK(bytes == wanted);
             for (Extent const& extent : reports[0].written.extents)
@@ -716,8 +718,8 @@ TEST_SUITE("checkpoint/consolidate") {
         for (int r = 0; r < 3; ++r) {
             ConsolidateOptions options;
             options.replica = r;
-            consolidate(shards.in, shards.folder / concat("out", r), options);
-            CHECK(damage(shards.folder / concat("out", r), shards.list, r) == "");
+            consolidate(shards.in, shards.folder / errors::concat("out", r), options);
+            CHECK(damage(shards.folder / errors::concat("out", r), shards.list, r) == "");
         }
         // Kept apart, each copy is written as it was.
         ShardOptions apart;
@@ -735,8 +737,8 @@ TEST_SUITE("checkpoint/consolidate") {
         for (int r = 0; r < 2; ++r) {
             ConsolidateOptions options;
             options.replica = r;
-            consolidate(both, shards.folder / concat("again", r), options);
-            CHECK(damage(shards.folder / concat("again", r), shards.list, r) == "");
+            consolidate(both, shards.folder / errors::concat("again", r), options);
+            CHECK(damage(shards.folder / errors::concat("again", r), shards.list, r) == "");
         }
     }
 
@@ -755,8 +757,8 @@ TEST_SUITE("checkpoint/consolidate") {
         for (int r = 0; r < 2; ++r) {
             ConsolidateOptions options;
             options.replica = r;
-            consolidate(folder / "in", folder / concat("out", r), options);
-            CHECK(damage(folder / concat("out", r), list, r) == "");
+            consolidate(folder / "in", folder / errors::concat("out", r), options);
+            CHECK(damage(folder / errors::concat("out", r), list, r) == "");
         }
     }
 
@@ -775,8 +777,8 @@ TEST_SUITE("checkpoint/consolidate") {
             for (int r = 0; r < 2; ++r) {
                 ConsolidateOptions options;
                 options.replica = r;
-                consolidate(shards.in, shards.folder / concat("out", r), options);
-                CHECK(damage(shards.folder / concat("out", r), shards.list, r) == "");
+                consolidate(shards.in, shards.folder / errors::concat("out", r), options);
+                CHECK(damage(shards.folder / errors::concat("out", r), shards.list, r) == "");
             }
         }
     }
@@ -917,7 +919,7 @@ TEST_SUITE("checkpoint/consolidate") {
                 for (bool checksums : {true, false}) {
                     ShardOptions options;
                     options.checksums = options.verify_checksums = checksums;
-                    std::string const out = concat(shards.folder / "to", to, checksums ? "sums" : "");
+                    std::string const out = errors::concat(shards.folder / "to", to, checksums ? "sums" : "");
                     on_ranks(2, [&](ThreadCommunicator& comm) {
                         return shard_checkpoint(shards.in, out, placed_as(to), comm, options);
                     });

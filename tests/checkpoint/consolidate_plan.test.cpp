@@ -32,8 +32,8 @@ TEST_SUITE("checkpoint/consolidate_plan") {
                     for (int rank = 0; rank < ranks; ++rank) {
                         CHECK(line.cut(rank, ranks) == before);
                         Index const next = line.cut(rank + 1, ranks);
-                        least = smaller(least, next - before);
-                        most = larger(most, next - before);
+                        least = detail::smaller(least, next - before);
+                        most = detail::larger(most, next - before);
                         before = next;
                     }
                     CHECK(before == line.bytes());

@@ -22,7 +22,8 @@ inline std::string damage(std::string const& folder, std::vector<Saved> const& l
         Checkpoint const checkpoint = Checkpoint::open(folder);
         Manifest const& manifest = checkpoint.manifest();
         check_coverage(manifest, folder);
-        if (manifest.tensors.size() != list.size()) return concat("there are ", manifest.tensors.size(), " tensors");
+        if (manifest.tensors.size() != list.size())
+            return errors::concat("there are ", manifest.tensors.size(), " tensors");
         for (Extent const& extent : manifest.extents) {
             StoredTensor const& tensor = manifest.tensors[extent.tensor];
             Saved const& saved = list[extent.tensor];
@@ -33,7 +34,7 @@ inline std::string damage(std::string const& folder, std::vector<Saved> const& l
             int const copy = tensor.replicas > 1 ? extent.replica % saved.replicas : replica % saved.replicas;
             auto const wanted =
                 bytes_of_box(content_of(tensor.name, copy, saved.replicas), tensor.dtype, tensor.shape, extent.box);
-            if (bytes != wanted) return concat(tensor.name, " has other bytes in ", to_string(extent.box));
+            if (bytes != wanted) return errors::concat(tensor.name, " has other bytes in ", to_string(extent.box));
             if (extent.has_checksum && extent.crc32c != crc32c(bytes)) return tensor.name + " has another sum";
         }
     } catch (Error const& error) {

@@ -17,7 +17,7 @@ Manifest one_tensor(DynamicShape const& shape, std::vector<Box> const& boxes, in
     m.files = {{"first", 1 << 20, 0, 0}, {"second", 1 << 20, 0, 1}};
     m.tensors = {{"w", DType::f32, shape, replicas, ""}};
     for (std::size_t i = 0; i < boxes.size(); ++i)
-        m.extents.push_back({0, 0, static_cast<int>(i % 2), 0, boxes[i], concat("key ", i), false, 0});
+        m.extents.push_back({0, 0, static_cast<int>(i % 2), 0, boxes[i], errors::concat("key ", i), false, 0});
     return m;
 }
 

@@ -94,9 +94,9 @@ TEST_SUITE("checkpoint/interop") {
         std::vector<TensorSpec> numpy;
         for (int i = 0; i < dtype_count; ++i) {
             auto const dtype = static_cast<DType>(i);
-            std::vector<TensorSpec> list{{concat("full \"\n\xc3\xa4 ", name(dtype)), dtype, Shape{2, 3, 4}},
-                                         {concat("empty.", name(dtype)), dtype, Shape{4, 0, 2}}};
-            if (is_byte_sized(dtype)) list.push_back({concat("scalar.", name(dtype)), dtype, {}});
+            std::vector<TensorSpec> list{{errors::concat("full \"\n\xc3\xa4 ", name(dtype)), dtype, Shape{2, 3, 4}},
+                                         {errors::concat("empty.", name(dtype)), dtype, Shape{4, 0, 2}}};
+            if (is_byte_sized(dtype)) list.push_back({errors::concat("scalar.", name(dtype)), dtype, {}});
             all.insert(all.end(), list.begin(), list.end());
             bool const known = is_integer(dtype) || (is_floating(dtype) && dtype != DType::bf16);
             if (known || dtype == DType::boolean) numpy.insert(numpy.end(), list.begin(), list.end());
@@ -115,8 +115,8 @@ TEST_SUITE("checkpoint/interop") {
         for (auto const& tensor : file.tensors()) {
             if (wanted.size() > 1) wanted += ',';
             reshard::detail::append_json_string(wanted, tensor.name);
-            wanted += concat(":[\"", name(tensor.dtype), "\",", to_string(tensor.shape), ",\"",
-                             hex(file.mapped_bytes(tensor)), "\"]");
+            wanted += errors::concat(":[\"", name(tensor.dtype), "\",", to_string(tensor.shape), ",\"",
+                                     hex(file.mapped_bytes(tensor)), "\"]");
         }
         write_text(folder / "wanted.json", wanted + "}");
         write_text(folder / "check.py", script);

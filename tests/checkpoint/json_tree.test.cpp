@@ -16,7 +16,7 @@ using reshard::detail::JsonTree;
 namespace {
 
 void refuse(std::string_view file, std::string_view what) {
-    raise(ErrorCode::format, concat("the room: ", file, ": ", what));
+    errors::raise(ErrorCode::format, errors::concat("the room: ", file, ": ", what));
 }
 
 /// The message of what `read(reader of the text)` throws.
@@ -36,7 +36,7 @@ std::string content(JsonTree const& tree, std::uint32_t node = 0) {
     auto const items = [&](char open, bool with_keys) {
         log = open;
         tree.for_each(node, [&](std::uint32_t item) {
-            if (with_keys) log += concat(tree.key(item), ":");
+            if (with_keys) log += errors::concat(tree.key(item), ":");
             log += content(tree, item) + " ";
         });
         return log + ")";
@@ -45,7 +45,7 @@ std::string content(JsonTree const& tree, std::uint32_t node = 0) {
         case JsonTree::Kind::other: return "other";
         case JsonTree::Kind::null: return "null";
         case JsonTree::Kind::integer: return std::to_string(tree.integer(node));
-        case JsonTree::Kind::text: return concat("'", tree.text(node), "'");
+        case JsonTree::Kind::text: return errors::concat("'", tree.text(node), "'");
         case JsonTree::Kind::list: return items('[', false);
         case JsonTree::Kind::object: return items('{', true);
     }
@@ -87,7 +87,7 @@ TEST_SUITE("checkpoint/json_tree") {
 
     TEST_CASE("keys given twice may be refused in another way than all else") {
         auto const code = [](std::string_view json) {
-            auto const twice = [](std::string_view, std::string_view) { raise(ErrorCode::user, "twice"); };
+            auto const twice = [](std::string_view, std::string_view) { errors::raise(ErrorCode::user, "twice"); };
             return caught([&] { static_cast<void>(JsonTree(json, "f", refuse, {}, twice)); }).code;
         };
         for (char const* const json :
@@ -150,7 +150,7 @@ TEST_SUITE("checkpoint/json_tree") {
         CHECK(contains(complaint(R"({"a":1,"b":{"c":1,"c":1}})", nothing), "'c' is given twice"));
         CHECK(complaint(R"({"a":1,"b":{"a":1,"c":{"a":[]}}})", nothing).empty());
         std::string many = "{";
-        for (int i = 0; i < test::tries(200'000); ++i) many += concat("\"k", i, "\":0,");
+        for (int i = 0; i < test::tries(200'000); ++i) many += errors::concat("\"k", i, "\":0,");
         CHECK(complaint(many + "\"last\":0}", nothing).empty());
         CHECK(contains(complaint(many + "\"k77\":0}", nothing), "'k77' is given twice"));
     }

@@ -42,7 +42,7 @@ Outcome outcome(std::string const& folder, std::vector<Goal> const& goals, int r
         result.reports[static_cast<std::size_t>(comm.rank())] = report;
         if (result.wrong.empty()) result.wrong = tensors.wrong();
         if (result.wrong.empty() && report.bytes_loaded != tensors.bytes_of_values()) {
-            result.wrong = concat("rank ", comm.rank(), " reports ", report.bytes_loaded, " bytes");
+            result.wrong = errors::concat("rank ", comm.rank(), " reports ", report.bytes_loaded, " bytes");
         }
     });
     return result;
@@ -125,8 +125,8 @@ TEST_SUITE("checkpoint/load") {
                 DynamicShape const shape = tensors.shape();
                 DType const dtype = random.pick(kind.dtypes);
                 DynamicDistribution const to = tensors.distribution(tensors.mesh(), shape);
-                goals.push_back({{concat("tensor.", i), dtype, shape}, to});
-                all += concat(to_string(to), " of ", to_string(shape), " ", name(dtype), "; ");
+                goals.push_back({{errors::concat("tensor.", i), dtype, shape}, to});
+                all += errors::concat(to_string(to), " of ", to_string(shape), " ", name(dtype), "; ");
             }
             CAPTURE(all);
             TempFolder const folder;

@@ -77,12 +77,12 @@ public:
     [[nodiscard]] Workspace allocate(Index) const override { return {}; }
     void deliver(std::span<Send const> sends, std::span<Receive const> receives) const override {
         for (std::size_t k = 0; k < sends.size(); ++k)
-            copy(sends[k].base, sends[k].box, receives[k].base, receives[k].box);
+            transport::copy(sends[k].base, sends[k].box, receives[k].base, receives[k].box);
         delivered += static_cast<int>(sends.size());
     }
     void fold(FoldWork const&) const override {}
     void fill_identity(Reduce op, DType dtype, std::byte* to, StridedBox const& box) const override {
-        reshard::fill_identity(op, dtype, to, box);
+        reshard::transport::fill_identity(op, dtype, to, box);
         ++filled;
     }
     void scale(DType, std::byte*, StridedBox const&, Index, Index) const override {}
@@ -95,7 +95,7 @@ public:
         : PolicyBase(std::move(inner)), memory_(&memory), devices_only_(devices_only) {}
     [[nodiscard]] MemoryPolicy const* memory() const noexcept { return memory_; }
     void check_memory(void const* memory) const {
-        if (devices_only_ && !is_device_memory(memory)) raise(ErrorCode::buffer, "tests: memory of the host.");
+        if (devices_only_ && !is_device_memory(memory)) errors::raise(ErrorCode::buffer, "tests: memory of the host.");
     }
     [[nodiscard]] OfDevices split(int colour, int key) { return {inner_.split(colour, key), *memory_, devices_only_}; }
 
@@ -215,7 +215,7 @@ TEST_SUITE("checkpoint/load") {
         std::vector<Goal> goals;
         Index const more = 5;
         for (Index i = 0; i < 2 * detail::WindowCutter::most_pieces + more; ++i) {
-            goals.push_back(goal(concat("w", i), DType::u8, i % 7 == 0 ? "(2):(R)" : "(2):(S0)", Shape{3}));
+            goals.push_back(goal(errors::concat("w", i), DType::u8, i % 7 == 0 ? "(2):(R)" : "(2):(S0)", Shape{3}));
         }
         write(folder.path(), goals);
         run_on_threads(2, [&](ThreadCommunicator& comm) {
@@ -230,7 +230,8 @@ TEST_SUITE("checkpoint/load") {
     TEST_CASE("together every byte is read once, and files are opened files + ranks - 1 times at most") {
         TempFolder const folder;
         std::vector<Goal> goals;
-        for (int i = 0; i < 40; ++i) goals.push_back(goal(concat("layer.", i), DType::f32, "(4):(R)", Shape{16, 16}));
+        for (int i = 0; i < 40; ++i)
+            goals.push_back(goal(errors::concat("layer.", i), DType::f32, "(4):(R)", Shape{16, 16}));
         write(folder.path(), goals, 5 * 16 * 16 * 4);
         std::atomic<Index> read{0};
         std::atomic<Index> opened{0};
@@ -660,7 +661,7 @@ TEST_SUITE("checkpoint/load") {
                 }
             };
             check_same(thrown_by(3, load_cut), ErrorCode::io,
-                       {concat("rank ", together ? 2 : 1, " of 3: IoError: "), "it was cut short while open",
+                       {errors::concat("rank ", together ? 2 : 1, " of 3: IoError: "), "it was cut short while open",
                         "The tensors are partly filled"});
         }
     }

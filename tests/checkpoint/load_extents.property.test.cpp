@@ -104,7 +104,7 @@ Outcome outcome(std::string const& path, Case const& one, Strategy strategy) {
         if (!result.wrong.empty()) return;
         result.wrong = tensors.wrong([&](Goal const& goal) { return one.content(goal, comm.rank()); });
         if (result.wrong.empty() && report.bytes_loaded != tensors.bytes_of_values()) {
-            result.wrong = concat("rank ", comm.rank(), " reports ", report.bytes_loaded, " bytes");
+            result.wrong = errors::concat("rank ", comm.rank(), " reports ", report.bytes_loaded, " bytes");
         }
     });
     return result;
@@ -139,7 +139,8 @@ void make(Case& one, test::Random& random, test::Limits limits) {
     for (Index i = 0; i < count; ++i) {
         DynamicShape const shape = tensors.shape();
         DType const dtype = random.pick(std::vector<DType>{DType::f32, DType::bf16, DType::u8, DType::f64});
-        one.goals.push_back({{concat("tensor.", i), dtype, shape}, tensors.distribution(tensors.mesh(), shape)});
+        one.goals.push_back(
+            {{errors::concat("tensor.", i), dtype, shape}, tensors.distribution(tensors.mesh(), shape)});
     }
     int axes = 8;  // that all meshes have
     for (Goal const& goal : one.goals) axes = std::min(axes, goal.to.mesh().axes());
@@ -175,7 +176,7 @@ TEST_SUITE("checkpoint/load") {
             TempFolder const folder;
             if (!by_manifest) {  // no number may be missing
                 for (int f = 0; f < files; ++f) {
-                    one.goals.push_back(goal(concat("zz.", f), DType::u8, "(1):(R)", Shape{3}));
+                    one.goals.push_back(goal(errors::concat("zz.", f), DType::u8, "(1):(R)", Shape{3}));
                     one.saved.push_back({one.goals.back().stored, 1, {{0, f, Box(Shape{3})}}});
                 }
             }
@@ -186,8 +187,8 @@ TEST_SUITE("checkpoint/load") {
                               by_manifest ? Described::by_manifest : Described::by_shards, checksums, block_bytes);
             std::string all;
             for (Goal const& goal : one.goals) {
-                all += concat(to_string(goal.to), " of ", to_string(goal.stored.shape), " ", name(goal.stored.dtype),
-                              "; ");
+                all += errors::concat(to_string(goal.to), " of ", to_string(goal.stored.shape), " ",
+                                      name(goal.stored.dtype), "; ");
             }
             CAPTURE(all);
             CAPTURE(by_manifest);

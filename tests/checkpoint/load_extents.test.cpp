@@ -35,7 +35,7 @@ struct Small {
     std::vector<Goal> goals;
     std::vector<Saved> saved;
 };
-std::string shard(int number) { return concat("shard-0000", number, "-of-00003.0123456789abcdef.safetensors"); }
+std::string shard(int number) { return errors::concat("shard-0000", number, "-of-00003.0123456789abcdef.safetensors"); }
 
 /// Flips a bit of a file.
 void spoil(std::string const& path, Index at) {
@@ -94,7 +94,7 @@ TEST_SUITE("checkpoint/load") {
                  [&] { static_cast<void>(Checkpoint::open(folder.path())); });
         for (int i = 1; i <= 3; ++i) {  // under the names of PyTorch's shards they are still parts of a save
             std::filesystem::rename(folder / shard(i),
-                                    folder / concat("shard-0000", i, "-model-00001-of-00001.safetensors"));
+                                    folder / errors::concat("shard-0000", i, "-model-00001-of-00001.safetensors"));
         }
         Caught const error = caught([&] { static_cast<void>(Checkpoint::open(folder.path())); });
         CHECK(error.code == ErrorCode::format);
@@ -157,7 +157,7 @@ TEST_SUITE("checkpoint/load") {
                 }
                 write_text(folder / manifest_name, to_json(manifest));
                 auto const words =
-                    concat("box [3:6,0:6] of tensor 'w', replica 0 is not in '", shard(2), "' as it says");
+                    errors::concat("box [3:6,0:6] of tensor 'w', replica 0 is not in '", shard(2), "' as it says");
                 check_same(thrown_by(3,
                                      [&](ThreadCommunicator& comm) {
                                          LocalTensors tensors(small.goals, comm.rank());
@@ -266,7 +266,7 @@ TEST_SUITE("checkpoint/load") {
         Small const small;
         write_sharded(folder.path(), small.saved, 3, Described::by_manifest);
         for (int ranks : {1, 3, 4}) {
-            std::vector<Goal> const goals{goal("v", DType::f32, concat("(", ranks, "):(R)"), Shape{5})};
+            std::vector<Goal> const goals{goal("v", DType::f32, errors::concat("(", ranks, "):(R)"), Shape{5})};
             std::atomic<Index> read{0};
             run_on_threads(ranks, [&](ThreadCommunicator& comm) {
                 with_all([&](auto strategy) {
@@ -289,7 +289,7 @@ TEST_SUITE("checkpoint/load") {
         std::vector<Saved> saved;
         for (int t = 0; t < 10; ++t) {  // files of nearly the same size, tensors in no order of ranks
             Index const rows = 100 + t;
-            goals.push_back(goal(concat("t", t), DType::f32, "(4):(S0)", Shape{rows, 8}));
+            goals.push_back(goal(errors::concat("t", t), DType::f32, "(4):(S0)", Shape{rows, 8}));
             DynamicDistribution const by = parse("(4):(S0:bal)", Shape{rows, 8});
             Saved one{goals.back().stored, 1, {}};
             for (int r = 0; r < 4; ++r) one.parts.push_back({0, (r + 2) % 4, by.box(r)});
@@ -404,7 +404,8 @@ TEST_SUITE("checkpoint/load") {
                 } else {
                     check_none(direct);
                 }
-                std::string const place = block < 2560 ? concat("bytes ", byte / block * block, " to ") : "2560 bytes";
+                std::string const place =
+                    block < 2560 ? errors::concat("bytes ", byte / block * block, " to ") : "2560 bytes";
                 check_same(load_all(Cooperation::always), ErrorCode::format, {place, "partly filled"});
                 LocalTensors tensors(goals, static_cast<int>(byte / 640));
                 Caught const alone = caught(

@@ -28,10 +28,10 @@ struct Case {
     int ranks = 1;
 
     [[nodiscard]] std::string text() const {
-        std::string text = concat(ranks, " ranks");
+        std::string text = errors::concat(ranks, " ranks");
         for (PlacedTensor const& target : targets) {
-            text += concat("; ", target.name, " ", reshard::name(target.dtype), " ",
-                           to_string(target.distribution.shape()), " ", to_string(target.distribution));
+            text += errors::concat("; ", target.name, " ", reshard::enums::name(target.dtype), " ",
+                                   to_string(target.distribution.shape()), " ", to_string(target.distribution));
         }
         return text;
     }
@@ -50,7 +50,7 @@ void make(Case& one, test::Random& random) {
             target_shape = Shape{shape.extent(0) / 2};
             target_dtype = DType::u8;
         }
-        std::string const name = concat("tensor.", i);
+        std::string const name = errors::concat("tensor.", i);
         one.specs.push_back({name, dtype, shape});
         if (random.chance(20)) continue;  // stays where it is
         DynamicDistribution const to = random.distribution(random.mesh(), target_shape);
@@ -106,13 +106,13 @@ template <class Load>
         CHECK(report.collectives == sum.collectives);
         sum.bytes_loaded += report.bytes_loaded;
         sum.bytes_read += report.bytes_read;
-        sum.most_bytes_read = larger(sum.most_bytes_read, report.bytes_read);
+        sum.most_bytes_read = detail::larger(sum.most_bytes_read, report.bytes_read);
         sum.reads += report.reads;
-        sum.most_reads = larger(sum.most_reads, report.reads);
+        sum.most_reads = detail::larger(sum.most_reads, report.reads);
         sum.files_opened += report.files_opened;
         sum.lists_opened += report.lists_opened;
         sum.bytes_verified += report.bytes_verified;
-        sum.extra_bytes = larger(sum.extra_bytes, report.extra_bytes);
+        sum.extra_bytes = detail::larger(sum.extra_bytes, report.extra_bytes);
         sum.bytes_on_wire += report.traffic.bytes_sent;  // lists included
         local_bytes += report.traffic.bytes_local;
     }

@@ -50,7 +50,7 @@ public:
             }
             Index reach = 1;
             for (int dim = 0; dim < shape.rank(); ++dim)
-                reach += larger<Index>(shape.extent(dim) - 1, 0) * strides[dim];
+                reach += detail::larger<Index>(shape.extent(dim) - 1, 0) * strides[dim];
             memory_.emplace_back(static_cast<std::size_t>(reach * bytes(goal.stored.dtype)), std::byte{0xEE});
             list_.push_back(
                 {goal.stored.name, goal.to, DynamicView(memory_.back().data(), goal.stored.dtype, shape, strides)});
@@ -86,8 +86,8 @@ public:
                 ++k;
             });
             if (bad >= 0) {
-                return concat("tensor ", i, " '", goal.stored.name, "' under ", to_string(goal.to), " of ",
-                              to_string(goal.stored.shape), " on rank ", rank_, ", local element ", bad);
+                return errors::concat("tensor ", i, " '", goal.stored.name, "' under ", to_string(goal.to), " of ",
+                                      to_string(goal.stored.shape), " on rank ", rank_, ", local element ", bad);
             }
         }
         return {};

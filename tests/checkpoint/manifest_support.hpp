@@ -55,7 +55,7 @@ inline Manifest random_manifest(reshard::test::Random& random) {
     std::vector<Index> filled(static_cast<std::size_t>(files));
     for (int t = static_cast<int>(random.between(0, 6)); t > 0; --t) {
         StoredTensor tensor;
-        tensor.name = concat("t", 100 - t, random.chance(10) ? "\xe2\x82\xac\t" : "");
+        tensor.name = errors::concat("t", 100 - t, random.chance(10) ? "\xe2\x82\xac\t" : "");
         tensor.dtype = static_cast<DType>(random.between(0, dtype_count - 1));
         auto const d = random.distribution(random.mesh(), random.shape());
         tensor.shape = is_byte_sized(tensor.dtype) ? d.shape() : DynamicShape(Indices{4, random.between(0, 5)});
@@ -71,7 +71,7 @@ inline Manifest random_manifest(reshard::test::Random& random) {
                 extent.replica = replica;
                 extent.file = static_cast<int>(random.between(0, files - 1));
                 extent.box = box;
-                if (number + replica > 0) extent.key = concat(tensor.name, ".", replica, ".", number);
+                if (number + replica > 0) extent.key = errors::concat(tensor.name, ".", replica, ".", number);
                 ++number;
                 extent.has_checksum = random.chance(80);
                 if (extent.has_checksum) extent.crc32c = static_cast<std::uint32_t>(random.engine()());
@@ -90,8 +90,8 @@ inline Manifest random_manifest(reshard::test::Random& random) {
         }
     }
     for (int f = 0; f < files; ++f) {
-        m.files.push_back({concat("f", f, ".safetensors"), filled[static_cast<std::size_t>(f)] + 10, random.engine()(),
-                           static_cast<int>(random.between(-1, m.world_size - 1))});
+        m.files.push_back({errors::concat("f", f, ".safetensors"), filled[static_cast<std::size_t>(f)] + 10,
+                           random.engine()(), static_cast<int>(random.between(-1, m.world_size - 1))});
     }
     reshard::detail::sort_extents(m, "made");
     return m;

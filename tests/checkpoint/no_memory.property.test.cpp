@@ -228,7 +228,8 @@ TEST_SUITE("checkpoint/no_memory") {
                 SaveRequest saving = start_save(out, local.list(), comm, options);
                 saving.wait();
             });
-            test::check_same(thrown, ErrorCode::out_of_memory, {concat("rank 1 of ", ranks, ": "), "out of memory"});
+            test::check_same(thrown, ErrorCode::out_of_memory,
+                             {errors::concat("rank 1 of ", ranks, ": "), "out of memory"});
             CHECK(!std::filesystem::exists(out + "/" + std::string(manifest_name)));
         }
     }

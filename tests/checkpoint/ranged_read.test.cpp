@@ -150,7 +150,7 @@ TEST_CASE("short rows of a large tensor are read in chunks, not one by one") {
             options.over_read = over_read;
             ReadTotals const totals = count_reads(std::vector{rows(151936, row / parts, row)}, options);
             Index const span = 151935 * row + row / parts;
-            CHECK(totals.reads == ceil_div(span, 8 * MiB));
+            CHECK(totals.reads == detail::ceil_div(span, 8 * MiB));
             CHECK(totals.bytes_read <= span);
             CHECK(totals.bytes_read > span - totals.reads * row);
             CHECK(totals.bytes_wanted == 151936 * row / parts);
@@ -398,7 +398,7 @@ TEST_CASE("the first failure in the order of the file is the one that is reporte
                 ++count;
                 if (offset == 37000) {
                     std::this_thread::yield();
-                    raise(ErrorCode::io, "IoError: at 37000");
+                    errors::raise(ErrorCode::io, "IoError: at 37000");
                 }
                 if (offset > 37000) throw std::runtime_error("later");
             });

@@ -40,7 +40,7 @@ struct Model {
     std::vector<DynamicDistribution> places;
     [[nodiscard]] int ranks() const {
         Index last = 0;
-        for (auto const& place : places) last = larger(last, place.mesh().last_rank());
+        for (auto const& place : places) last = detail::larger(last, place.mesh().last_rank());
         return static_cast<int>(last) + 1;
     }
     void place_at_random(test::Random& random) {
@@ -99,8 +99,8 @@ public:
     [[nodiscard]] std::string wrong() const {
         for (std::size_t t = 0; t != memory_.size(); ++t) {
             if (memory_[t] == part_of(model_->tensors[t], model_->places[t], rank_)) continue;
-            return concat("'", model_->tensors[t].name, "' of ", to_string(model_->tensors[t].shape), " under ",
-                          to_string(model_->places[t]), " on rank ", rank_);
+            return errors::concat("'", model_->tensors[t].name, "' of ", to_string(model_->tensors[t].shape), " under ",
+                                  to_string(model_->places[t]), " on rank ", rank_);
         }
         return {};
     }
@@ -118,13 +118,13 @@ Model random_model(test::Random& random) {
         auto const dtype = random.pick(std::vector<DType>{DType::u8, DType::bf16, DType::f32, DType::f32, DType::c64});
         Index const outer = random.between(1, 600);
         Index const middle = random.chance(50) ? 1 : random.between(1, 20);
-        Index const inner = larger<Index>(random.between(50'000, 1'000'000) / (outer * middle), 1);
+        Index const inner = detail::larger<Index>(random.between(50'000, 1'000'000) / (outer * middle), 1);
         DynamicShape const shape(middle == 1 ? Indices{outer, inner} : Indices{outer, middle, inner});
-        Whole whole{concat("t", t), dtype, shape, Bytes(static_cast<std::size_t>(shape.size() * bytes(dtype)))};
+        Whole whole{errors::concat("t", t), dtype, shape, Bytes(static_cast<std::size_t>(shape.size() * bytes(dtype)))};
         std::mt19937_64 values(random.engine()());
         for (std::size_t i = 0; i < whole.bytes.size(); i += 8) {
             std::uint64_t const next = values();
-            std::memcpy(whole.bytes.data() + i, &next, smaller<std::size_t>(8, whole.bytes.size() - i));
+            std::memcpy(whole.bytes.data() + i, &next, detail::smaller<std::size_t>(8, whole.bytes.size() - i));
         }
         model.tensors.push_back(std::move(whole));
     }
@@ -219,7 +219,7 @@ TEST_SUITE("checkpoint/round_trip") {
             });
             std::string way = "saved";
             for (int step = 1; step <= 4; ++step) {
-                std::string const next = folder / concat(step);
+                std::string const next = folder / errors::concat(step);
                 Index const kind = random.between(0, 2);
                 way += kind == 0 ? ", consolidated" : kind == 1 ? ", sharded" : ", trained";
                 CAPTURE(way);

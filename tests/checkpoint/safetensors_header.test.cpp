@@ -18,7 +18,7 @@ SafetensorsHeader parse(std::string_view file) { return parse_header(file, stati
 
 /// One tensor 'a' with those fields, and bytes after the header.
 std::string one(std::string_view fields, std::size_t data_bytes = 0) {
-    return safetensors_text(concat(R"({"a":{)", fields, "}}"), data_bytes);
+    return safetensors_text(errors::concat(R"({"a":{)", fields, "}}"), data_bytes);
 }
 
 }  // namespace
@@ -69,9 +69,9 @@ TEST_SUITE("checkpoint/safetensors_header") {
             auto const dtype = static_cast<DType>(i);
             Index const bytes = bits(dtype);  // of 8 elements
             CAPTURE(name(dtype));
-            auto const header =
-                parse(one(concat(R"("dtype":")", name(dtype), R"(","shape":[8],"data_offsets":[0,)", bytes, "]"),
-                          static_cast<std::size_t>(bytes)));
+            auto const header = parse(
+                one(errors::concat(R"("dtype":")", name(dtype), R"(","shape":[8],"data_offsets":[0,)", bytes, "]"),
+                    static_cast<std::size_t>(bytes)));
             CHECK(header.tensors()[0].dtype == dtype);
         }
     }
@@ -139,27 +139,28 @@ TEST_SUITE("checkpoint/safetensors_header") {
             {json, "an offset of 1.0", one(R"("dtype":"U8","shape":[1],"data_offsets":[0,1.0])", 1)},
             {json, "offsets that are an object", one(R"("dtype":"U8","shape":[1],"data_offsets":{})", 1)},
             {json, "nested too deep where nobody looks",
-             one(concat(R"("x":)", std::string(200, '['), std::string(200, ']'), ",", good), 1)},
+             one(errors::concat(R"("x":)", std::string(200, '['), std::string(200, ']'), ",", good), 1)},
             {Rule::duplicate_key, "a tensor twice",
-             safetensors_text(concat(R"({"a":{)", good, R"(},"a":{)", good, "}}"), 1)},
+             safetensors_text(errors::concat(R"({"a":{)", good, R"(},"a":{)", good, "}}"), 1)},
             {Rule::duplicate_key, "a tensor twice, once escaped",
-             safetensors_text(concat(R"({"a":{)", good, R"(},"\u0061":{)", good, "}}"), 1)},
+             safetensors_text(errors::concat(R"({"a":{)", good, R"(},"\u0061":{)", good, "}}"), 1)},
             {Rule::duplicate_key, "an empty tensor twice",
              safetensors_text(
                  R"({"a":{"dtype":"U8","shape":[0],"data_offsets":[0,0]},"a":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}})")},
-            {Rule::duplicate_key, "a field twice", one(concat(good, R"(,"shape":[1])"), 1)},
-            {Rule::duplicate_key, "a key twice where nobody looks", one(concat(good, R"(,"x":{"y":1,"y":2})"), 1)},
+            {Rule::duplicate_key, "a field twice", one(errors::concat(good, R"(,"shape":[1])"), 1)},
+            {Rule::duplicate_key, "a key twice where nobody looks",
+             one(errors::concat(good, R"(,"x":{"y":1,"y":2})"), 1)},
             {Rule::duplicate_key, "metadata twice", safetensors_text(R"({"__metadata__":{},"__metadata__":{}})")},
             {Rule::duplicate_key, "a metadata key twice", safetensors_text(R"({"__metadata__":{"a":"1","a":"1"}})")},
             {Rule::too_many_dimensions, "nine dimensions",
              one(R"("dtype":"U8","shape":[1,1,1,1,1,1,1,1,1],"data_offsets":[0,1])", 1)},
             {Rule::invalid_offset, "a hole at the start", one(R"("dtype":"U8","shape":[1],"data_offsets":[1,2])", 2)},
             {Rule::invalid_offset, "an end before its begin",
-             safetensors_text(concat(two, R"("data_offsets":[4,3]}})"), 8)},
-            {Rule::invalid_offset, "an overlap", safetensors_text(concat(two, R"("data_offsets":[3,7]}})"), 7)},
-            {Rule::invalid_offset, "a hole", safetensors_text(concat(two, R"("data_offsets":[5,9]}})"), 9)},
+             safetensors_text(errors::concat(two, R"("data_offsets":[4,3]}})"), 8)},
+            {Rule::invalid_offset, "an overlap", safetensors_text(errors::concat(two, R"("data_offsets":[3,7]}})"), 7)},
+            {Rule::invalid_offset, "a hole", safetensors_text(errors::concat(two, R"("data_offsets":[5,9]}})"), 9)},
             {Rule::invalid_offset, "the same bytes twice",
-             safetensors_text(concat(two, R"("data_offsets":[0,4]}})"), 4)},
+             safetensors_text(errors::concat(two, R"("data_offsets":[0,4]}})"), 4)},
             {Rule::validation_overflow, "2^63 x 2 x 0",
              one(R"("dtype":"U8","shape":[9223372036854775808,2,0],"data_offsets":[0,0])")},
             {Rule::validation_overflow, "0 x 2^63 x 2, which the reference accepts",
@@ -228,7 +229,7 @@ TEST_SUITE("checkpoint/safetensors_header") {
         std::string json = "{";
         for (int i = 0; i < count; ++i) {
             if (i != 0) json += ',';
-            json += concat(R"(")", i, R"(":{"dtype":"U8","shape":[1],"data_offsets":[)", i, ",", i + 1, "]}");
+            json += errors::concat(R"(")", i, R"(":{"dtype":"U8","shape":[1],"data_offsets":[)", i, ",", i + 1, "]}");
         }
         auto const header = parse(safetensors_text(json + "}", static_cast<std::size_t>(count)));
         CHECK(header.tensors().size() == static_cast<std::size_t>(count));

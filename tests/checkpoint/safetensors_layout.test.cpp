@@ -47,9 +47,9 @@ TEST_SUITE("checkpoint/safetensors_layout") {
         std::vector<TensorSpec> list;
         for (int i = 0; i < dtype_count; ++i) {
             auto const dtype = static_cast<DType>(i);
-            list.push_back({concat("full.", name(dtype)), dtype, Shape{3, 8}});
-            list.push_back({concat("empty.", name(dtype)), dtype, Shape{8, 0}});
-            if (is_byte_sized(dtype)) list.push_back({concat("scalar.", name(dtype)), dtype, {}});
+            list.push_back({errors::concat("full.", name(dtype)), dtype, Shape{3, 8}});
+            list.push_back({errors::concat("empty.", name(dtype)), dtype, Shape{8, 0}});
+            if (is_byte_sized(dtype)) list.push_back({errors::concat("scalar.", name(dtype)), dtype, {}});
         }
         auto const layout = safetensors_layout(list, {{"k", "v"}, {"a", "\xc3\xa4\x01"}});
         auto const header = parse_header(layout.start, static_cast<Index>(layout.start.size()) + layout.data_bytes);

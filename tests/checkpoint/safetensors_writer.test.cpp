@@ -60,7 +60,7 @@ std::vector<TensorSpec> random_list(std::mt19937& random) {
     auto const count = random() % 12;
     for (std::size_t i = 0; i < count; ++i) {
         TensorSpec tensor;
-        tensor.name = concat("t", random() % 3 == 0 ? "\n\"\xc3\xa4" : ".", i);
+        tensor.name = errors::concat("t", random() % 3 == 0 ? "\n\"\xc3\xa4" : ".", i);
         tensor.dtype = static_cast<DType>(random() % dtype_count);
         Indices extents;
         for (auto d = random() % 9; d > 0; --d) extents.push_back(static_cast<Index>(random() % 4));
@@ -82,9 +82,9 @@ TEST_SUITE("checkpoint/safetensors_writer") {
         std::vector<TensorSpec> list;
         for (int i = 0; i < dtype_count; ++i) {
             auto const dtype = static_cast<DType>(i);
-            list.push_back({concat("full.", name(dtype)), dtype, Shape{2, 3, 4}});
-            list.push_back({concat("empty.", name(dtype)), dtype, Shape{4, 0, 2}});
-            if (is_byte_sized(dtype)) list.push_back({concat("scalar.", name(dtype)), dtype, {}});
+            list.push_back({errors::concat("full.", name(dtype)), dtype, Shape{2, 3, 4}});
+            list.push_back({errors::concat("empty.", name(dtype)), dtype, Shape{4, 0, 2}});
+            if (is_byte_sized(dtype)) list.push_back({errors::concat("scalar.", name(dtype)), dtype, {}});
         }
         write_safetensors(folder / "all.safetensors", list, fill_expected);
         check_contents(Checkpoint::open(folder / "all.safetensors"), list);
@@ -132,7 +132,7 @@ TEST_SUITE("checkpoint/safetensors_writer") {
                 CHECK(begin % 8 == 0);
                 CHECK(out.size() % 8 == 0);
                 next = begin + static_cast<Index>(out.size());
-                largest = larger(largest, out.size());
+                largest = detail::larger(largest, out.size());
                 fill_expected(tensor, begin, out);
             },
             default_metadata(), 1000);
@@ -216,7 +216,7 @@ TEST_SUITE("checkpoint/safetensors_writer") {
         std::string const before = read_text(path);
         for (char const* const last : {"a", "b"}) {
             auto const fill = [&](CheckpointTensor const& tensor, Index, std::span<std::byte>) {
-                if (tensor.name == last) raise(ErrorCode::user, "no more");
+                if (tensor.name == last) errors::raise(ErrorCode::user, "no more");
             };
             CHECK(caught([&] { write_safetensors(path, list, fill); }).code == ErrorCode::user);
             CHECK(folder.leaves() == std::vector<std::string>{"m.safetensors"});

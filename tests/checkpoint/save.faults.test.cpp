@@ -57,7 +57,7 @@ template <class Body>
 std::vector<std::string> synced_by(Body const& body) {
     std::vector<std::string> folders;
     before_sync = [&](int file) {
-        if (counted) folders.push_back(std::filesystem::read_symlink(concat("/proc/self/fd/", file)));
+        if (counted) folders.push_back(std::filesystem::read_symlink(errors::concat("/proc/self/fd/", file)));
     };
     counted = true;
     body();
@@ -124,7 +124,7 @@ TEST_SUITE("checkpoint/save faults") {
                         CHECK(version == 2);
                         succeeded = succeeded || plan.failed.empty();
                     } else {
-                        test::check_same(thrown, ErrorCode::io, {concat("rank ", rank, " of 3: IoError: ")});
+                        test::check_same(thrown, ErrorCode::io, {errors::concat("rank ", rank, " of 3: IoError: ")});
                         CHECK(version == (complete ? 2 : 1));
                         // Once the index was renamed, or tried to be, nothing is taken back.
                         bool const tried = contains(thrown[0].message, "see which save the folder opens as");
@@ -244,11 +244,12 @@ TEST_SUITE("checkpoint/save faults") {
         int runs = 0;
         for (Maker const& maker : makers) {  // so have those that it lies in, the outermost first
             CAPTURE(maker.leaf);
-            std::string const outer = concat("run", ++runs);
-            auto folders = synced_by([&] { maker.make(folder / concat(outer, "/step/", maker.leaf)); });
+            std::string const outer = errors::concat("run", ++runs);
+            auto folders = synced_by([&] { maker.make(folder / errors::concat(outer, "/step/", maker.leaf)); });
             REQUIRE(folders.size() > 3);
             folders.resize(3);
-            CHECK(folders == std::vector{parent, concat(parent, "/", outer), concat(parent, "/", outer, "/step")});
+            CHECK(folders ==
+                  std::vector{parent, errors::concat(parent, "/", outer), errors::concat(parent, "/", outer, "/step")});
         }
         CHECK(synced_by([&] { save_to(folder / "not durable", false); }).empty());
     }

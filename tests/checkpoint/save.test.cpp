@@ -158,7 +158,7 @@ TEST_SUITE("checkpoint/save") {
         save_model(folder.path(), model(), 4, 1, {.dedup = SaveDedup::lowest_rank, .metadata = {{"step", "12"}}});
         Manifest const manifest = read_manifest(folder.path());
         CHECK(manifest.metadata == Metadata{{"step", "12"}});
-        CHECK(manifest.files[1].leaf == concat("shard-00002-of-00004.", manifest.save, ".safetensors"));
+        CHECK(manifest.files[1].leaf == errors::concat("shard-00002-of-00004.", manifest.save, ".safetensors"));
         CHECK(manifest.files[1].writer == 1);
         auto const file = SafetensorsFile::open(folder / manifest.files[1].leaf);
         CHECK(file.metadata() ==
@@ -256,7 +256,8 @@ TEST_SUITE("checkpoint/save") {
     TEST_CASE("many small tensors, long ones that several threads write, and a folder that is made") {
         TempFolder const folder;
         std::vector<PlacedTensor> sources;
-        for (int i = 0; i < 300; ++i) sources.push_back(source(concat("s", i), DType::bf16, "(2):(R)", Shape{i % 70}));
+        for (int i = 0; i < 300; ++i)
+            sources.push_back(source(errors::concat("s", i), DType::bf16, "(2):(R)", Shape{i % 70}));
         sources.push_back(source("long", DType::u8, "(2):(R)", Shape{3, test::tries(3'500'000)}));
         sources.push_back(source("cut", DType::f32, "(2):(S1)", Shape{500, 600}));
         std::string const inside = folder / "new";
@@ -340,10 +341,11 @@ TEST_SUITE("checkpoint/save") {
                 [](int rank, List&, SaveOptions& options, std::string&) {
                     if (rank == 1) options.in_flight = 0;
                 });
-        refuses(ErrorCode::io,
-                {"rank 0 of 4: IoError: ", "/reshard.manifest.json/inside: cannot create the folder",
-                 "Fix: check that what it lies in is a folder"},
-                [](int, List&, SaveOptions&, std::string& path) { path += concat("/", manifest_name, "/inside"); });
+        refuses(
+            ErrorCode::io,
+            {"rank 0 of 4: IoError: ", "/reshard.manifest.json/inside: cannot create the folder",
+             "Fix: check that what it lies in is a folder"},
+            [](int, List&, SaveOptions&, std::string& path) { path += errors::concat("/", manifest_name, "/inside"); });
         refuses(ErrorCode::io,
                 {"reshard.manifest.json: cannot create the folder", "Fix: a file has this name: move it away"},
                 [](int, List&, SaveOptions&, std::string& path) { path += "/" + std::string(manifest_name); });

@@ -145,8 +145,8 @@ TEST_SUITE("checkpoint/save_async") {
             (comm.rank() == 0 ? saving : other).wait();
         });
         reshard::test::check_same(thrown, ErrorCode::mismatch,
-                                  {concat("rank 1 of 2: waits for its save into ", second.path()),
-                                   concat("but rank 0 waits for its save into ", first.path())});
+                                  {errors::concat("rank 1 of 2: waits for its save into ", second.path()),
+                                   errors::concat("but rank 0 waits for its save into ", first.path())});
         CHECK(first.leaves().empty());
         CHECK(second.leaves().empty());
     }
@@ -160,7 +160,7 @@ TEST_SUITE("checkpoint/save_async") {
                 Trained mine(model(), comm.rank(), 2);
                 SaveOptions options{.snapshot_bytes = snapshot};
                 if (comm.rank() == 2) {
-                    options.progress = [](Index, Index) { raise(ErrorCode::io, "IoError: lost. Fix: none."); };
+                    options.progress = [](Index, Index) { errors::raise(ErrorCode::io, "IoError: lost. Fix: none."); };
                 }
                 auto saving = start_save(folder.path(), mine.list(), comm, options);
                 spoil(mine.list());
@@ -189,7 +189,7 @@ TEST_SUITE("checkpoint/save_async") {
                     bool const holds = each.distribution.contains(comm.rank());
                     DynamicShape const shape =
                         holds ? each.distribution.local_shape(comm.rank()) : DynamicShape(Shape{0});
-                    memory.emplace_back(static_cast<std::size_t>(larger<Index>(shape.size(), 1)));
+                    memory.emplace_back(static_cast<std::size_t>(detail::larger<Index>(shape.size(), 1)));
                     mine.push_back(
                         {each.name, each.distribution, DynamicView(memory.back().data(), each.dtype, shape)});
                 }

@@ -26,7 +26,8 @@ std::string first_wrong(std::vector<PlacedTensor> const& targets, int rank, std:
         if (!targets[i].distribution.contains(rank)) continue;
         auto const size = static_cast<std::size_t>(list[i].view.size() * bytes(targets[i].dtype));
         if (std::memcmp(list[i].view.data(), expected[i].view.data(), size) != 0) {
-            return concat("'", targets[i].name, "' on rank ", rank, " under ", to_string(targets[i].distribution));
+            return errors::concat("'", targets[i].name, "' on rank ", rank, " under ",
+                                  to_string(targets[i].distribution));
         }
     }
     return {};
@@ -57,10 +58,10 @@ TEST_SUITE("checkpoint/save_load property") {
                 DType const dtype =
                     random.pick(std::vector<DType>{DType::u8, DType::bf16, DType::f32, DType::c64, DType::i64});
                 DynamicShape const shape = random.shape();
-                saved.push_back({concat("t", i), random.distribution(random.mesh(), shape), dtype});
-                loaded.push_back({concat("t", i), random.distribution(random.mesh(), shape), dtype});
-                savers = larger(savers, saved.back().distribution.mesh().last_rank() + 1);
-                loaders = larger(loaders, loaded.back().distribution.mesh().last_rank() + 1);
+                saved.push_back({errors::concat("t", i), random.distribution(random.mesh(), shape), dtype});
+                loaded.push_back({errors::concat("t", i), random.distribution(random.mesh(), shape), dtype});
+                savers = detail::larger(savers, saved.back().distribution.mesh().last_rank() + 1);
+                loaders = detail::larger(loaders, loaded.back().distribution.mesh().last_rank() + 1);
             }
             TempFolder const folder;
             run_on_threads(static_cast<int>(savers), [&](ThreadCommunicator& comm) {

@@ -103,11 +103,11 @@ TEST_SUITE("checkpoint/save_plan property") {
             std::string text;
             for (Index i = random.between(1, 6); i > 0; --i) {
                 DType const dtype = random.pick(std::vector<DType>{DType::u8, DType::bf16, DType::f32, DType::i64});
-                list.push_back({concat(random.chance(50) ? "a" : "z", i), random.distribution(), dtype});
-                ranks = larger(ranks, list.back().distribution.mesh().last_rank() + 1);
-                axes = larger(axes, list.back().distribution.mesh().axes());
-                text += concat(" ", to_string(list.back().distribution), " of ",
-                               to_string(list.back().distribution.shape()));
+                list.push_back({errors::concat(random.chance(50) ? "a" : "z", i), random.distribution(), dtype});
+                ranks = detail::larger(ranks, list.back().distribution.mesh().last_rank() + 1);
+                axes = detail::larger(axes, list.back().distribution.mesh().axes());
+                text += errors::concat(" ", to_string(list.back().distribution), " of ",
+                                       to_string(list.back().distribution.shape()));
             }
             for (int axis = 0; axis < axes; ++axis)
                 if (random.chance(25)) options.replica_axes.push_back(axis);
@@ -129,7 +129,7 @@ TEST_SUITE("checkpoint/save_plan property") {
                 CHECK(own.bytes_held == plan.bytes_held);
                 CHECK(own.bytes_written == plan.bytes_written);
                 CHECK(own.bytes_busiest == plan.bytes_busiest);
-                most = larger(most, plan.bytes_of(rank));
+                most = detail::larger(most, plan.bytes_of(rank));
             }
             CHECK(plan.bytes_busiest == most);
         }
@@ -145,14 +145,15 @@ TEST_SUITE("checkpoint/save_plan property") {
             Index total = 0;
             for (Index i = random.between(1, 60); i > 0; --i) {
                 DynamicShape const shape = Shape{random.between(512, 4000), random.between(1, 2000)};
-                list.push_back({concat("t", i), parse(concat("(", ranks, "):(R)"), shape), DType::bf16});
-                largest = larger(largest, shape.size() * 2);
+                list.push_back(
+                    {errors::concat("t", i), parse(errors::concat("(", ranks, "):(R)"), shape), DType::bf16});
+                largest = detail::larger(largest, shape.size() * 2);
                 total += shape.size() * 2;
             }
             auto const busiest = [&](SaveOptions const& options) {
                 SavePlan const plan = plan_save(list, static_cast<int>(ranks), options);
                 Index most = 0;
-                for (int rank = 0; rank < plan.ranks; ++rank) most = larger(most, plan.bytes_of(rank));
+                for (int rank = 0; rank < plan.ranks; ++rank) most = detail::larger(most, plan.bytes_of(rank));
                 return most;
             };
             Index const mean = total / ranks;
@@ -171,20 +172,21 @@ TEST_SUITE("checkpoint/save_plan property") {
             Index const replicas = random.between(2, 6);
             Index const parts = random.between(1, 5);
             DynamicShape const big = Shape{4096, 4096};
-            std::string const mesh = concat("(", replicas, ",", parts, "):");
+            std::string const mesh = errors::concat("(", replicas, ",", parts, "):");
             std::vector<PlacedTensor> list{{"everywhere", parse(mesh + "(R,R)", big), DType::f32},
                                            {"cut", parse(mesh + "(R,S0)", big), DType::f32}};
             Index most_own = 0;
             for (Index rank = 0; rank < replicas * parts; ++rank) {
                 DynamicShape const own = Shape{random.between(1, 1000), 1024};
-                list.push_back({concat("own", rank), parse(concat("(1)+", rank, ":(R)"), own), DType::u8});
-                most_own = larger(most_own, own.size());
+                list.push_back(
+                    {errors::concat("own", rank), parse(errors::concat("(1)+", rank, ":(R)"), own), DType::u8});
+                most_own = detail::larger(most_own, own.size());
             }
             SavePlan const plan = plan_save(list, static_cast<int>(replicas * parts), {.dedup = SaveDedup::shared});
             Index most = 0;
-            for (int rank = 0; rank < plan.ranks; ++rank) most = larger(most, plan.bytes_of(rank));
+            for (int rank = 0; rank < plan.ranks; ++rank) most = detail::larger(most, plan.bytes_of(rank));
             double const mean = static_cast<double>(plan.bytes_written) / plan.ranks;
-            CHECK(static_cast<double>(most) <= larger(1.05 * mean, static_cast<double>(most_own)));
+            CHECK(static_cast<double>(most) <= detail::larger(1.05 * mean, static_cast<double>(most_own)));
         }
     }
 }

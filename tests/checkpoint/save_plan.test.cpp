@@ -31,7 +31,7 @@ std::vector<Index> loads(SavePlan const& plan) {
 }
 double imbalance(SavePlan const& plan) {
     Index most = 0;
-    for (Index bytes : loads(plan)) most = larger(most, bytes);
+    for (Index bytes : loads(plan)) most = detail::larger(most, bytes);
     return static_cast<double>(most) * plan.ranks / static_cast<double>(plan.bytes_written);
 }
 constexpr Index mib = Index{1} << 20;
@@ -84,7 +84,7 @@ TEST_SUITE("checkpoint/save_plan") {
 
     TEST_CASE("balanced keeps small tensors on the lowest rank of their group, so that opens stay few") {
         std::vector<PlacedTensor> list;
-        for (int i = 0; i < 500; ++i) list.push_back(source(concat("s", i), DType::f32, "(64):(R)", Shape{16}));
+        for (int i = 0; i < 500; ++i) list.push_back(source(errors::concat("s", i), DType::f32, "(64):(R)", Shape{16}));
         CHECK(writers(plan_save(list, 64)) == std::vector<int>{0});
         CHECK(writers(plan_save(list, 64, {.small_bytes = 0})).size() == 64);
         CHECK(writers(plan_save(list, 64, {.dedup = SaveDedup::shared})) == std::vector<int>{0});
@@ -108,9 +108,9 @@ TEST_SUITE("checkpoint/save_plan") {
         // A model: shares even out, although some bytes have one holder only and others have few.
         list.clear();
         for (int layer = 0; layer < 12; ++layer) {
-            list.push_back(source(concat(layer, ".qkv"), DType::bf16, "(4,2):(R,S0)", Shape{3072, 1024}));
-            list.push_back(source(concat(layer, ".mlp"), DType::bf16, "(4,2):(R,S1)", Shape{1024, 4096}));
-            list.push_back(source(concat(layer, ".norm"), DType::f32, "(4,2):(R,R)", Shape{1024}));
+            list.push_back(source(errors::concat(layer, ".qkv"), DType::bf16, "(4,2):(R,S0)", Shape{3072, 1024}));
+            list.push_back(source(errors::concat(layer, ".mlp"), DType::bf16, "(4,2):(R,S1)", Shape{1024, 4096}));
+            list.push_back(source(errors::concat(layer, ".norm"), DType::f32, "(4,2):(R,R)", Shape{1024}));
         }
         list.push_back(source("embedding", DType::bf16, "(4,2):(R,R)", Shape{50257, 1024}));
         list.push_back(source("first", DType::f32, "(1):(R)", Shape{7 * mib}));
@@ -129,7 +129,7 @@ TEST_SUITE("checkpoint/save_plan") {
         for (int rank = 0; rank < 3; ++rank) {
             auto const extents = plan.extents_of(rank);
             REQUIRE(extents.size() == 2);
-            CHECK(extents[0] == Extent{0, rank, rank, 0, Box{{0, 8}}, concat("norm.__tp_replica_", rank)});
+            CHECK(extents[0] == Extent{0, rank, rank, 0, Box{{0, 8}}, errors::concat("norm.__tp_replica_", rank)});
             CHECK(extents[1].key.empty());
         }
         CHECK(plan.extents_of(3).empty());
@@ -239,7 +239,7 @@ TEST_SUITE("checkpoint/save_plan") {
         for (int const ranks : {0, -1}) {
             Caught const error = caught([&] { static_cast<void>(plan_save({}, ranks)); });
             CHECK(error.code == ErrorCode::mesh);
-            CHECK(contains(error.message, concat("plan_save: ", ranks, " ranks. Fix: at least one.")));
+            CHECK(contains(error.message, errors::concat("plan_save: ", ranks, " ranks. Fix: at least one.")));
         }
     }
 
@@ -249,16 +249,16 @@ TEST_SUITE("checkpoint/save_plan") {
         auto const extents = 4 * static_cast<std::size_t>(ranks);
         std::vector<PlacedTensor> list;
         for (int i = 0; i < 4; ++i) {
-            list.push_back(
-                source(concat("cut", i), DType::bf16, concat("(", ranks, "):(S0)"), Shape{Index{16} * ranks, 8192}));
+            list.push_back(source(errors::concat("cut", i), DType::bf16, errors::concat("(", ranks, "):(S0)"),
+                                  Shape{Index{16} * ranks, 8192}));
         }
         SavePlan const cut = plan_save(list, ranks, {.dedup = SaveDedup::shared});
         CHECK(cut.manifest.extents.size() == extents);
         CHECK(imbalance(cut) == doctest::Approx(1.0));
         list.clear();
         for (std::size_t i = 0; i < extents; ++i) {
-            list.push_back(
-                source(concat("copied", i), DType::bf16, concat("(", side, ",", side, "):(R,R)"), Shape{4096, 1024}));
+            list.push_back(source(errors::concat("copied", i), DType::bf16,
+                                  errors::concat("(", side, ",", side, "):(R,R)"), Shape{4096, 1024}));
         }
         SavePlan const even = plan_save(list, ranks);
         CHECK(even.manifest.extents.size() == extents);

@@ -26,7 +26,7 @@ namespace checkpoint_test {
 class TrainedBytes {
 public:
     TrainedBytes(std::string_view tensor, int version, int copy) {
-        for (char const c : concat(tensor, "@", version, "#", copy)) {
+        for (char const c : errors::concat(tensor, "@", version, "#", copy)) {
             seed_ = (seed_ ^ static_cast<unsigned char>(c)) * 0x100000001b3U;
         }
     }
@@ -68,7 +68,8 @@ public:
             Indices strides = row_major_strides(shape);
             for (int dim = 0; gaps && dim < shape.rank(); ++dim) strides[dim] *= 2;
             Index const width = bytes(source.dtype);
-            memory_.emplace_back(static_cast<std::size_t>(larger<Index>(shape.size(), 1) * width * (gaps ? 2 : 1)));
+            memory_.emplace_back(
+                static_cast<std::size_t>(detail::larger<Index>(shape.size(), 1) * width * (gaps ? 2 : 1)));
             list_.push_back({source.name, from, DynamicView(memory_.back().data(), source.dtype, shape, strides)});
             if (!holds) continue;
             TrainedBytes const expected(source.name, version, copy_of(source, rank, options));

@@ -20,7 +20,7 @@ namespace checkpoint_test {
 
 /// Copies that are stored apart are told apart by their bytes.
 inline std::string content_of(std::string const& tensor, int replica, int replicas) {
-    return replicas == 1 ? tensor : concat(tensor, " copy ", replica);
+    return replicas == 1 ? tensor : errors::concat(tensor, " copy ", replica);
 }
 
 /// The bytes of a box of a tensor, packed.
@@ -69,9 +69,9 @@ inline Manifest write_sharded(std::string const& folder, std::vector<Saved> cons
             Saved const& saved = list[t];
             auto& file = entries[static_cast<std::size_t>(part.file)];
             std::string const plain =
-                saved.replicas == 1 ? saved.spec.name : concat(saved.spec.name, ".__tp_replica_", part.replica);
+                saved.replicas == 1 ? saved.spec.name : errors::concat(saved.spec.name, ".__tp_replica_", part.replica);
             std::string key = plain;
-            for (int k = 1; file.contains(key); ++k) key = concat(plain, ".__box_", k);
+            for (int k = 1; file.contains(key); ++k) key = errors::concat(plain, ".__box_", k);
             std::string const content = content_of(saved.spec.name, part.replica, saved.replicas);
             file[key] = {t, part, bytes_of_box(content, saved.spec.dtype, saved.spec.shape, part.box)};
         }
@@ -86,22 +86,22 @@ inline Manifest write_sharded(std::string const& folder, std::vector<Saved> cons
     for (int f = 0; f < files; ++f) {
         auto const& mine = entries[static_cast<std::size_t>(f)];
         if (mine.empty()) continue;
-        auto const number = [](int n) { return concat(n < 10 ? "0000" : "000", n); };
+        auto const number = [](int n) { return errors::concat(n < 10 ? "0000" : "000", n); };
         std::string const leaf =
             how == Described::by_manifest
-                ? concat("shard-", number(f + 1), "-of-", number(files), ".", manifest.save, ".safetensors")
-                : concat("shard-", number(f + 1), "-model-00001-of-00001.safetensors");
+                ? errors::concat("shard-", number(f + 1), "-of-", number(files), ".", manifest.save, ".safetensors")
+                : errors::concat("shard-", number(f + 1), "-model-00001-of-00001.safetensors");
         std::vector<TensorSpec> specs;
         std::string info = "{";
         for (auto const& [key, entry] : mine) {
             specs.push_back({key, list[entry.tensor].spec.dtype, entry.part.box.shape()});
-            info += concat(info.size() > 1 ? "," : "", "\"", key, "\":{\"saved_offsets\":[");
+            info += errors::concat(info.size() > 1 ? "," : "", "\"", key, "\":{\"saved_offsets\":[");
             for (int dim = 0; dim < entry.part.box.rank(); ++dim) {
-                info += concat(dim == 0 ? "" : ",", entry.part.box.begin(dim));
+                info += errors::concat(dim == 0 ? "" : ",", entry.part.box.begin(dim));
             }
             info += key == list[entry.tensor].spec.name
                         ? std::string("]}")
-                        : concat("],\"logical_fqn\":\"", list[entry.tensor].spec.name, "\"}");
+                        : errors::concat("],\"logical_fqn\":\"", list[entry.tensor].spec.name, "\"}");
         }
         Metadata metadata{{"DCP_SHARDING_INFO", info + "}"}, {"format", "pt"}};
         if (how == Described::by_manifest) metadata.emplace_back("reshard_save", manifest.save);
@@ -125,7 +125,8 @@ inline Manifest write_sharded(std::string const& folder, std::vector<Saved> cons
                 extent.crc32c = crc32c(bytes);
                 auto const block = static_cast<std::size_t>(block_bytes);
                 for (std::size_t begin = 0; bytes.size() > block && begin < bytes.size(); begin += block)
-                    extent.block_sums.push_back(crc32c(bytes.subspan(begin, smaller(block, bytes.size() - begin))));
+                    extent.block_sums.push_back(
+                        crc32c(bytes.subspan(begin, detail::smaller(block, bytes.size() - begin))));
             }
             manifest.extents.push_back(extent);
         }

@@ -14,9 +14,9 @@ TEST_SUITE("checkpoint/tensor_info") {
         for (int i = 1; i < reshard::detail::safetensors_rule_count; ++i) {
             auto const rule = static_cast<SafetensorsRule>(i);
             CAPTURE(name(rule));
-            CHECK(safetensors_rule(FormatError(concat(name(rule), ": x"))) == rule);
-            CHECK(safetensors_rule(FormatError(concat(name(rule), "Not: x"))) == SafetensorsRule::none);
-            CHECK(safetensors_rule(IoError(concat(name(rule), ": x"))) == SafetensorsRule::none);
+            CHECK(safetensors_rule(FormatError(errors::concat(name(rule), ": x"))) == rule);
+            CHECK(safetensors_rule(FormatError(errors::concat(name(rule), "Not: x"))) == SafetensorsRule::none);
+            CHECK(safetensors_rule(IoError(errors::concat(name(rule), ": x"))) == SafetensorsRule::none);
         }
         CHECK(safetensors_rule(FormatError("none: x")) == SafetensorsRule::none);
         CHECK(safetensors_rule(FormatError("")) == SafetensorsRule::none);

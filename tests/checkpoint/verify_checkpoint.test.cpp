@@ -33,7 +33,7 @@ std::vector<Saved> cut_in_files(int files, int replicas = 1) {
     return {saved};
 }
 std::string shard(int number, int files) {
-    return concat("shard-0000", number, "-of-0000", files, ".0123456789abcdef.safetensors");
+    return errors::concat("shard-0000", number, "-of-0000", files, ".0123456789abcdef.safetensors");
 }
 void spoil(std::string const& path, Index from_end) {
     std::string text = read_text(path);

@@ -57,7 +57,7 @@ void lay_out(Item& item, std::size_t rank, test::Random& random) {
     Index step = 1;
     for (auto dim = dims.rbegin(); dim != dims.rend(); ++dim) {
         strides[*dim] = step;
-        step *= larger<Index>(local.extent(*dim), 1);
+        step *= detail::larger<Index>(local.extent(*dim), 1);
         if (random.chance(15)) step += random.between(1, 3);
     }
     item.strides[rank] = strides;
@@ -158,7 +158,7 @@ ReplicaReport expected_report(std::vector<Item> const& items, VerifyReplicasOpti
             std::vector<int> votes;
             ReplicaDifference one;
             one.tensor = t;
-            one.name = concat("tensor ", t);
+            one.name = errors::concat("tensor ", t);
             one.dtype = item.dtype;
             for (int rank : members) {
                 std::vector<std::uint64_t> values;
@@ -250,11 +250,11 @@ int check_case(std::uint64_t seed) {
     test::Random random(seed, limits);
     int const ranks = static_cast<int>(random.between(1, 8));
     std::vector<Item> items;
-    std::string text = concat("seed ", seed, ", ", ranks, " ranks");
+    std::string text = errors::concat("seed ", seed, ", ", ranks, " ranks");
     for (Index i = random.between(0, 5); i > 0; --i) {
         items.push_back(random_item(ranks, random));
-        text += concat("\n", to_string(items.back().distribution), " of ", to_string(items.back().distribution.shape()),
-                       " ", name(items.back().dtype));
+        text += errors::concat("\n", to_string(items.back().distribution), " of ",
+                               to_string(items.back().distribution.shape()), " ", name(items.back().dtype));
     }
     INFO(text);
     VerifyReplicasOptions options;
@@ -287,7 +287,7 @@ int check_case(std::uint64_t seed) {
                 DynamicShape const local = item.distribution.local_shape(comm.rank());
                 view = DynamicView(item.memory[rank].data(), item.dtype, local, item.strides[rank]);
             }
-            tensors.push_back({concat("tensor ", t), item.distribution, view});
+            tensors.push_back({errors::concat("tensor ", t), item.distribution, view});
         }
         mine.warned = verify_replicas(tensors, comm, options);
         VerifyReplicasOptions other = options;

@@ -90,7 +90,7 @@ public:
     void check(std::string_view, void const*, Index) const override {}
     [[nodiscard]] Workspace allocate(Index) const override { return {}; }
     void deliver(std::span<Send const>, std::span<Receive const>) const override {
-        raise(ErrorCode::user, "the device is lost");
+        errors::raise(ErrorCode::user, "the device is lost");
     }
     void fold(FoldWork const&) const override {}
     void fill_identity(Reduce, DType, std::byte*, StridedBox const&) const override {}
@@ -114,9 +114,9 @@ TEST_CASE("equal replicas cost 16 bytes per rank and group, whatever the tensors
     run_on_threads(4, [&](ThreadCommunicator& comm) {
         Model model(comm.rank());
         for (int i = 0; i < 10; ++i) {
-            model.add(concat("rows ", i), distribution(Mesh{2, 2}, Shape{101, 7}, "R,S0"));
-            model.add(concat("all ", i), distribution(Mesh{4}, Shape{33}, "R"));
-            model.add(concat("cut ", i), distribution(Mesh{4}, Shape{33}, "S0"));
+            model.add(errors::concat("rows ", i), distribution(Mesh{2, 2}, Shape{101, 7}, "R,S0"));
+            model.add(errors::concat("all ", i), distribution(Mesh{4}, Shape{33}, "R"));
+            model.add(errors::concat("cut ", i), distribution(Mesh{4}, Shape{33}, "S0"));
         }
         Traffic const before = comm.traffic();
         ReplicaReport const report = verify_replicas(model.tensors, comm);
@@ -143,7 +143,7 @@ TEST_CASE("different random seeds on every rank make every tensor differ, and no
     Outcome const outcome = verify(3, reporting, [](Model& model, int rank) {
         std::mt19937 rng(static_cast<unsigned>(rank));
         for (std::size_t i = 0; i < 4; ++i) {
-            model.add(concat("w", i), distribution(Mesh{3}, Shape{40}, "R"));
+            model.add(errors::concat("w", i), distribution(Mesh{3}, Shape{40}, "R"));
             for (std::size_t k = 0; k < 40; ++k) model.at(i, k) = static_cast<float>(rng() % 1000);
         }
     });
@@ -209,7 +209,7 @@ TEST_CASE("majorities, ties, and different odd ranks in different tensors") {
                       [&](Model& model, int rank) {
                           auto const ranks = static_cast<Index>(per_tensor[0].size());
                           for (std::size_t i = 0; i < per_tensor.size(); ++i) {
-                              model.add(concat("w", i), distribution(Mesh{ranks}, Shape{3}, "R"));
+                              model.add(errors::concat("w", i), distribution(Mesh{ranks}, Shape{3}, "R"));
                               model.at(i, 1) = static_cast<float>(per_tensor[i][static_cast<std::size_t>(rank)]);
                           }
                       })
@@ -453,7 +453,7 @@ TEST_CASE("a rank that throws before the call fails the others in the transport'
                                         [&](ThreadCommunicator& comm) {
                                             Model model(comm.rank());
                                             model.add("a", distribution(Mesh{3}, Shape{4}, "R"));
-                                            if (comm.rank() == 2) raise(ErrorCode::io, "the disk is gone");
+                                            if (comm.rank() == 2) errors::raise(ErrorCode::io, "the disk is gone");
                                             try {
                                                 verify_replicas(model.tensors, comm);
                                             } catch (PeerFailed const&) {

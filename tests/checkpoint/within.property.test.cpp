@@ -139,8 +139,8 @@ std::vector<PlacedTensor> windows(std::vector<TensorSpec> const& tensors, int ra
 std::string text_of(std::vector<PlacedTensor> const& list) {
     std::string text;
     for (PlacedTensor const& one : list)
-        text += concat("\n  ", one.name, " ", to_string(one.distribution), " of ", to_string(one.distribution.shape()),
-                       detail::text_of(one.within));
+        text += errors::concat("\n  ", one.name, " ", to_string(one.distribution), " of ",
+                               to_string(one.distribution.shape()), detail::text_of(one.within));
     return text;
 }
 
@@ -156,7 +156,7 @@ TEST_SUITE("checkpoint/within") {
                 DType const dtype = random.pick(std::vector{DType::u8, DType::bf16, DType::f32, DType::i64});
                 Indices extents;
                 for (Index d = random.between(1, 3); d > 0; --d) extents.push_back(random.between(1, 9));
-                tensors.push_back({concat("t", i), dtype, DynamicShape(extents)});
+                tensors.push_back({errors::concat("t", i), dtype, DynamicShape(extents)});
             }
             auto const saved = tiles(tensors, ranks, random);
             auto const loaded = random.chance(50) ? tiles(tensors, ranks, random) : windows(tensors, ranks, random);

@@ -121,7 +121,7 @@ TEST_SUITE("comm/abort_on_failure") {
                 run_on_threads(2, [&](ThreadCommunicator& plain) {
                     Trace trace;
                     auto comm = compose<Staged, Traced, AbortOnFailure>(std::move(plain), trace);
-                    if (i != 0 && comm.rank() == 0) raise(ErrorCode::io, "no such file");
+                    if (i != 0 && comm.rank() == 0) errors::raise(ErrorCode::io, "no such file");
                     if (i != 0) std::this_thread::sleep_for(std::chrono::milliseconds(20));
                     for (;;) calls[i](comm);  // the first one that hears of it
                 });
@@ -186,7 +186,7 @@ TEST_SUITE("comm/abort_on_failure") {
         CHECK_THROWS_AS(run_on_threads(2,
                                        [](ThreadCommunicator& plain) {
                                            auto comm = std::move(plain);
-                                           if (comm.rank() == 0) raise(ErrorCode::io, "no such file");
+                                           if (comm.rank() == 0) errors::raise(ErrorCode::io, "no such file");
                                            barrier(comm);
                                        }),
                         IoError);

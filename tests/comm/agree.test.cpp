@@ -38,13 +38,14 @@ TEST_SUITE("comm/agree") {
             agree_on_errors(comm, [&] { met[static_cast<std::size_t>(comm.rank())] = 1; });
             CHECK(met == std::vector<int>{1, 1, 1});  // nobody is past it before all have done their work
             agree_on_errors(comm, [&] {
-                if (comm.rank() == 1) raise(ErrorCode::io, "the disk is full. Fix: make room.");
+                if (comm.rank() == 1) errors::raise(ErrorCode::io, "the disk is full. Fix: make room.");
                 if (comm.rank() == 2) throw std::runtime_error("the other one");
             });
         });
         test::check_same(thrown, ErrorCode::io, {"rank 1 of 3: the disk is full. Fix: make room."});
         auto const foreign = test::thrown_by(2, [&](ThreadCommunicator& comm) {
-            CHECK_THROWS_AS(agree_on_errors(comm, [&] { raise(ErrorCode::buffer, "no. Fix: yes."); }), BufferError);
+            CHECK_THROWS_AS(agree_on_errors(comm, [&] { errors::raise(ErrorCode::buffer, "no. Fix: yes."); }),
+                            BufferError);
             agree_on_errors(comm, [&] {  // the communicator is whole
                 if (comm.rank() == 1) throw std::runtime_error("not ours. Fix: ask them.");
             });
@@ -71,7 +72,7 @@ TEST_SUITE("comm/agree") {
                     agree_on_errors(comm, [&] {
                         if (comm.rank() == 1) return;
                         while (!given_up) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-                        raise(ErrorCode::io, "the disk did not answer. Fix: look at it.");
+                        errors::raise(ErrorCode::io, "the disk did not answer. Fix: look at it.");
                     });
                 } catch (...) {
                     given_up = true;
@@ -90,7 +91,7 @@ TEST_SUITE("comm/agree") {
         auto const thrown = test::thrown_by(2, [&](ThreadCommunicator& comm) {
             detail::PendingVerdict pending;
             pending.attempt([&] {
-                if (comm.rank() == 1) raise(ErrorCode::io, "the disk is full. Fix: make room.");
+                if (comm.rank() == 1) errors::raise(ErrorCode::io, "the disk is full. Fix: make room.");
             });
             pending.attempt([&] { done[static_cast<std::size_t>(comm.rank())] = 1; });
             CHECK(pending.ok() == (comm.rank() == 0));
@@ -102,7 +103,7 @@ TEST_SUITE("comm/agree") {
 
     TEST_CASE("what is pending can be thrown once, in the work of another agreement") {
         detail::PendingVerdict pending;
-        pending.attempt([] { raise(ErrorCode::buffer, "too small. Fix: more."); });
+        pending.attempt([] { errors::raise(ErrorCode::buffer, "too small. Fix: more."); });
         CHECK_THROWS_WITH_AS(pending.raise_pending(), "too small. Fix: more.", BufferError);
         CHECK(pending.ok());
         pending.raise_pending();

@@ -30,8 +30,8 @@ inline void moves_at_random(CommunicatorRef comm, unsigned seed, int trials) {
 template <class Linked>
 void moves_among(CommunicatorRef comm, Linked const& linked, Index count) {
     int const me = comm.rank();
-    Conversion const doubled{DType::f32, DType::f32, 2.0, convert};
-    Conversion const kept{DType::f32, DType::f32, 1.0, convert};
+    Conversion const doubled{DType::f32, DType::f32, 2.0, transport::convert};
+    Conversion const kept{DType::f32, DType::f32, 1.0, transport::convert};
     std::vector<std::vector<float>> from;
     std::vector<std::vector<float>> to;
     std::vector<Send> sends;

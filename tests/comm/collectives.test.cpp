@@ -102,7 +102,8 @@ TEST_SUITE("comm/collectives") {
             lists.make_room(comm.size());
             reshard::detail::PendingVerdict pending;
             pending.attempt([&] {
-                if (comm.rank() == 1) reshard::raise(reshard::ErrorCode::format, "this rank cannot. Fix: none.");
+                if (comm.rank() == 1)
+                    reshard::errors::raise(reshard::ErrorCode::format, "this rank cannot. Fix: none.");
             });
             std::vector<int> const mine{1, 2, 3};
             CHECK_THROWS_WITH_AS(lists.gather(comm, mine, pending), doctest::Contains("rank 1 of 3: this rank cannot"),

@@ -39,7 +39,7 @@ inline namespace RESHARD_CONFORMANCE_KIND {
 
 /// Throws an Error unless `good`.
 inline void demand(bool good, char const* file, int line, char const* what) {
-    if (!good) raise(ErrorCode::user, concat(file, ":", line, ": this is not so: ", what));
+    if (!good) errors::raise(ErrorCode::user, errors::concat(file, ":", line, ": this is not so: ", what));
 }
 template <class Type, class Body>
 [[nodiscard]] bool throws(Body&& body) {
@@ -308,12 +308,12 @@ inline void agrees(CommunicatorRef comm) {
         Verdict mine;
         if (comm.rank() >= failing) {  // of several, the lowest rank's counts
             mine.code = ErrorCode::buffer;
-            mine.reason = concat("rank ", comm.rank(), " has no buffer", std::string(300, '.'));
+            mine.reason = errors::concat("rank ", comm.rank(), " has no buffer", std::string(300, '.'));
         }
         Verdict const all = comm.agree(mine);
         RESHARD_CHECK(all.code == ErrorCode::buffer);
         RESHARD_CHECK(all.rank == failing);
-        RESHARD_CHECK(all.reason == concat("rank ", failing, " has no buffer", std::string(300, '.')));
+        RESHARD_CHECK(all.reason == errors::concat("rank ", failing, " has no buffer", std::string(300, '.')));
     }
     for (int other = 1; other < comm.size(); ++other) {
         Verdict mine;
@@ -585,19 +585,19 @@ inline void converts_on_the_way(CommunicatorRef comm) {
         letters.sends.push_back({r,
                                  reinterpret_cast<std::byte const*>(floats.data()),
                                  box_of(4, {{count, 8}}),
-                                 {DType::f32, DType::bf16, 0.3, convert}});
+                                 {DType::f32, DType::bf16, 0.3, transport::convert}});
         letters.sends.push_back({r,
                                  reinterpret_cast<std::byte const*>(brains.data()),
                                  box_of(2, {{count, 2}}),
-                                 {DType::bf16, DType::bf16, 1.0, convert}});
+                                 {DType::bf16, DType::bf16, 1.0, transport::convert}});
         letters.receives.push_back({r,
                                     reinterpret_cast<std::byte*>(got_brains.data() + place),
                                     box_of(2, {{count, 2}}),
-                                    {DType::bf16, DType::bf16, 1.0, convert}});
+                                    {DType::bf16, DType::bf16, 1.0, transport::convert}});
         letters.receives.push_back({r,
                                     reinterpret_cast<std::byte*>(got_floats.data() + 3 * place),
                                     box_of(4, {{count, 12}}),
-                                    {DType::f32, DType::bf16, -0.1, convert}});
+                                    {DType::f32, DType::bf16, -0.1, transport::convert}});
     }
     comm.exchange(letters.sends, letters.receives).wait();
     int wrong = 0;
@@ -608,10 +608,10 @@ inline void converts_on_the_way(CommunicatorRef comm) {
             BFloat16 const value(static_cast<float>(i) + static_cast<float>(r));
             BFloat16 want_brain;
             float want_float = 0;
-            convert(reinterpret_cast<std::byte const*>(&sent), box_of(4, {}), DType::f32,
-                    reinterpret_cast<std::byte*>(&want_brain), box_of(2, {}), DType::bf16, 0.3);
-            convert(reinterpret_cast<std::byte const*>(&value), box_of(2, {}), DType::bf16,
-                    reinterpret_cast<std::byte*>(&want_float), box_of(4, {}), DType::f32, -0.1);
+            transport::convert(reinterpret_cast<std::byte const*>(&sent), box_of(4, {}), DType::f32,
+                               reinterpret_cast<std::byte*>(&want_brain), box_of(2, {}), DType::bf16, 0.3);
+            transport::convert(reinterpret_cast<std::byte const*>(&value), box_of(2, {}), DType::bf16,
+                               reinterpret_cast<std::byte*>(&want_float), box_of(4, {}), DType::f32, -0.1);
             wrong += got_brains[at].bits == want_brain.bits && got_floats[3 * at] == want_float ? 0 : 1;
             wrong += got_floats[3 * at + 1] == -7.0F && got_floats[3 * at + 2] == -7.0F ? 0 : 1;
         }
@@ -662,10 +662,10 @@ inline void notices_different_payloads(CommunicatorRef comm, Payloads const& one
     auto const says = [&](std::string const& part) { return text.find(part) != std::string::npos; };
     auto const side = [&](std::vector<Index> const& bytes) {
         auto const nth = static_cast<std::size_t>(one.nth);
-        return nth < bytes.size() ? concat(bytes[nth], " bytes") : std::string("nothing");
+        return nth < bytes.size() ? errors::concat(bytes[nth], " bytes") : std::string("nothing");
     };
-    RESHARD_CHECK(says(concat("rank ", sender, " sends ", side(one.sent))));
-    RESHARD_CHECK(says(concat("rank ", receiver, " expects ", side(one.expected))));
+    RESHARD_CHECK(says(errors::concat("rank ", sender, " sends ", side(one.sent))));
+    RESHARD_CHECK(says(errors::concat("rank ", receiver, " expects ", side(one.expected))));
     RESHARD_CHECK_THROWS(barrier(comm), PeerFailed);  // a broken communicator stays broken
 }
 

@@ -23,7 +23,7 @@ public:
 
 private:
     [[noreturn]] static void give_up() {
-        raise(ErrorCode::deadline, "it may still write to the destination. Fix: keep that memory.");
+        errors::raise(ErrorCode::deadline, "it may still write to the destination. Fix: keep that memory.");
     }
 
     bool starts_;

@@ -55,8 +55,8 @@ TEST_SUITE("comm/self") {
     TEST_CASE("SelfCommunicator: sides that convert to different types, or only one of which does, are a mismatch") {
         float const from[2] = {1, 2};
         float to[2] = {};
-        Conversion const brain{DType::f32, DType::bf16, 1.0, convert};
-        Conversion const half{DType::f32, DType::f16, 1.0, convert};
+        Conversion const brain{DType::f32, DType::bf16, 1.0, transport::convert};
+        Conversion const half{DType::f32, DType::f16, 1.0, transport::convert};
         Send const send{0, reinterpret_cast<std::byte const*>(from), box_of(4, {{2, 4}}), brain};
         Receive const other{0, reinterpret_cast<std::byte*>(to), box_of(4, {{2, 4}}), half};
         SelfCommunicator one;

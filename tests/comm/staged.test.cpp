@@ -212,16 +212,23 @@ TEST_SUITE("comm/staged") {
         Strict::all_plain = true;
         StridedBox wide = test::box_of(4, {{6, 4}});
         StridedBox const narrow = test::box_of(2, {{6, 2}});
-        Send const down{
-            0, reinterpret_cast<std::byte const*>(values.data()), wide, {DType::f32, DType::bf16, 0.5, convert}};
-        Receive const at{
-            0, reinterpret_cast<std::byte*>(rounded.data()), narrow, {DType::bf16, DType::bf16, 1.0, convert}};
+        Send const down{0,
+                        reinterpret_cast<std::byte const*>(values.data()),
+                        wide,
+                        {DType::f32, DType::bf16, 0.5, transport::convert}};
+        Receive const at{0,
+                         reinterpret_cast<std::byte*>(rounded.data()),
+                         narrow,
+                         {DType::bf16, DType::bf16, 1.0, transport::convert}};
         comm.exchange({&down, 1}, {&at, 1}).wait();
         for (std::size_t i = 0; i != 6; ++i) CHECK(rounded[i] == BFloat16(values[i] * 0.5F));
-        Send const again{
-            0, reinterpret_cast<std::byte const*>(rounded.data()), narrow, {DType::bf16, DType::bf16, 1.0, convert}};
+        Send const again{0,
+                         reinterpret_cast<std::byte const*>(rounded.data()),
+                         narrow,
+                         {DType::bf16, DType::bf16, 1.0, transport::convert}};
         wide.dims[0].stride = 8;
-        Receive const up{0, reinterpret_cast<std::byte*>(back.data()), wide, {DType::f32, DType::bf16, 2.0, convert}};
+        Receive const up{
+            0, reinterpret_cast<std::byte*>(back.data()), wide, {DType::f32, DType::bf16, 2.0, transport::convert}};
         comm.exchange({&again, 1}, {&up, 1}).wait();
         for (std::size_t i = 0; i != 6; ++i) {
             CHECK(back[2 * i] == 2.0F * static_cast<float>(rounded[i]));

@@ -192,7 +192,7 @@ TEST_SUITE("comm/streams") {
         auto const thrown = run<LateVerdict>(3, patient, [](StreamCommunicator& comm) {
             try {
                 agree_on_errors(comm, [&] {
-                    if (comm.rank() == 0) raise(ErrorCode::buffer, "the buffer is wrong. Fix: another.");
+                    if (comm.rank() == 0) errors::raise(ErrorCode::buffer, "the buffer is wrong. Fix: another.");
                 });
             } catch (Error const& error) {
                 if (comm.rank() == 0) comm.abort(error.code(), "rank 0 ends");

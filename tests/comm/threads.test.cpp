@@ -36,16 +36,16 @@ std::vector<std::string> what_ranks_threw(int ranks, ThreadOptions const& option
             try {
                 body(comm);
             } catch (PeerFailed const& error) {
-                mine = concat("PeerFailed ", error.message());
+                mine = errors::concat("PeerFailed ", error.message());
                 throw;
             } catch (MismatchError const& error) {
-                mine = concat("MismatchError ", error.message());
+                mine = errors::concat("MismatchError ", error.message());
                 throw;
             } catch (DeadlineExceeded const& error) {
-                mine = concat("DeadlineExceeded ", error.message());
+                mine = errors::concat("DeadlineExceeded ", error.message());
                 throw;
             } catch (std::exception const& error) {
-                mine = concat("exception ", error.what());
+                mine = errors::concat("exception ", error.what());
                 throw;
             }
         });
@@ -103,7 +103,7 @@ TEST_SUITE("comm/threads") {
         auto const thrown = what_ranks_threw(3, {}, [](ThreadCommunicator& comm) {
             double value = 1;
             DType const wire = comm.rank() == 0 ? DType::i64 : DType::u64;
-            Conversion const conversion{DType::f64, wire, 1.0, convert};
+            Conversion const conversion{DType::f64, wire, 1.0, transport::convert};
             Send const send{1, reinterpret_cast<std::byte const*>(&value), box_of(8, {}), conversion};
             Receive const receive{0, reinterpret_cast<std::byte*>(&value), box_of(8, {}), conversion};
             if (comm.rank() == 0) return comm.exchange({&send, 1}, {}).wait();
@@ -153,14 +153,16 @@ TEST_SUITE("comm/threads") {
                     Verdict mine{ErrorCode::none, -1, {}, 100U + static_cast<unsigned>(round)};
                     if (what == 3 && it_is_me) mine.code = ErrorCode::shape;
                     if (what == 4 && it_is_me) ++mine.digest;
-                    if (what == 5 && comm.rank() == 0) mine.reason = concat("round ", round);
+                    if (what == 5 && comm.rank() == 0) mine.reason = errors::concat("round ", round);
                     Verdict const all = comm.agree(mine);
                     ErrorCode const expected = what == 3   ? ErrorCode::shape
                                                : what == 4 ? ErrorCode::mismatch
                                                            : ErrorCode::none;
                     RESHARD_CHECK(all.code == expected);
-                    RESHARD_CHECK(all.rank == (what == 3 ? odd : what == 4 ? larger(odd, odd == 0 ? 1 : 0) : 0));
-                    if (what == 5) RESHARD_CHECK(all.reason == concat("round ", round));
+                    RESHARD_CHECK(all.rank == (what == 3   ? odd
+                                               : what == 4 ? detail::larger(odd, odd == 0 ? 1 : 0)
+                                                           : 0));
+                    if (what == 5) RESHARD_CHECK(all.reason == errors::concat("round ", round));
                 }
             });
         }
@@ -195,8 +197,8 @@ TEST_SUITE("comm/threads") {
         for (std::chrono::milliseconds const deadline : {-1000ms, 0ms}) {
             CAPTURE(deadline.count());
             CHECK_THROWS_WITH_AS(run_on_threads(1, {.deadline = deadline}, [](auto&) { FAIL("a rank was started"); }),
-                                 doctest::Contains(concat("reshard::ThreadOptions: deadline is ", deadline.count(),
-                                                          " ms. Fix: 1 ms or more; ")
+                                 doctest::Contains(errors::concat("reshard::ThreadOptions: deadline is ",
+                                                                  deadline.count(), " ms. Fix: 1 ms or more; ")
                                                        .c_str()),
                                  BufferError);
         }
@@ -220,7 +222,7 @@ TEST_SUITE("comm/threads") {
                     CAPTURE(text);
                     if (r == culprit) continue;
                     CHECK(begins(text, "PeerFailed"));
-                    CHECK(holds(text, concat("rank ", culprit, " failed: the disk is full")));
+                    CHECK(holds(text, errors::concat("rank ", culprit, " failed: the disk is full")));
                 }
             }
         }

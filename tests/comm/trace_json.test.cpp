@@ -178,7 +178,7 @@ TEST_SUITE("comm/trace_json") {
     }
 
     TEST_CASE("write_chrome_trace: the file is there when it returns; all ranks hear when it cannot be written") {
-        std::string const path = concat("/tmp/reshard_trace_", ::getpid(), ".json");
+        std::string const path = errors::concat("/tmp/reshard_trace_", ::getpid(), ".json");
         run_on_threads(3, [&](ThreadCommunicator& plain) {
             Trace trace;
             Traced comm(std::move(plain), trace);

@@ -62,9 +62,9 @@ TEST_SUITE("comm/trace_summary") {
             CHECK(fields_of(table, "split ").at(0) == "1");
             CHECK(fields_of(table, "agree").empty());
             int const next = (comm.rank() + 1) % 3;
-            CHECK(fields_of(table, concat("rank ", next, " ")).at(0) == "2");
-            CHECK(fields_of(table, concat("rank ", comm.rank(), "  ")).empty());
-            if (!alone) CHECK(fields_of(table, concat("rank ", 1 - comm.rank(), " of split 1")).at(0) == "1");
+            CHECK(fields_of(table, errors::concat("rank ", next, " ")).at(0) == "2");
+            CHECK(fields_of(table, errors::concat("rank ", comm.rank(), "  ")).empty());
+            if (!alone) CHECK(fields_of(table, errors::concat("rank ", 1 - comm.rank(), " of split 1")).at(0) == "1");
             CHECK(fields_of(table, "two exchanges").at(0) == "1");
             CHECK(table.find("a moment") == std::string::npos);
             CHECK(table.find("dropped") == std::string::npos);

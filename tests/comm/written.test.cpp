@@ -100,7 +100,7 @@ TEST_SUITE("comm/written") {
     TEST_CASE("a rank that throws ends the others; one that does not come is named at the deadline") {
         auto const thrown = on_board(3, long_enough, [](BoardCommunicator& comm) {
             auto part = comm.split(comm.rank() == 0 ? 1 : 0, 0);
-            if (comm.rank() == 0) raise(ErrorCode::io, "no such file");
+            if (comm.rank() == 0) errors::raise(ErrorCode::io, "no such file");
             for (;;) barrier(part);  // poison reaches the parts
         });
         rethrow_as<IoError>(thrown[0]);

@@ -41,7 +41,8 @@ TEST_CASE("complex numbers are summed and averaged as two floats each, wherever 
         std::vector<Complex> addends;
         for (int i = 0; i < 12; ++i) addends.emplace_back(static_cast<float>(i), static_cast<float>(-2 * i));
         std::vector<Complex> result(6, Complex{9, 9});
-        fold(op, DType::c64, bytes_at(addends[0]), 3 * 8, 4, dense(3), bytes_at(result[5]), backwards(3), divisor);
+        transport::fold(op, DType::c64, bytes_at(addends[0]), 3 * 8, 4, dense(3), bytes_at(result[5]), backwards(3),
+                        divisor);
         for (int i = 0; i < 3; ++i) {
             float const sum = static_cast<float>(4 * i + 3 + 6 + 9) / static_cast<float>(divisor);
             CHECK(result[static_cast<std::size_t>(5 - 2 * i)] == Complex{sum, -2 * sum});
@@ -52,14 +53,14 @@ TEST_CASE("complex numbers are summed and averaged as two floats each, wherever 
 
 TEST_CASE("what changes no complex sum is -0.0 twice; factors are for both parts") {
     std::vector<Complex> numbers(6, Complex{9, 9});
-    fill_identity(Reduce::sum, DType::c64, bytes_at(numbers[5]), backwards(3));
+    transport::fill_identity(Reduce::sum, DType::c64, bytes_at(numbers[5]), backwards(3));
     CHECK(numbers[4] == Complex{9, 9});
     for (std::size_t const i : {1U, 3U, 5U}) {
         CHECK(numbers[i] == Complex{});
         CHECK(std::signbit(numbers[i].real()));
         CHECK(std::signbit(numbers[i].imag()));
     }
-    scale(DType::c64, bytes_at(numbers[0]), dense(6), 1, 4);
+    transport::scale(DType::c64, bytes_at(numbers[0]), dense(6), 1, 4);
     CHECK(numbers[2] == Complex{2.25F, 2.25F});
 }
 

@@ -144,7 +144,7 @@ void check_format(Format format) {
 
 TEST_CASE("dtypes are in safetensors' order, from the least aligned to the most: it decides where tensors lie") {
     std::string all;
-    for (int i = 0; i < dtype_count; ++i) all += concat(name(static_cast<DType>(i)), " ");
+    for (int i = 0; i < dtype_count; ++i) all += errors::concat(name(static_cast<DType>(i)), " ");
     CHECK(all ==
           "BOOL F4 F6_E2M3 F6_E3M2 U8 I8 F8_E5M2 F8_E4M3 F8_E8M0 F8_E4M3FNUZ F8_E5M2FNUZ I16 U16 F16 BF16 I32 U32 "
           "F32 C64 F64 I64 U64 ");

@@ -21,7 +21,7 @@ template <class Expected>
 void check_raises(ErrorCode code) {
     CAPTURE(static_cast<int>(code));
     try {
-        raise(code, "what happened");
+        errors::raise(code, "what happened");
     } catch (Expected const& error) {
         CHECK(error.code() == code);
         CHECK(error.message() == "what happened");
@@ -51,19 +51,19 @@ TEST_CASE("every code is thrown as the type that belongs to it") {
 }
 
 TEST_CASE("a code nobody knows still throws") {
-    CHECK_THROWS_AS(raise(ErrorCode::none, "?"), UserError);
-    CHECK_THROWS_AS(raise(static_cast<ErrorCode>(99), "?"), UserError);
+    CHECK_THROWS_AS(errors::raise(ErrorCode::none, "?"), UserError);
+    CHECK_THROWS_AS(errors::raise(static_cast<ErrorCode>(99), "?"), UserError);
 }
 
 TEST_CASE("any error is caught as Error and as std::exception") {
-    CHECK_THROWS_AS(raise(ErrorCode::io, "disk"), Error);
-    CHECK_THROWS_AS(raise(ErrorCode::io, "disk"), std::exception);
+    CHECK_THROWS_AS(errors::raise(ErrorCode::io, "disk"), Error);
+    CHECK_THROWS_AS(errors::raise(ErrorCode::io, "disk"), std::exception);
 }
 
 TEST_CASE("concat joins texts and integers of every width") {
-    CHECK(concat() == "");
-    CHECK(concat("rank ", 3, " of ", std::string("8"), std::string_view("!")) == "rank 3 of 8!");
-    CHECK(concat(std::numeric_limits<std::int64_t>::min()) == "-9223372036854775808");
-    CHECK(concat(std::numeric_limits<std::uint64_t>::max()) == "18446744073709551615");
-    CHECK(concat(std::int8_t{-5}, ' ' == 32 ? "" : "x", std::uint8_t{200}) == "-5200");
+    CHECK(errors::concat() == "");
+    CHECK(errors::concat("rank ", 3, " of ", std::string("8"), std::string_view("!")) == "rank 3 of 8!");
+    CHECK(errors::concat(std::numeric_limits<std::int64_t>::min()) == "-9223372036854775808");
+    CHECK(errors::concat(std::numeric_limits<std::uint64_t>::max()) == "18446744073709551615");
+    CHECK(errors::concat(std::int8_t{-5}, ' ' == 32 ? "" : "x", std::uint8_t{200}) == "-5200");
 }

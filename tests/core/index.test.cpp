@@ -16,23 +16,24 @@ constexpr Index huge = std::numeric_limits<Index>::max();
 
 static_assert(sizeof(Index) == 8, "counts are 64-bit everywhere");
 
-static_assert(ceil_div(0, 4) == 0);
-static_assert(ceil_div(1, 4) == 1);
-static_assert(ceil_div(4, 4) == 1);
-static_assert(ceil_div(5, 4) == 2);
-static_assert(ceil_div(huge, 1) == huge);
-static_assert(ceil_div(huge, 2) == huge / 2 + 1, "no overflow on the way");
-static_assert(ceil_div(huge, huge) == 1);
+static_assert(detail::ceil_div(0, 4) == 0);
+static_assert(detail::ceil_div(1, 4) == 1);
+static_assert(detail::ceil_div(4, 4) == 1);
+static_assert(detail::ceil_div(5, 4) == 2);
+static_assert(detail::ceil_div(huge, 1) == huge);
+static_assert(detail::ceil_div(huge, 2) == huge / 2 + 1, "no overflow on the way");
+static_assert(detail::ceil_div(huge, huge) == 1);
 
-static_assert(smaller(2, 3) == 2 && smaller(3, 2) == 2 && larger(2, 3) == 3 && larger(3, 2) == 3);
+static_assert(detail::smaller(2, 3) == 2 && detail::smaller(3, 2) == 2 && detail::larger(2, 3) == 3 &&
+              detail::larger(3, 2) == 3);
 
 constexpr bool fits(Index a, Index b, Index expected) {
     Index result = -1;
-    return multiply_fits(a, b, result) && result == expected;
+    return detail::multiply_fits(a, b, result) && result == expected;
 }
 constexpr bool overflows(Index a, Index b) {
     Index result = 0;
-    return !multiply_fits(a, b, result);
+    return !detail::multiply_fits(a, b, result);
 }
 static_assert(fits(0, huge, 0) && fits(huge, 0, 0) && fits(huge, 1, huge) && fits(1, huge, huge));
 static_assert(fits(Index{1} << 31, Index{1} << 31, Index{1} << 62));

@@ -22,7 +22,7 @@ namespace {
 
 template <class Body>
 void for_each_thread(Index units, Body&& body) {
-    for (Index tile = ceil_div(units, detail::box_tile); tile-- > 0;) {
+    for (Index tile = detail::ceil_div(units, detail::box_tile); tile-- > 0;) {
         for (int thread = detail::box_threads; thread-- > 0;) body(tile, thread);
     }
 }
@@ -87,7 +87,7 @@ TEST_CASE("device copies: the kernel's body equals the host's copy for random bo
         Placed to = place(rng, extents, element, false);
         scramble(rng, from.memory);
         std::vector<std::byte> expected = to.memory;
-        copy(from.base(), from.box, expected.data() + to.first, to.box);
+        transport::copy(from.base(), from.box, expected.data() + to.first, to.box);
         auto const box = detail::copy_box(from.base(), from.box, to.base(), to.box);
         for_each_thread(box.loops.units, [&](Index tile, int thread) { detail::copy_thread(box, tile, thread); });
         CAPTURE(seed);
@@ -125,7 +125,7 @@ TEST_CASE("device copies: transposed, in loads of several elements wherever the 
         }
         scramble(rng, from.memory);
         std::vector<std::byte> expected = to.memory;
-        copy(from.base(), from.box, expected.data() + to.first, to.box);
+        transport::copy(from.base(), from.box, expected.data() + to.first, to.box);
         auto const box = detail::copy_box(from.base(), from.box, to.base(), to.box);
         for_each_thread(box.loops.units, [&](Index tile, int thread) { detail::copy_thread(box, tile, thread); });
         CHECK((to.memory == expected));
@@ -230,7 +230,8 @@ TEST_CASE("device folds: the kernel's body equals the host's fold, bit for bit, 
         for (int d = 1; d < from.box.dims.size(); ++d) slot_box.dims.push_back(from.box.dims[d]);
         Index const slot_stride = from.box.dims[0].stride;
         std::vector<std::byte> expected = to.memory;
-        fold(op, type, from.base(), slot_stride, slots, slot_box, expected.data() + to.first, to.box, divisor);
+        transport::fold(op, type, from.base(), slot_stride, slots, slot_box, expected.data() + to.first, to.box,
+                        divisor);
         auto const box =
             detail::fold_box(op, type, from.base(), slot_box, slot_stride, slots, to.base(), to.box, divisor);
         wide += run(box, bytes(type), []<class A>(detail::FoldBox const& each, Index tile, int thread) {
@@ -257,7 +258,7 @@ TEST_CASE("device folds that convert: the bits of the host's fold with the host'
         DType const b = types[rng() % types.size()];
         auto const op = static_cast<Reduce>(rng() % reduce_count);
         double const factor = rng() % 3 == 0 ? 1.0 / 3.0 : 1.0;
-        if (!supports(op, a) || !can_convert(a, b, factor) || (a == b && factor == 1.0)) continue;
+        if (!supports(op, a) || !transport::can_convert(a, b, factor) || (a == b && factor == 1.0)) continue;
         auto const extents = random_extents(rng);
         Index const slots = 1 + static_cast<Index>(rng() % 5);
         Index const divisor = op == Reduce::avg ? slots : 1;
@@ -272,8 +273,8 @@ TEST_CASE("device folds that convert: the bits of the host's fold with the host'
         for (int d = 1; d < from.box.dims.size(); ++d) slot_box.dims.push_back(from.box.dims[d]);
         Index const slot_stride = from.box.dims[0].stride;
         std::vector<std::byte> expected = to.memory;
-        fold(op, a, from.base(), slot_stride, slots, slot_box, folded.base(), folded.box, divisor);
-        convert(folded.base(), folded.box, a, expected.data() + to.first, to.box, b, factor);
+        transport::fold(op, a, from.base(), slot_stride, slots, slot_box, folded.base(), folded.box, divisor);
+        transport::convert(folded.base(), folded.box, a, expected.data() + to.first, to.box, b, factor);
         detail::FoldCastBox const box{
             detail::fold_box(op, a, from.base(), slot_box, slot_stride, slots, to.base(), to.box, divisor),
             detail::cast_rule(a, b, factor)};
@@ -307,7 +308,7 @@ TEST_CASE("device conversions: the kernel's body equals the host's convert, bit 
         DType const a = types[rng() % types.size()];
         DType const b = types[rng() % types.size()];
         double const factor = factors[rng() % factors.size()];
-        if (!can_convert(a, b, factor) || (a == b && factor == 1.0)) continue;
+        if (!transport::can_convert(a, b, factor) || (a == b && factor == 1.0)) continue;
         auto const extents = random_extents(rng);
         Placed from = place(rng, extents, bytes(a), true);
         Placed to = place(rng, extents, bytes(b), false);
@@ -331,7 +332,7 @@ TEST_CASE("device conversions: the kernel's body equals the host's convert, bit 
             }
         });
         std::vector<std::byte> expected = to.memory;
-        convert(from.base(), from.box, a, expected.data() + to.first, to.box, b, factor);
+        transport::convert(from.base(), from.box, a, expected.data() + to.first, to.box, b, factor);
         auto const box = detail::cast_box(from.base(), from.box, a, to.base(), to.box, b, factor);
         for_each_thread(box.loops.units, [&](Index tile, int thread) { detail::copy_thread(box, tile, thread); });
         CAPTURE(seed);
@@ -354,7 +355,7 @@ TEST_CASE("device fills and factors: the kernels' bodies equal the host's fill_i
         auto const op = static_cast<Reduce>(rng() % reduce_count);
         if (supports(op, type) && has_identity(op)) {
             std::vector<std::byte> expected = to.memory;
-            fill_identity(op, type, expected.data() + to.first, to.box);
+            transport::fill_identity(op, type, expected.data() + to.first, to.box);
             auto const box = detail::identity_box(op, type, to.base(), to.box);
             for_each_thread(box.loops.units, [&](Index tile, int thread) { detail::fill_thread(box, tile, thread); });
             CHECK((to.memory == expected));
@@ -364,7 +365,7 @@ TEST_CASE("device fills and factors: the kernels' bodies equal the host's fill_i
         std::vector<std::byte> expected = to.memory;
         Index const multiply = 1 + static_cast<Index>(rng() % 3);
         Index const divide = 1 + static_cast<Index>(rng() % 7);
-        scale(type, expected.data() + to.first, to.box, multiply, divide);
+        transport::scale(type, expected.data() + to.first, to.box, multiply, divide);
         auto const box = detail::scale_box(type, to.base(), to.box, multiply, divide);
         for_each_thread(box.loops.units, [&](Index tile, int thread) { detail::scale_thread(box, tile, thread); });
         same_nans(to, to.memory, type);

@@ -61,7 +61,8 @@ TEST_CASE("merge of runs: threads that gather at once have each a bank of their 
         std::vector<detail::MergeShare> threads;
         int a = 0;
         for (int thread = 0; thread < detail::block_threads; ++thread) {
-            auto const of_a = static_cast<int>(smaller<Index>(8, larger<Index>(0, a_share + random.between(-4, 4))));
+            auto const of_a =
+                static_cast<int>(detail::smaller<Index>(8, detail::larger<Index>(0, a_share + random.between(-4, 4))));
             threads.push_back({a, of_a, thread * detail::merge_items - a, detail::merge_items - of_a});
             a += of_a;
         }

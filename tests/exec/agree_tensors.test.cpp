@@ -107,7 +107,7 @@ TEST_CASE("what one rank finds wrong beside the tensors reaches all") {
     run_on_threads(2, [&](ThreadCommunicator& comm) {
         try {
             agree_on_tensors(comm, {}, task, [&] {
-                if (comm.rank() == 1) raise(ErrorCode::io, "no such file");
+                if (comm.rank() == 1) errors::raise(ErrorCode::io, "no such file");
             });
             CHECK(false);
         } catch (IoError const& error) {

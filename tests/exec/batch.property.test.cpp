@@ -161,7 +161,7 @@ TEST_SUITE("exec/batch") {
                     messages[static_cast<std::size_t>(comm.rank())] = error.message();
                 }
             });
-            std::string const begin = concat("rank ", odd, " of ", ranks, ": prepared tensor ", place, " as ");
+            std::string const begin = errors::concat("rank ", odd, " of ", ranks, ": prepared tensor ", place, " as ");
             CAPTURE(messages[0]);
             for (std::string const& message : messages) {
                 REQUIRE(message == messages[0]);

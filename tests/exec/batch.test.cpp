@@ -144,7 +144,7 @@ TEST_SUITE("exec/batch") {
     TEST_CASE("tensors of several element types and kinds arrive, on 1 to 8 ranks, again and again") {
         for (int ranks : {1, 2, 3, 4, 8}) {
             CAPTURE(ranks);
-            std::string const n = concat("(", ranks, ")");
+            std::string const n = errors::concat("(", ranks, ")");
             std::atomic<int> wrong{0};
             run_on_threads(ranks, [&](ThreadCommunicator& comm) {
                 int const rank = comm.rank();
@@ -272,12 +272,12 @@ TEST_SUITE("exec/batch") {
         destinations.reserve(100);
         for (char const* from : {"R", "S0", "P+", "P>", "Pavg"}) {
             for (char const* to : {"R", "S0", "S1:cyc2", "P+", "P*", "Pavg"}) {
-                auto const a = parse(concat("(1):(", from, ")"), shape);
-                auto const b = parse(concat("(1):(", to, ")"), shape);
+                auto const a = parse(errors::concat("(1):(", from, ")"), shape);
+                auto const b = parse(errors::concat("(1):(", to, ")"), shape);
                 if (fills_average(a.signature(), b.signature())) continue;
                 destinations.emplace_back(6, -9.0F);
                 batch.add(plan(a, b), TensorView<float const>(source.data(), shape),
-                          TensorView<float>(destinations.back().data(), shape), concat(from, " -> ", to));
+                          TensorView<float>(destinations.back().data(), shape), errors::concat(from, " -> ", to));
             }
         }
         auto job = prepare(batch, comm);
@@ -370,7 +370,7 @@ TEST_SUITE("exec/batch") {
                 memory.add(of("(4):(S0)", to, tensor.shape), tensor.dtype, rank);
                 names.push_back(tensor.name);
                 Index const size = tensor.shape.size() * bytes(tensor.dtype);
-                share += tensor.shape.rank() == 2 ? ceil_div(size, ranks) : size;
+                share += tensor.shape.rank() == 2 ? detail::ceil_div(size, ranks) : size;
             }
             Batch batch;
             batch.reserve(list.size());
@@ -378,7 +378,7 @@ TEST_SUITE("exec/batch") {
             BatchOptions options;
             options.bucket_bytes = 64 << 10;
             auto job = prepare(batch, comm, options);
-            Index const fewest = ceil_div(share, options.bucket_bytes);
+            Index const fewest = detail::ceil_div(share, options.bucket_bytes);
             job.run();
             REQUIRE(memory.arrived());
             auto const records = seen(trace, TraceOperation::exchange);
@@ -517,16 +517,18 @@ TEST_SUITE("exec/batch") {
         };
         BatchOptions options;
         options.max_workspace_bytes = each - 1;
-        check_same(attempt(options), ErrorCode::buffer,
-                   {"rank 0 of 2: tensor 0 'lm_head.grad': reshard::prepare: its fold needs ", concat(each, " bytes"),
-                    concat("a round may use ", each - 1), "Fix: raise BatchOptions::max_workspace_bytes"});
+        check_same(
+            attempt(options), ErrorCode::buffer,
+            {"rank 0 of 2: tensor 0 'lm_head.grad': reshard::prepare: its fold needs ", errors::concat(each, " bytes"),
+             errors::concat("a round may use ", each - 1), "Fix: raise BatchOptions::max_workspace_bytes"});
         options.max_workspace_bytes = each;
         CHECK(attempt(options)[0] == Thrown{});
 
         std::vector<std::byte> little(8);
         options.workspace = little;
         check_same(attempt(options), ErrorCode::buffer,
-                   {concat("the workspace of rank 0 has 8 bytes, the batch needs ", each), "Fix: ask workspace_bytes"});
+                   {errors::concat("the workspace of rank 0 has 8 bytes, the batch needs ", each),
+                    "Fix: ask workspace_bytes"});
     }
 
     // ---- Errors: the same on every rank, before anything is touched ------------------------------------------------
@@ -679,7 +681,7 @@ TEST_SUITE("exec/batch") {
             }
             prepare(batch, comm).run();
             CHECK(memory.arrived());
-            raise(first.code, first.message);
+            errors::raise(first.code, first.message);
         });
         check_same(thrown, ErrorCode::buffer, {"rank 2 of 3: tensor 1 'x'"});
     }

@@ -176,7 +176,7 @@ TEST_CASE("many tensors in one exchange: as each by itself, with a message a pee
                 destinations.push_back(needed[t].views<DynamicView>());
             }
             for (std::size_t t = 0; t < from.size(); ++t)
-                moves.push_back({from[t], to[t], DType::i64, sources[t], destinations[t], concat("table ", t)});
+                moves.push_back({from[t], to[t], DType::i64, sources[t], destinations[t], errors::concat("table ", t)});
             redistribute(moves, comm);
             bool all = true;
             for (std::size_t t = 0; t < from.size(); ++t) all = all && needed[t].arrived(from[t].shape());

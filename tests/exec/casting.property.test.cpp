@@ -26,8 +26,8 @@ T converted(S value, double factor) {
     StridedBox to;
     to.element_bytes = sizeof(T);
     T result{};
-    convert(reinterpret_cast<std::byte const*>(&value), from, dtype_of<S>, reinterpret_cast<std::byte*>(&result), to,
-            dtype_of<T>, factor);
+    transport::convert(reinterpret_cast<std::byte const*>(&value), from, dtype_of<S>,
+                       reinterpret_cast<std::byte*>(&result), to, dtype_of<T>, factor);
     return result;
 }
 

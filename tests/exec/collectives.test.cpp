@@ -138,7 +138,7 @@ TEST_SUITE("exec/collectives") {
                 auto const sums = summed(mesh, axis, comm.rank(), 15);
                 Indices extents = shape.extents();
                 SplitRule chunk;
-                Interval const mine = part(chunk, extents[dim], mesh.extent(axis), coordinate);
+                Interval const mine = detail::part(chunk, extents[dim], mesh.extent(axis), coordinate);
                 extents[dim] = mine.size();
                 Tensor<float> shard{DynamicShape(extents)};
                 reduce_scatter(TensorView<float const>(memory.data(), shape), shard.view(), comm, mesh, axis, dim);
@@ -348,7 +348,7 @@ TEST_SUITE("exec/collectives") {
             all_reduce(mine, comm, mesh, "dp");
             CHECK(memory == want);
             Indices half = shape.extents();
-            half[0] = part(SplitRule{}, shape.extent(0), 2, comm.rank() / 3).size();
+            half[0] = detail::part(SplitRule{}, shape.extent(0), 2, comm.rank() / 3).size();
             Tensor<float> shard{DynamicShape(half)};
             reduce_scatter(mine, shard.view(), comm, mesh, "dp");
             Tensor<float> whole{shape};
@@ -366,7 +366,7 @@ TEST_SUITE("exec/collectives") {
             for (int dim : {0, 1}) {
                 Shape const shape{5, 3};
                 Indices extents = shape.extents();
-                extents[dim] = part(SplitRule{}, extents[dim], mesh.extent(axis), coordinate).size();
+                extents[dim] = detail::part(SplitRule{}, extents[dim], mesh.extent(axis), coordinate).size();
                 Both whole{DynamicShape(shape)};
                 Both averages(whole);
                 Both shard{DynamicShape(extents)};
@@ -430,7 +430,7 @@ TEST_SUITE("exec/collectives") {
                 bool const inside = comm.rank() < 6;  // the seventh gives nothing
                 DynamicShape const shape = cut.local_shape(inside ? comm.rank() : 0);
                 Indices half = shape.extents();
-                half[0] = part(SplitRule{}, shape.extent(0), 2, inside ? comm.rank() / 3 : 0).size();
+                half[0] = detail::part(SplitRule{}, shape.extent(0), 2, inside ? comm.rank() / 3 : 0).size();
                 Both whole(shape);
                 Both shard{DynamicShape(half)};
                 Both gathered(shape);

@@ -40,7 +40,7 @@ public:
 
     void check(std::string_view what, void const* memory, Index alignment) const override {
         if (reinterpret_cast<std::uintptr_t>(memory) % static_cast<std::uintptr_t>(alignment) == 0) return;
-        raise(ErrorCode::buffer, concat(what, " lies askew. Fix: align it."));
+        errors::raise(ErrorCode::buffer, errors::concat(what, " lies askew. Fix: align it."));
     }
     [[nodiscard]] Workspace allocate(Index bytes) const override {
         work_->allocated += bytes;
@@ -53,13 +53,13 @@ public:
         return Workspace(std::move(scratch));
     }
     void deliver(std::span<Send const> sends, std::span<Receive const> receives) const override {
-        if (work_->refuses_copies) raise(ErrorCode::deadline, "the memory refuses to copy. Fix: none.");
+        if (work_->refuses_copies) errors::raise(ErrorCode::deadline, "the memory refuses to copy. Fix: none.");
         work_->delivered += static_cast<int>(sends.size());
         host_memory().policy.deliver(sends, receives);
     }
     void fold(FoldWork const& fold) const override {
         ++(fold.to.conversion.is_active() ? work_->folds_that_convert : work_->folds);
-        if (work_->refuses) raise(ErrorCode::transport, "the memory refuses to fold. Fix: none.");
+        if (work_->refuses) errors::raise(ErrorCode::transport, "the memory refuses to fold. Fix: none.");
         host_memory().policy.fold(fold);
     }
     void check_scratch(void const*) const override { ++work_->scratch_given; }

@@ -299,8 +299,8 @@ TEST_SUITE("exec/prepare") {
 
     TEST_CASE("a workspace that is too small is a BufferError on all, and says how much is needed") {
         Plan<> const reduce = of("(2):(P+)", "(2):(R)", Shape{8});
-        std::string const needed =
-            concat("the workspace of rank 1 has 8 bytes, the plan needs ", workspace_bytes(reduce, 1, DType::f32));
+        std::string const needed = errors::concat("the workspace of rank 1 has 8 bytes, the plan needs ",
+                                                  workspace_bytes(reduce, 1, DType::f32));
         check_same(thrown_by(2,
                              [&](ThreadCommunicator& comm) {
                                  std::vector<float> source(8);
@@ -340,7 +340,7 @@ TEST_SUITE("exec/prepare") {
                                      options.workspace = space.subspan(comm.rank() == 1 ? 4 * 127 : 4 * 128, 1500);
                                      static_cast<void>(prepare(reduce, comm, source, destination, options));
                                  }),
-                       ErrorCode::buffer, {concat("the workspace and the ", which, " overlap")});
+                       ErrorCode::buffer, {errors::concat("the workspace and the ", which, " overlap")});
         }
     }
 
@@ -660,8 +660,8 @@ TEST_SUITE("exec/prepare") {
                 for (char const* to : {"R", "S0", "S1:cyc2", "P+", "P*", "Pavg"}) {
                     bool const square = std::string_view(mesh) == "(1,1):";
                     Shape const shape{3, 2};
-                    auto const a = parse(concat(mesh, "(", from, square ? ",R)" : ")"), shape);
-                    auto const b = parse(concat(mesh, "(", to, square ? ",S0)" : ")"), shape);
+                    auto const a = parse(errors::concat(mesh, "(", from, square ? ",R)" : ")"), shape);
+                    auto const b = parse(errors::concat(mesh, "(", to, square ? ",S0)" : ")"), shape);
                     if (fills_average(a.signature(), b.signature())) continue;
                     CAPTURE(to_string(a));
                     CAPTURE(to_string(b));

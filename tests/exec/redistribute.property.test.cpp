@@ -137,7 +137,7 @@ void random_in_pieces(std::uint64_t seed) {
     DynamicMesh const& mesh = random.pick(meshes);
     auto const any = [&] {
         std::string text = random.pick(placements);
-        for (int axis = 1; axis < mesh.axes(); ++axis) text += concat(",", random.pick(placements));
+        for (int axis = 1; axis < mesh.axes(); ++axis) text += errors::concat(",", random.pick(placements));
         return distribution(mesh, Shape{48, 16}, text);
     };
     for (;;) {

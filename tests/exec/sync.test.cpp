@@ -40,7 +40,7 @@ struct Module {
 Module copies(int rank, int ranks, std::vector<Shape<dynamic>> const& shapes) {
     Module module;
     for (std::size_t i = 0; i < shapes.size(); ++i) {
-        module.add(concat("layer.", i), distribution(Mesh{ranks}, shapes[i], "R"), rank);
+        module.add(errors::concat("layer.", i), distribution(Mesh{ranks}, shapes[i], "R"), rank);
     }
     return module;
 }
@@ -63,7 +63,7 @@ void check_refused(ErrorCode code, std::vector<std::string> const& parts,
         }
         if (module.memory != before) ++touched;
         barrier(comm);  // the communicator is as good as before
-        if (mine.code != ErrorCode::none) raise(mine.code, mine.message);
+        if (mine.code != ErrorCode::none) errors::raise(mine.code, mine.message);
     });
     test::check_same(thrown, code, parts);
     CHECK(touched == 0);
@@ -185,7 +185,7 @@ public:
     using PolicyBase::PolicyBase;
     using PolicyBase::split;
     void check_memory(void const* memory) const {
-        if (memory == nullptr) raise(ErrorCode::buffer, "tests: memory of the host.");
+        if (memory == nullptr) errors::raise(ErrorCode::buffer, "tests: memory of the host.");
     }
     [[nodiscard]] DevicesOnly split(int colour, int key) { return DevicesOnly(inner_.split(colour, key)); }
 };
@@ -331,7 +331,7 @@ TEST_CASE("law: any placements, element types and sources: the truth is the sour
                 DynamicShape const shape =
                     list[i].contains(comm.rank()) ? list[i].local_shape(comm.rank()) : DynamicShape(Shape{0});
                 tensors.push_back(
-                    {concat("t", i), list[i], TensorView<std::int16_t>(pieces[rank][i].after.data(), shape)});
+                    {errors::concat("t", i), list[i], TensorView<std::int16_t>(pieces[rank][i].after.data(), shape)});
             }
             sync(tensors, comm, {.root = source, .bucket_bytes = bucket});
             traffic[rank] = comm.traffic();

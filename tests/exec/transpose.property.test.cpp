@@ -97,7 +97,7 @@ TEST_SUITE("exec/transpose") {
     TEST_CASE("every placement of a matrix to every placement of its transpose") {
         std::vector<std::string> list;
         for (char const* a : {"R", "S0", "S1", "P+"})
-            for (char const* b : {"R", "S0", "S1:bal", "S0:cyc2", "P+"}) list.push_back(concat(a, ",", b));
+            for (char const* b : {"R", "S0", "S1:bal", "S0:cyc2", "P+"}) list.push_back(errors::concat(a, ",", b));
         all_placements<std::int32_t, std::int32_t>(Shape{5, 8}, {Indices(1, 0)}, list, {});
         all_placements<float, BFloat16>(Shape{7, 4}, {Indices(1, 0)}, list, Casting{0.5});
     }
@@ -106,7 +106,7 @@ TEST_SUITE("exec/transpose") {
                                           Indices(2, 1, 0)};
         std::vector<std::string> list;
         for (char const* a : {"R", "S0", "S1", "S2"})
-            for (char const* b : {"R", "S0", "S2"}) list.push_back(concat(a, ",", b));
+            for (char const* b : {"R", "S0", "S2"}) list.push_back(errors::concat(a, ",", b));
         all_placements<double, double>(Shape{3, 4, 5}, orders, list, {});
     }
     TEST_CASE("random transpositions, within and between meshes") {

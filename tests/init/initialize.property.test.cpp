@@ -86,7 +86,7 @@ void check_parts(std::uint64_t seed, I const& initializer) {
     test::Random random(seed, limits);
     DynamicDistribution const d = random.distribution();
     INFO(test::reproduction(seed, d));
-    std::string const name = concat("layer.", seed % 7, ".weight");
+    std::string const name = errors::concat("layer.", seed % 7, ".weight");
     std::uint64_t const key = random.engine()();
     std::vector<T> const whole = whole_tensor<T>(initializer, d.shape().size(), key, name);
     T const filling = static_cast<T>(77.0F);

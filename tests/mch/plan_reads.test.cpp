@@ -25,10 +25,10 @@ std::vector<MchIdBounds> bounds_of(World& world) {
 }
 /// Ids from 0 on, counted off in blocks: as many shards, one id at each end of the block.
 std::vector<MchIdBounds> bounds_of(Index parts, Index hash_size) {
-    Index const block = ceil_div(hash_size, parts);
+    Index const block = detail::ceil_div(hash_size, parts);
     std::vector<MchIdBounds> list;
     for (Index p = 0; p < parts; ++p)
-        list.push_back({2, p * block, smaller(hash_size - p * block, block) - 1 + p * block, 0});
+        list.push_back({2, p * block, detail::smaller(hash_size - p * block, block) - 1 + p * block, 0});
     return list;
 }
 std::set<Index> parts(std::vector<MchRead> const& reads) {

@@ -177,8 +177,8 @@ TEST_SUITE("mch/redistribute") {
             std::size_t const at = first_live(scene.loaded[2]);
             scene.loaded[2].slots[at] = slot;
             check_refused(ErrorCode::mismatch,
-                          {"rank 2 of 4", concat("position ", 50 + at, " of the saved columns"),
-                           concat("with slot ", slot, ", outside its saved shard of slots 50 to 100")},
+                          {"rank 2 of 4", errors::concat("position ", 50 + at, " of the saved columns"),
+                           errors::concat("with slot ", slot, ", outside its saved shard of slots 50 to 100")},
                           scene, as_is);
         }
     }
@@ -203,8 +203,9 @@ TEST_SUITE("mch/redistribute") {
             world.tamper(1, from, to, entries * 8, slot);  // behind the ids: the first slot
             RankEnd const end = refused(scene, Mode::slot_owner_keep, as_is, world);
             CHECK(end.code == ErrorCode::mismatch);
-            CHECK_MESSAGE(end.message.find(concat("slot ", slot, " arrives at the owner of")) != std::string::npos,
-                          end.message);
+            CHECK_MESSAGE(
+                end.message.find(errors::concat("slot ", slot, " arrives at the owner of")) != std::string::npos,
+                end.message);
         }
     }
 
@@ -214,7 +215,8 @@ TEST_SUITE("mch/redistribute") {
             scene.loaded[0].slots[0] = scene.loaded[0].slots[1];
             RankEnd const end = refused(scene, mode, as_is);
             CHECK(end.code == ErrorCode::mismatch);
-            CHECK(end.message.find(concat("two ids hold slot ", scene.loaded[0].slots[1])) != std::string::npos);
+            CHECK(end.message.find(errors::concat("two ids hold slot ", scene.loaded[0].slots[1])) !=
+                  std::string::npos);
         }
         Scene scene = sample();  // on two ranks, which both send it to its owner
         std::size_t const a = first_live(scene.loaded[0]);
@@ -272,7 +274,8 @@ TEST_SUITE("mch/redistribute") {
                     world.fail(rank, nth, ErrorCode::out_of_memory, "tests: no memory. Fix: none.");
                     RankEnd const end = refused(scene, mode, as_is, world);
                     CHECK(end.code == ErrorCode::out_of_memory);
-                    CHECK_MESSAGE(end.message.find(concat("rank ", rank, " of 4")) != std::string::npos, end.message);
+                    CHECK_MESSAGE(end.message.find(errors::concat("rank ", rank, " of 4")) != std::string::npos,
+                                  end.message);
                     CHECK(end.agreements == nth + 1);
                 }
             }
@@ -401,13 +404,13 @@ TEST_SUITE("mch/redistribute") {
         scene.loaded[0].raw[at + 1] = scene.loaded[0].raw[at];
         RankEnd end = refused(scene, Mode::route, as_is);
         CHECK(end.code == ErrorCode::mismatch);
-        CHECK(end.message.find(concat("the first of them ", scene.loaded[0].raw[at])) != std::string::npos);
+        CHECK(end.message.find(errors::concat("the first of them ", scene.loaded[0].raw[at])) != std::string::npos);
         scene = sample();
         std::size_t const other = first_live(scene.loaded[3]);
         scene.loaded[0].raw[at] = scene.loaded[3].raw[other];
         end = refused(scene, Mode::route, as_is);
         CHECK(end.message.find("1 ids arrive at slots") != std::string::npos);
-        CHECK(end.message.find(concat("the first of them ", scene.loaded[3].raw[other])) != std::string::npos);
+        CHECK(end.message.find(errors::concat("the first of them ", scene.loaded[3].raw[other])) != std::string::npos);
         // Where slots stay an id may be on two ranks; of these look-ups find one at most.
         check_equals_oracle(sample());
     }
@@ -455,12 +458,13 @@ TEST_SUITE("mch/redistribute") {
             scene = sample();
             set_all(scene, 1, "last_access_iter", access);
             check_refused(ErrorCode::mismatch,
-                          {"from rank 1 was last accessed at", concat(access, ", at iteration ", now)}, scene, as_is);
+                          {"from rank 1 was last accessed at", errors::concat(access, ", at iteration ", now)}, scene,
+                          as_is);
         }
         for (Id count : {Id{-1}, INT64_MIN}) {
             scene = sample();
             set_all(scene, 1, "counts", count);
-            check_refused(ErrorCode::mismatch, {concat("from rank 1 has count ", count)}, scene, as_is);
+            check_refused(ErrorCode::mismatch, {errors::concat("from rank 1 has count ", count)}, scene, as_is);
         }
     }
 
@@ -645,7 +649,7 @@ TEST_SUITE("mch/redistribute") {
             for (RankEnd const& end : ends) {
                 CHECK(end.code == ErrorCode::mismatch);
                 CHECK(end.message == ends[0].message);
-                CHECK(end.message.find(concat("a move from row ", move.from, " to row ", move.to)) !=
+                CHECK(end.message.find(errors::concat("a move from row ", move.from, " to row ", move.to)) !=
                       std::string::npos);
             }
             for (auto const& part : rows) CHECK(part == std::vector<std::uint16_t>(25, 9));

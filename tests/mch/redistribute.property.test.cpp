@@ -357,7 +357,7 @@ TEST_SUITE("mch/redistribute") {
                     tables.push_back({library_table(table, table.saved_offsets, scenes[t].saved_buckets),
                                       library_table(table, table.offsets, table.buckets),
                                       library_state(table, results[t].shards[r])});
-                    tables.back().saved.name = tables.back().current.name = concat("table ", t);
+                    tables.back().saved.name = tables.back().current.name = errors::concat("table ", t);
                 }
                 auto const changes = redistribute(tables, comm, library_options(mode));
                 for (std::size_t t = 0; t < scenes.size(); ++t) results[t].changes[r] = change_of(changes.at(t));

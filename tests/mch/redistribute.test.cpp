@@ -312,7 +312,7 @@ TEST_SUITE("mch/redistribute") {
             auto const r = static_cast<std::size_t>(comm.rank());
             std::vector<MchTransition> tables;
             for (std::size_t t = 0; t < saved.size(); ++t) {
-                std::string const name = concat("table ", t);
+                std::string const name = errors::concat("table ", t);
                 tables.push_back({table_of(saved[t], name), table_of(loaded[t], name), state_of(loaded[t].ranks[r])});
             }
             tables.push_back({table_of(before), table_of(buckets), state_of(buckets, r)});
@@ -595,7 +595,7 @@ TEST_SUITE("mch/redistribute") {
             });
             for (std::string const& error : outcome.errors) {
                 CHECK(error == outcome.errors[0]);
-                CHECK(error.find(concat("from rank 0 was last accessed at ", access, ", at iteration ", now)) !=
+                CHECK(error.find(errors::concat("from rank 0 was last accessed at ", access, ", at iteration ", now)) !=
                       std::string::npos);
             }
         }
@@ -610,8 +610,8 @@ TEST_SUITE("mch/redistribute") {
             for (std::string const& error : outcome.errors) {
                 CAPTURE(error);
                 CHECK(error == outcome.errors[0]);
-                CHECK(error.find(concat("rank 0 is at iteration ", iteration, ", but they count from 0. Fix: ")) !=
-                      std::string::npos);
+                CHECK(error.find(errors::concat("rank 0 is at iteration ", iteration,
+                                                ", but they count from 0. Fix: ")) != std::string::npos);
             }
         }
         Outcome const outcome = change(saved, 3, {}, [&](World& world, MchTable&, MchTable&, int rank) {

@@ -64,7 +64,7 @@ TEST_CASE("the part of an id is that of the rule in 128-bit arithmetic") {
         for (int i = 0; i < 20; ++i) {
             auto raw = static_cast<Index>(any_number(random));
             if (random.chance(30)) {  // where one part ends
-                auto const block = static_cast<std::uint64_t>(ceil_div(hash_size, buckets));
+                auto const block = static_cast<std::uint64_t>(detail::ceil_div(hash_size, buckets));
                 std::uint64_t const edge = block * static_cast<std::uint64_t>(random.between(0, buckets));
                 raw = static_cast<Index>(edge - static_cast<std::uint64_t>(random.between(0, 1)));
             }
@@ -90,7 +90,7 @@ TEST_CASE("the part of an id is that of the rule in 128-bit arithmetic") {
                 CHECK(all == id_oracle(between, hash_size, buckets, parts));
             }
             CHECK(router.part_of_ids(raw, raw) ==
-                  (Wide{low} < Wide{static_cast<std::uint64_t>(ceil_div(hash_size, buckets))} *
+                  (Wide{low} < Wide{static_cast<std::uint64_t>(detail::ceil_div(hash_size, buckets))} *
                                    static_cast<Wide>(static_cast<std::uint64_t>(buckets))
                        ? router.part_of_id(raw)
                        : -1));

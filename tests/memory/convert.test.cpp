@@ -65,7 +65,7 @@ Exact read(DType dtype, std::byte const* from) {
     if (is_floating(dtype)) return of_bits(format_of(dtype), bits);
     Exact value;
     bool const is_signed = dtype == DType::i8 || dtype == DType::i16 || dtype == DType::i32 || dtype == DType::i64;
-    int const width = reshard::bits(dtype);
+    int const width = reshard::enums::bits(dtype);
     value.negative = is_signed && ((bits >> (width - 1)) & 1U) != 0;
     if (dtype == DType::boolean) bits = bits != 0 ? 1 : 0;
     if (value.negative) {
@@ -176,7 +176,7 @@ bool agrees(DType from, std::byte const* source, double factor, DType to, std::b
 void check_row(DType from, std::vector<std::byte> const& source, double factor, DType to) {
     Index const count = static_cast<Index>(source.size()) / bytes(from);
     std::vector<std::byte> result(static_cast<std::size_t>(count * bytes(to)));
-    convert(source.data(), row_of(from, count), from, result.data(), row_of(to, count), to, factor);
+    transport::convert(source.data(), row_of(from, count), from, result.data(), row_of(to, count), to, factor);
     int wrong = 0;
     for (Index i = 0; i < count; ++i) {
         std::byte const* in = source.data() + i * bytes(from);
@@ -284,7 +284,7 @@ TEST_SUITE("memory/convert") {
                 for (double factor : {0.5, -3.0, 1.0 / 3.0, 0x1p-130, 0x1.fffffffffffffp100, 0.0, 1 + 0x1p-25,
                                       -1 - 0x1p-28, 0x1p-1074}) {
                     CAPTURE(factor);
-                    if (can_convert(from, to, factor)) check_row(from, all, factor, to);
+                    if (transport::can_convert(from, to, factor)) check_row(from, all, factor, to);
                 }
             }
         }
@@ -331,21 +331,21 @@ TEST_SUITE("memory/convert") {
         // Just above a tie of bf16, and so near that float rounds it onto the tie.
         double const above_tie = 1.0 + 0x1p-8 + 0x1p-40;
         BFloat16 brain;
-        convert(reinterpret_cast<std::byte const*>(&above_tie), row_of(DType::f64, 1), DType::f64,
-                reinterpret_cast<std::byte*>(&brain), row_of(DType::bf16, 1), DType::bf16);
+        transport::convert(reinterpret_cast<std::byte const*>(&above_tie), row_of(DType::f64, 1), DType::f64,
+                           reinterpret_cast<std::byte*>(&brain), row_of(DType::bf16, 1), DType::bf16);
         CHECK(static_cast<float>(brain) == 1.0F + 0x1p-7F);
         CHECK(static_cast<float>(BFloat16(static_cast<float>(above_tie))) == 1.0F);
         // A product just below a tie, which the nearest double is on: 0.3 is a little less than three tenths.
         float const factor_case = 125 * 1.37F;
-        convert(reinterpret_cast<std::byte const*>(&factor_case), row_of(DType::f32, 1), DType::f32,
-                reinterpret_cast<std::byte*>(&brain), row_of(DType::bf16, 1), DType::bf16, 0.3);
+        transport::convert(reinterpret_cast<std::byte const*>(&factor_case), row_of(DType::f32, 1), DType::f32,
+                           reinterpret_cast<std::byte*>(&brain), row_of(DType::bf16, 1), DType::bf16, 0.3);
         CHECK(brain.bits == 0x424d);
         CHECK(BFloat16(static_cast<float>(static_cast<double>(factor_case) * 0.3)).bits == 0x424e);
         // As an integer.
         std::int64_t const wide = (std::int64_t{1} << 62) + (std::int64_t{1} << 38) + 1;
         float single = 0;
-        convert(reinterpret_cast<std::byte const*>(&wide), row_of(DType::i64, 1), DType::i64,
-                reinterpret_cast<std::byte*>(&single), row_of(DType::f32, 1), DType::f32);
+        transport::convert(reinterpret_cast<std::byte const*>(&wide), row_of(DType::i64, 1), DType::i64,
+                           reinterpret_cast<std::byte*>(&single), row_of(DType::f32, 1), DType::f32);
         CHECK(single == 0x1.000002p62F);
         CHECK(static_cast<float>(static_cast<double>(wide)) == 0x1p62F);
     }
@@ -368,14 +368,14 @@ TEST_SUITE("memory/convert") {
             DType const from = numbers[rng() % numbers.size()];
             DType const to = numbers[rng() % numbers.size()];
             double factor = 1.0;
-            if (rng() % 2 != 0 && can_convert(from, to, 0.7)) factor = 0.7;
+            if (rng() % 2 != 0 && transport::can_convert(from, to, 0.7)) factor = 0.7;
             Placed source = place(rng, extents, bytes(from), true);
             Placed target = place(rng, extents, bytes(to), false);
             scramble(rng, source.memory);
             auto const before = source.memory;
             auto const reads = offsets_of(source.box);
             auto const writes = offsets_of(target.box);
-            convert(source.base(), source.box, from, target.base(), target.box, to, factor);
+            transport::convert(source.base(), source.box, from, target.base(), target.box, to, factor);
             REQUIRE(source.memory == before);
             bool right = true;
             for (std::size_t i = 0; i != writes.size(); ++i) {
@@ -405,8 +405,8 @@ TEST_SUITE("memory/convert") {
         to.element_bytes = 2;
         to.dims.push_back({n, 2});
         to.dims.push_back({m, n * 2});
-        convert(reinterpret_cast<std::byte const*>(source.data()), from, DType::f32,
-                reinterpret_cast<std::byte*>(target.data()), to, DType::bf16, 0.5);
+        transport::convert(reinterpret_cast<std::byte const*>(source.data()), from, DType::f32,
+                           reinterpret_cast<std::byte*>(target.data()), to, DType::bf16, 0.5);
         bool right = true;
         for (Index i = 0; i < n; ++i)
             for (Index j = 0; j < m; ++j)
@@ -424,13 +424,13 @@ TEST_SUITE("memory/convert") {
                 CAPTURE(name(to));
                 bool const both = std::count(numbers.begin(), numbers.end(), from) != 0 &&
                                   std::count(numbers.begin(), numbers.end(), to) != 0;
-                CHECK(can_convert(from, to) == (both || (from == to && is_byte_sized(from))));
-                CHECK(can_convert(from, to, 2.0) == (is_floating(from) && is_floating(to)));
+                CHECK(transport::can_convert(from, to) == (both || (from == to && is_byte_sized(from))));
+                CHECK(transport::can_convert(from, to, 2.0) == (is_floating(from) && is_floating(to)));
             }
         }
-        CHECK(can_convert(DType::f32, DType::f64, 0.0));
-        CHECK_FALSE(can_convert(DType::f32, DType::f64, std::numeric_limits<double>::infinity()));
-        CHECK_FALSE(can_convert(DType::f32, DType::f64, std::numeric_limits<double>::quiet_NaN()));
+        CHECK(transport::can_convert(DType::f32, DType::f64, 0.0));
+        CHECK_FALSE(transport::can_convert(DType::f32, DType::f64, std::numeric_limits<double>::infinity()));
+        CHECK_FALSE(transport::can_convert(DType::f32, DType::f64, std::numeric_limits<double>::quiet_NaN()));
     }
 
     TEST_CASE("convert: NaN keeps its sign and the top of its payload, whatever the length of the row") {
@@ -440,8 +440,8 @@ TEST_SUITE("memory/convert") {
                 std::vector<std::uint32_t> const source(static_cast<std::size_t>(count), pattern);
                 std::vector<std::uint16_t> target(source.size());
                 for (DType to : {DType::f16, DType::bf16}) {
-                    convert(reinterpret_cast<std::byte const*>(source.data()), row_of(DType::f32, count), DType::f32,
-                            reinterpret_cast<std::byte*>(target.data()), row_of(to, count), to);
+                    transport::convert(reinterpret_cast<std::byte const*>(source.data()), row_of(DType::f32, count),
+                                       DType::f32, reinterpret_cast<std::byte*>(target.data()), row_of(to, count), to);
                     std::uint32_t const sign = pattern >> 16U & 0x8000U;
                     std::uint32_t const half = sign | 0x7e00U | (pattern >> 13U & 0x3ffU);
                     std::uint32_t const want = to == DType::bf16 ? pattern >> 16U | 0x40U : half;

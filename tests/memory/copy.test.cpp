@@ -36,7 +36,7 @@ void check_copy(std::mt19937& rng, std::vector<Index> const& extents, Index elem
     scramble(rng, from.memory);
     auto const want = expected(from, to);
     auto const before = from.memory;
-    copy(from.base(), from.box, to.base(), to.box, hint);
+    transport::copy(from.base(), from.box, to.base(), to.box, hint);
     REQUIRE(to.memory == want);  // guards included
     REQUIRE(from.memory == before);
 }
@@ -99,7 +99,7 @@ TEST_SUITE("memory/copy") {
                         for (Index b = 0; b < run; ++b) {
                             want[static_cast<std::size_t>(shift + r * pitch + b)] = from[r * run + b];
                         }
-                    copy(from, source, to + shift, target, CopyHint::streaming);
+                    transport::copy(from, source, to + shift, target, CopyHint::streaming);
                     bool const same = std::equal(want.begin(), want.end(), std::begin(to));
                     CHECK(same);
                 }
@@ -120,7 +120,7 @@ TEST_SUITE("memory/copy") {
                 std::copy(from.begin(), from.begin() + bytes, want.begin() + shift);
                 StridedBox box;
                 box.dims.push_back({bytes, 1});
-                copy(from.data(), box, to.data() + shift, box, CopyHint::streaming);
+                transport::copy(from.data(), box, to.data() + shift, box, CopyHint::streaming);
                 CHECK(to == want);
             }
         }
@@ -167,7 +167,7 @@ TEST_SUITE("memory/copy") {
                     to.first = 1 + static_cast<Index>(rng() % 64);
                     to.memory.assign(static_cast<std::size_t>(to.first + batch * m * pitch * bytes + 64), guard);
                     auto const want = expected(from, to);
-                    copy(from.base(), from.box, to.base(), to.box);
+                    transport::copy(from.base(), from.box, to.base(), to.box);
                     REQUIRE(to.memory == want);
                 }
             }
@@ -180,7 +180,7 @@ TEST_SUITE("memory/copy") {
         StridedBox box;
         box.element_bytes = 4;
         box.dims.push_back({6, -4});
-        copy(reinterpret_cast<std::byte const*>(from + 5), box, reinterpret_cast<std::byte*>(to + 5), box);
+        transport::copy(reinterpret_cast<std::byte const*>(from + 5), box, reinterpret_cast<std::byte*>(to + 5), box);
         for (int i = 0; i != 6; ++i) CHECK(to[i] == from[i]);
         auto const nest = detail::loop_nest(box, box);
         CHECK(nest.dims.size() == 1);
@@ -191,8 +191,8 @@ TEST_SUITE("memory/copy") {
         StridedBox box;
         box.dims.push_back({3, 8});
         box.dims.push_back({0, 1});
-        copy(nullptr, box, nullptr, box);
-        copy(nullptr, box, nullptr, box, CopyHint::streaming);
+        transport::copy(nullptr, box, nullptr, box);
+        transport::copy(nullptr, box, nullptr, box, CopyHint::streaming);
     }
 }
 

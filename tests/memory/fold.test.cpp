@@ -216,13 +216,13 @@ TEST_SUITE("memory/fold") {
                 for (bool identity_first : {true, false}) {
                     std::vector<std::byte> slots(static_cast<std::size_t>(2 * n * size));
                     std::byte* const x = slots.data() + (identity_first ? n * size : 0);
-                    fill_identity(op, kind.dtype, slots.data() + (identity_first ? 0 : n * size), box);
+                    transport::fill_identity(op, kind.dtype, slots.data() + (identity_first ? 0 : n * size), box);
                     for (std::size_t i = 0; i != static_cast<std::size_t>(n); ++i) {
                         write_bits(x + offset_bytes(kind.dtype, i), size, random_element(rng, kind, false));
                     }
                     if (kind.floating) write_bits(x, size, from_real(kind.dtype, -0.0));
                     std::vector<std::byte> result(static_cast<std::size_t>(n * size));
-                    fold(op, kind.dtype, slots.data(), n * size, 2, box, result.data(), box);
+                    transport::fold(op, kind.dtype, slots.data(), n * size, 2, box, result.data(), box);
                     CHECK(result == std::vector<std::byte>(x, x + n * size));
                 }
             }
@@ -236,8 +236,8 @@ TEST_SUITE("memory/fold") {
         BFloat16 sum;
         StridedBox box;
         box.element_bytes = 2;
-        fold(Reduce::sum, DType::bf16, reinterpret_cast<std::byte const*>(slots), 2, 9, box,
-             reinterpret_cast<std::byte*>(&sum), box);
+        transport::fold(Reduce::sum, DType::bf16, reinterpret_cast<std::byte const*>(slots), 2, 9, box,
+                        reinterpret_cast<std::byte*>(&sum), box);
         CHECK(static_cast<float>(sum) == 264.0F);
     }
 
@@ -249,8 +249,8 @@ TEST_SUITE("memory/fold") {
         for (auto const& addends : cases) {
             for (Reduce op : {Reduce::min, Reduce::max}) {
                 float result = 0;
-                fold(op, DType::f32, reinterpret_cast<std::byte const*>(addends), 4, 3, box,
-                     reinterpret_cast<std::byte*>(&result), box);
+                transport::fold(op, DType::f32, reinterpret_cast<std::byte const*>(addends), 4, 3, box,
+                                reinterpret_cast<std::byte*>(&result), box);
                 CHECK(std::isnan(result));
             }
         }
@@ -260,8 +260,8 @@ TEST_SUITE("memory/fold") {
             double high = 1;
             box.element_bytes = 8;
             auto const* slots = reinterpret_cast<std::byte const*>(zeros);
-            fold(Reduce::min, DType::f64, slots, 8, 2, box, reinterpret_cast<std::byte*>(&low), box);
-            fold(Reduce::max, DType::f64, slots, 8, 2, box, reinterpret_cast<std::byte*>(&high), box);
+            transport::fold(Reduce::min, DType::f64, slots, 8, 2, box, reinterpret_cast<std::byte*>(&low), box);
+            transport::fold(Reduce::max, DType::f64, slots, 8, 2, box, reinterpret_cast<std::byte*>(&high), box);
             CHECK(std::signbit(low));
             CHECK_FALSE(std::signbit(high));
         }
@@ -280,16 +280,16 @@ TEST_SUITE("memory/fold") {
             for (Index offset : offsets_of(to.box)) {
                 write_bits(want.data() + to.first + offset, 4, from_real(DType::f32, -HUGE_VAL));
             }
-            fill_identity(Reduce::max, DType::f32, to.base(), to.box);
+            transport::fill_identity(Reduce::max, DType::f32, to.base(), to.box);
             REQUIRE(to.memory == want);
         }
         StridedBox one;
         bool all = false;
-        fill_identity(Reduce::band, DType::boolean, reinterpret_cast<std::byte*>(&all), one);
+        transport::fill_identity(Reduce::band, DType::boolean, reinterpret_cast<std::byte*>(&all), one);
         CHECK(all);
         std::int64_t low = 0;
         one.element_bytes = 8;
-        fill_identity(Reduce::max, DType::i64, reinterpret_cast<std::byte*>(&low), one);
+        transport::fill_identity(Reduce::max, DType::i64, reinterpret_cast<std::byte*>(&low), one);
         CHECK(low == INT64_MIN);
     }
 
@@ -321,7 +321,7 @@ TEST_SUITE("memory/fold") {
                                               : static_cast<double>(static_cast<float>(static_cast<float>(x * m) / d));
                     write_bits(at, size, from_real(kind.dtype, scaled));
                 }
-                scale(kind.dtype, to.base(), to.box, multiply, divide);
+                transport::scale(kind.dtype, to.base(), to.box, multiply, divide);
                 REQUIRE(to.memory == want);
             }
         }
@@ -353,10 +353,11 @@ TEST_SUITE("memory/fold") {
             run.dims.push_back({n, size});
             StridedBox elements = run;
             elements.dims[0].stride = 2 * size;
-            fold(op, dtype, dense.data() + at, n * size, slots, run, by_runs.data() + at, run, divisor);
+            transport::fold(op, dtype, dense.data() + at, n * size, slots, run, by_runs.data() + at, run, divisor);
             detail::fold_slots(op, dtype, dense.data() + at, n * size, slots, run, portably.data() + at, run, divisor,
                                false);
-            fold(op, dtype, spread.data(), 2 * n * size, slots, elements, by_elements.data(), elements, divisor);
+            transport::fold(op, dtype, spread.data(), 2 * n * size, slots, elements, by_elements.data(), elements,
+                            divisor);
             bool same = by_runs.back() == std::byte{0x77} && portably.back() == std::byte{0x77};
             auto const compare = [&](std::byte const* one, std::byte const* other) {
                 bool const equal = std::memcmp(one, other, static_cast<std::size_t>(size)) == 0;

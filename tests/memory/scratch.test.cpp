@@ -39,7 +39,7 @@ bool wants_large_pages(std::byte const* address) {
 /// Fresh pages, from a multiple of 2 MiB on.
 class FreshPages {
 public:
-    static constexpr std::size_t large = large_page;
+    static constexpr std::size_t large = detail::large_page;
     explicit FreshPages(std::size_t large_pages) : bytes_((large_pages + 1) * large) {
         mapped_ = ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         REQUIRE(mapped_ != MAP_FAILED);
@@ -67,7 +67,7 @@ TEST_SUITE("memory/scratch") {
             Scratch const scratch(bytes);
             CHECK(scratch.size() == bytes);
             CHECK(address(scratch) % 64 == 0);
-            CHECK((bytes < Index{1} << 22 || address(scratch) % large_page == 0));
+            CHECK((bytes < Index{1} << 22 || address(scratch) % detail::large_page == 0));
             for (Index at = 0; at < bytes; at += 4096) scratch.data()[at] = std::byte{7};
             scratch.bytes().back() = std::byte{9};
             CHECK(static_cast<Index>(scratch.words().size()) == bytes / 8);
@@ -102,7 +102,7 @@ TEST_SUITE("memory/scratch") {
         std::byte* const data = pages.data();
         // From inside the first large page to inside the last: the two between.
         data[0] = std::byte{5};
-        prefer_large_pages(data + 4096, 4 * large - 8192);
+        detail::prefer_large_pages(data + 4096, 4 * large - 8192);
         CHECK_FALSE(wants_large_pages(data));
         CHECK_FALSE(wants_large_pages(data + large - 1));
         CHECK(wants_large_pages(data + large));
@@ -113,13 +113,13 @@ TEST_SUITE("memory/scratch") {
         CHECK(data[2 * large] == std::byte{6});
 
         FreshPages const small(3);
-        prefer_large_pages(small.data() + 1, 2 * large - 2);  // no whole page
-        prefer_large_pages(small.data(), large - 1);
-        prefer_large_pages(small.data(), 0);
-        prefer_large_pages(nullptr, 0);
+        detail::prefer_large_pages(small.data() + 1, 2 * large - 2);  // no whole page
+        detail::prefer_large_pages(small.data(), large - 1);
+        detail::prefer_large_pages(small.data(), 0);
+        detail::prefer_large_pages(nullptr, 0);
         CHECK_FALSE(wants_large_pages(small.data()));
         CHECK_FALSE(wants_large_pages(small.data() + large));
-        prefer_large_pages(small.data() + large, large);  // one, exactly
+        detail::prefer_large_pages(small.data() + large, large);  // one, exactly
         CHECK_FALSE(wants_large_pages(small.data()));
         CHECK(wants_large_pages(small.data() + large));
         CHECK_FALSE(wants_large_pages(small.data() + 2 * large));

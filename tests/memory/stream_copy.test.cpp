@@ -38,7 +38,7 @@ TEST_SUITE("memory/stream_copy") {
                                 from[static_cast<std::size_t>(r * from_stride + b)];
                         }
                     }
-                    stream_copy_rows(from.data(), from_stride, to.data() + shift, to_stride, rows, bytes);
+                    detail::stream_copy_rows(from.data(), from_stride, to.data() + shift, to_stride, rows, bytes);
                     REQUIRE(to == want);
                 }
             }
@@ -58,7 +58,7 @@ TEST_SUITE("memory/stream_copy") {
                     auto const row = from.begin() + 9 + r * from_stride;
                     std::copy(row, row + bytes, want.begin() + 31 + r * bytes);
                 }
-                stream_copy_rows(from.data() + 9, from_stride, to.data() + 31, bytes, rows, bytes);
+                detail::stream_copy_rows(from.data() + 9, from_stride, to.data() + 31, bytes, rows, bytes);
                 REQUIRE(to == want);
             }
         }
@@ -70,7 +70,7 @@ TEST_SUITE("memory/stream_copy") {
             CAPTURE(bytes);
             auto const from = pattern(static_cast<std::size_t>(bytes) + 1);
             std::vector<std::byte> to(static_cast<std::size_t>(bytes) + 64, guard);
-            stream_copy(from.data(), to.data() + 3, bytes);
+            detail::stream_copy(from.data(), to.data() + 3, bytes);
             bool same = true;
             for (Index b = 0; b < bytes; ++b) {
                 same = same && to[static_cast<std::size_t>(b + 3)] == from[static_cast<std::size_t>(b)];

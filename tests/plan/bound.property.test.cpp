@@ -40,7 +40,7 @@ Moved moved(Plan<> const& plan) {
     for (Index ordinal = 0; ordinal < plan.from().mesh().size(); ++ordinal) {
         Index const received = plan.cost(plan.from().mesh().rank_at(ordinal)).received;
         result.total += received;
-        result.most = larger(result.most, received);
+        result.most = detail::larger(result.most, received);
     }
     return result;
 }
@@ -49,7 +49,8 @@ Moved moved(Plan<> const& plan) {
 void shorten(std::vector<std::vector<Index>>& table) {
     for (std::size_t by = 0; by < table.size(); ++by)
         for (auto& row : table)
-            for (std::size_t to = 0; to < table.size(); ++to) row[to] = smaller(row[to], row[by] + table[by][to]);
+            for (std::size_t to = 0; to < table.size(); ++to)
+                row[to] = detail::smaller(row[to], row[by] + table[by][to]);
 }
 
 }  // namespace

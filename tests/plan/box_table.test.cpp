@@ -170,7 +170,9 @@ TEST_CASE("both sides of every pair list the same boxes in the same order, and e
         std::map<Pair, std::vector<std::string>> received;
         for (Index rank = 0; rank < ranks; ++rank) {
             BoxExchange const mine = exchange(from, to, rank);
-            auto const text = [](BoxMessage const& m) { return concat(to_string(m.box), " ", m.from, " ", m.to); };
+            auto const text = [](BoxMessage const& m) {
+                return errors::concat(to_string(m.box), " ", m.from, " ", m.to);
+            };
             for (BoxMessage const& m : mine.sends) sent[{rank, m.peer}].push_back(text(m));
             for (BoxMessage const& m : mine.receives) received[{m.peer, rank}].push_back(text(m));
             std::vector<Index> arrived(wanted.size(), 0);

@@ -46,7 +46,7 @@ Pairs beaten_on(DynamicMesh const& mesh) {
         std::string text;
         std::size_t digits = i;
         for (int axis = 0; axis < mesh.axes(); ++axis, digits /= 4) {
-            text += concat(axis == 0 ? "" : ",", placements[digits % 4]);
+            text += errors::concat(axis == 0 ? "" : ",", placements[digits % 4]);
         }
         all.push_back(distribution(mesh, Shape{64, 64}, text));
     }
@@ -89,7 +89,7 @@ Pairs beaten_on(DynamicMesh const& mesh) {
             result.in_total += best.total < direct.total ? 1 : 0;
             result.on_busiest += best.busiest < direct.busiest ? 1 : 0;
             if (best.total < direct.total || best.busiest < direct.busiest) {
-                result.last = concat(to_string(all[from]), " -> ", to_string(all[to]));
+                result.last = errors::concat(to_string(all[from]), " -> ", to_string(all[to]));
             }
         }
     }

@@ -91,7 +91,7 @@ TEST_SUITE("plan/large_counts") {
                 Exchange const exchange = plan.exchange(rank);
                 for (Message const& message : exchange.sends) balance += message.elements();
                 for (Message const& message : exchange.receives) balance -= message.elements();
-                for (Message const& message : exchange.receives) most = larger(most, message.elements());
+                for (Message const& message : exchange.receives) most = detail::larger(most, message.elements());
             }
             CHECK(balance == 0);
             CHECK(most >= INT64_MAX / 2);

@@ -20,7 +20,7 @@ using namespace reshard;
 
 /// Corners, neighbours, and ranks all over. Where fewer cases are tried, only one of the last.
 std::vector<Index> sample(DynamicMesh const& mesh, Index count) {
-    if (test::fewer_seeds()) count = smaller<Index>(count, 6);
+    if (test::fewer_seeds()) count = detail::smaller<Index>(count, 6);
     std::set<Index> ordinals{0, 1, mesh.extent(mesh.axes() - 1), mesh.size() / 2, mesh.size() - 1};
     Index ordinal = 12345;
     while (static_cast<Index>(ordinals.size()) < count) {
@@ -37,7 +37,7 @@ std::vector<Index> some_peers(std::vector<Message> const& messages, std::size_t 
     std::vector<Index> peers;
     for (Message const& message : messages)
         if (peers.empty() || peers.back() != message.peer) peers.push_back(message.peer);
-    if (test::fewer_seeds()) count = smaller<std::size_t>(count, 3);
+    if (test::fewer_seeds()) count = detail::smaller<std::size_t>(count, 3);
     if (peers.size() <= count) return peers;
     std::vector<Index> some;
     for (std::size_t i = 0; i < count; ++i) some.push_back(peers[i * (peers.size() - 1) / (count - 1)]);
@@ -135,7 +135,7 @@ TEST_SUITE("plan/large mesh") {
         auto const resplit = of("S0,S0", "S0:bal,S0:bal", Shape{15485863});
         check_sample(resplit, 60, 8);
         Index most = 0;
-        for (Index rank : sample(million, 200)) most = larger(most, resplit.cost(rank).messages_received);
+        for (Index rank : sample(million, 200)) most = detail::larger(most, resplit.cost(rank).messages_received);
         CHECK(most <= 3);
         check_sample(of("S0,S0:cyc3", "S0:bal,S0", Shape{15485863}), 30, 8);
     }

@@ -72,10 +72,10 @@ std::ostream& operator<<(std::ostream& out, Moved const& moved) {
 Moved moved(Plan<> const& plan) {
     Moved result;
     Index sent = 0;
-    for (Index rank = 0; rank <= larger(plan.from().mesh().last_rank(), plan.to().mesh().last_rank()); ++rank) {
+    for (Index rank = 0; rank <= detail::larger(plan.from().mesh().last_rank(), plan.to().mesh().last_rank()); ++rank) {
         Cost const cost = plan.cost(rank);
-        result.received = larger(result.received, cost.received);
-        result.sent = larger(result.sent, cost.sent);
+        result.received = detail::larger(result.received, cost.received);
+        result.sent = detail::larger(result.sent, cost.sent);
         result.total += cost.received;
         sent += cost.sent;
     }
@@ -395,7 +395,7 @@ TEST_SUITE("plan/plan") {
             for (Index root : {Index{0}, n / 2, n - 1}) {
                 CAPTURE(n);
                 CAPTURE(root);
-                std::string const one = concat("(1)+", root, ":(R)");
+                std::string const one = errors::concat("(1)+", root, ":(R)");
                 auto const to_root = [&](char const* from) {
                     return across(text(from, n).c_str(), one.c_str(), shape);
                 };

@@ -24,7 +24,7 @@ Simulation by_every_rank(Plan<> const& plan, Topology const& topology, DType dty
     world.ranks = static_cast<Index>(ranks.size());
     Index const size = bytes(dtype);
     int phases = 0;
-    for (Index rank : ranks) phases = larger(phases, plan.cost(rank).phases);
+    for (Index rank : ranks) phases = detail::larger(phases, plan.cost(rank).phases);
     std::map<Index, double> seconds;
     std::map<Index, Index> sent;
     std::map<Index, Index> received;
@@ -216,7 +216,7 @@ TEST_SUITE("plan/simulate") {
             auto const from = random.distribution(random.mesh(), shape);
             auto const to = random.distribution(random.mesh(), shape);
             INFO(test::reproduction(seed, from, to));
-            Index const last = larger(from.mesh().last_rank(), to.mesh().last_rank());
+            Index const last = detail::larger(from.mesh().last_rank(), to.mesh().last_rank());
             compare(plan_across(from, to), random_topology(random, last + 1), classified);
         }
     }

@@ -400,7 +400,7 @@ std::vector<T> gather(Locals<T> const& locals, DynamicDistribution const& distri
         std::vector<T> const& local = locals.at(at(rank));
         if (local.size() != held.size()) {
             throw std::runtime_error(
-                concat("oracle: rank ", rank, " has ", local.size(), " elements, not ", held.size()));
+                errors::concat("oracle: rank ", rank, " has ", local.size(), " elements, not ", held.size()));
         }
         auto const a = at(addend_of(distribution, rank));
         for (std::size_t k = 0; k != held.size(); ++k) {
@@ -409,8 +409,8 @@ std::vector<T> gather(Locals<T> const& locals, DynamicDistribution const& distri
                 holder[a][i] = rank;
                 addends[a][i] = local[k];
             } else if (std::memcmp(&addends[a][i], &local[k], sizeof(T)) != 0) {
-                throw std::runtime_error(concat("oracle: ranks ", holder[a][i], " and ", rank,
-                                                " hold different copies of element ", held[k]));
+                throw std::runtime_error(errors::concat("oracle: ranks ", holder[a][i], " and ", rank,
+                                                        " hold different copies of element ", held[k]));
             }
         }
     }
@@ -418,7 +418,7 @@ std::vector<T> gather(Locals<T> const& locals, DynamicDistribution const& distri
     std::vector<T> parts(at(debt.addends));
     for (std::size_t i = 0; i != result.size(); ++i) {
         for (std::size_t a = 0; a != parts.size(); ++a) {
-            if (holder[a][i] < 0) throw std::runtime_error(concat("oracle: nobody holds element ", i));
+            if (holder[a][i] < 0) throw std::runtime_error(errors::concat("oracle: nobody holds element ", i));
             parts[a] = addends[a][i];
         }
         result[i] = fold(debt.op, parts);

@@ -98,7 +98,7 @@ inline void check_balance(Plan<> const& plan) {
         }
     }
     Index optimum = 0;
-    for (auto const& [piece, group] : groups) optimum = std::max(optimum, ceil_div(group.second, group.first));
+    for (auto const& [piece, group] : groups) optimum = std::max(optimum, detail::ceil_div(group.second, group.first));
     Index most = 0;
     for (Index rank : everybody(plan)) most = std::max(most, plan.cost(rank).sent);
     CAPTURE(most);

@@ -63,10 +63,10 @@ inline int of_seeds(int count) { return fewer_seeds() ? count / 20 : count; }
 
 /// What a failing test prints: enough to make the case again.
 inline std::string reproduction(std::uint64_t seed, DynamicDistribution const& d) {
-    return concat("seed ", seed, ": ", to_string(d), " of ", to_string(d.shape()));
+    return errors::concat("seed ", seed, ": ", to_string(d), " of ", to_string(d.shape()));
 }
 inline std::string reproduction(std::uint64_t seed, DynamicDistribution const& from, DynamicDistribution const& to) {
-    return concat("seed ", seed, ": ", to_string(from), " -> ", to_string(to), " of ", to_string(from.shape()));
+    return errors::concat("seed ", seed, ": ", to_string(from), " -> ", to_string(to), " of ", to_string(from.shape()));
 }
 
 /// What may occur in a random case.

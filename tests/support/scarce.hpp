@@ -90,7 +90,7 @@ int without_memory(int ranks, int poor, Prepare const& prepare, After const& aft
         CAPTURE(granted);
         if (thrown[0].code != ErrorCode::none) {
             ++failed;
-            check_same(thrown, ErrorCode::out_of_memory, {concat("rank ", poor, " of "), "out of memory"});
+            check_same(thrown, ErrorCode::out_of_memory, {errors::concat("rank ", poor, " of "), "out of memory"});
         }
         for (Thrown const& each : thrown) CHECK(each == thrown[0]);
         after(thrown[0]);

@@ -21,7 +21,7 @@ struct Compare {
     void run(Session& session) const {
         for (auto const& [option, value] : {std::pair{"--rtol", asked.rtol}, {"--atol", asked.atol}}) {
             if (std::isfinite(value) && value >= 0) continue;
-            wrong(concat(option, ": no tolerance. Fix: give 0 or more; 0 asks for equal bits."));
+            wrong(errors::concat(option, ": no tolerance. Fix: give 0 or more; 0 asks for equal bits."));
         }
         session.on_ranks(Session::ranks_of_machine(), [&](CommunicatorRef comm) {
             CompareOptions options = asked;

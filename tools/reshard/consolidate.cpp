@@ -37,8 +37,8 @@ private:
     /// middle lies.
     [[nodiscard]] std::vector<std::pair<std::string, std::string>> in_files(Catalogue const& from) const {
         if (files > static_cast<Index>(from.tensors().size())) {
-            wrong(concat("--files: ", files, " files for ", from.tensors().size(),
-                         " tensors. Fix: one tensor a file at most."));
+            wrong(errors::concat("--files: ", files, " files for ", from.tensors().size(),
+                                 " tensors. Fix: one tensor a file at most."));
         }
         Index all = 0;
         for (StoredTensor const& tensor : from.tensors()) all += stored_bytes_of(tensor.dtype, Box(tensor.shape));
@@ -53,7 +53,7 @@ private:
                          : static_cast<Index>((static_cast<double>(before) + static_cast<double>(bytes) / 2) /
                                               static_cast<double>(all) * static_cast<double>(files));
             // No file is left out: each has a tensor, and so many are left for those behind it.
-            if (!map.empty() && (place > file || left <= files - 1 - file)) file = smaller(file + 1, files - 1);
+            if (!map.empty() && (place > file || left <= files - 1 - file)) file = detail::smaller(file + 1, files - 1);
             map.emplace_back(tensor.name, checkpoint_file_name(static_cast<int>(file), static_cast<int>(files)));
             before += bytes;
         }

@@ -25,8 +25,9 @@ struct Inspect {
         if (!Session::speaks()) return;
         Catalogue const catalogue(Checkpoint::open(path));
         if (tensor && catalogue.find(*tensor) == nullptr) {
-            raise(ErrorCode::user, path, ": no tensor is called '", *tensor, "'",
-                  detail::similar_names(catalogue.tensors(), *tensor), ". Fix: run reshard inspect without --tensor.");
+            errors::raise(ErrorCode::user, path, ": no tensor is called '", *tensor, "'",
+                          detail::similar_names(catalogue.tensors(), *tensor),
+                          ". Fix: run reshard inspect without --tensor.");
         }
         session.say(session.json ? "" : text(catalogue), session.json ? record(catalogue) : Json());
     }
@@ -53,22 +54,24 @@ private:
         Manifest const& manifest = catalogue.manifest();
         Index bytes = 0;
         for (Extent const& extent : catalogue.extents()) bytes += catalogue.extent_bytes(extent);
-        std::string out = concat(path, ": ", kind_text(catalogue.kind()), ", ", detail::bytes_text(bytes), "\n");
+        std::string out =
+            errors::concat(path, ": ", kind_text(catalogue.kind()), ", ", detail::bytes_text(bytes), "\n");
         if (!manifest.save.empty())
-            out += concat("save ", manifest.save, " by ", detail::count_text(manifest.world_size, "rank"), "\n");
+            out +=
+                errors::concat("save ", manifest.save, " by ", detail::count_text(manifest.world_size, "rank"), "\n");
         for (auto const& [key, value] : manifest.metadata)
-            out += concat("  ", detail::list_name(key), ": ", detail::list_name(value), "\n");
-        out += concat(detail::count_text(static_cast<Index>(manifest.files.size()), "file"), "\n");
+            out += errors::concat("  ", detail::list_name(key), ": ", detail::list_name(value), "\n");
+        out += errors::concat(detail::count_text(static_cast<Index>(manifest.files.size()), "file"), "\n");
         auto const extents = extents_by_file(catalogue);
         for (std::size_t f = 0; f < manifest.files.size(); ++f) {
             CheckpointFile const& file = manifest.files[f];
-            out += concat("  ", detail::list_name(file.leaf), "  ", detail::bytes_text(file.file_bytes), ", ",
-                          detail::count_text(extents[f], "shard"));
-            if (file.writer >= 0) out += concat(", written by rank ", file.writer);
+            out += errors::concat("  ", detail::list_name(file.leaf), "  ", detail::bytes_text(file.file_bytes), ", ",
+                                  detail::count_text(extents[f], "shard"));
+            if (file.writer >= 0) out += errors::concat(", written by rank ", file.writer);
             out += '\n';
         }
         out += detail::unlisted_text(detail::with_unlisted(manifest.files));
-        out += concat(detail::count_text(static_cast<Index>(manifest.tensors.size()), "tensor"), "\n");
+        out += errors::concat(detail::count_text(static_cast<Index>(manifest.tensors.size()), "tensor"), "\n");
         for (std::size_t t = 0; t < manifest.tensors.size(); ++t) {
             if (shows(manifest.tensors[t])) out += tensor_text(catalogue, t);
         }
@@ -82,20 +85,20 @@ private:
             Extent const& extent = catalogue.extents()[i];
             summed += extent.has_checksum ? 1 : 0;
             if (!tensor) continue;
-            list += concat("    ", to_string(extent.box),
-                           stored.replicas > 1 ? concat(" of copy ", extent.replica) : std::string(), " in ",
-                           detail::list_name(catalogue.files()[static_cast<std::size_t>(extent.file)].leaf), " at ",
-                           extent.begin);
+            list += errors::concat(
+                "    ", to_string(extent.box),
+                stored.replicas > 1 ? errors::concat(" of copy ", extent.replica) : std::string(), " in ",
+                detail::list_name(catalogue.files()[static_cast<std::size_t>(extent.file)].leaf), " at ", extent.begin);
             if (extent.has_checksum) list += ", CRC-32C " + sum_text(extent);
             list += '\n';
         }
-        std::string out =
-            concat("  ", detail::list_name(stored.name), "  ", name(stored.dtype), " ", to_string(stored.shape));
+        std::string out = errors::concat("  ", detail::list_name(stored.name), "  ", name(stored.dtype), " ",
+                                         to_string(stored.shape));
         if (!stored.distribution.empty()) out += "  " + detail::list_name(stored.distribution);
         auto const count = static_cast<Index>(catalogue.extents_of(place).size());
-        out += concat("  ", detail::count_text(count, "shard"), ", ", summed == count ? "all" : std::to_string(summed),
-                      " with checksum");
-        if (stored.replicas > 1) out += concat(", ", stored.replicas, " copies");
+        out += errors::concat("  ", detail::count_text(count, "shard"), ", ",
+                              summed == count ? "all" : std::to_string(summed), " with checksum");
+        if (stored.replicas > 1) out += errors::concat(", ", stored.replicas, " copies");
         return out + "\n" + list;
     }
 

@@ -81,7 +81,7 @@ private:
         arguments.clear();
         for (std::size_t i = 0; i < folders.size(); ++i) {
             arguments.push_back(folders[i].first);
-            arguments.push_back(concat(work.path(), "/folder", i));
+            arguments.push_back(errors::concat(work.path(), "/folder", i));
         }
         mch::run_front("write", work.path(), arguments);
         for (std::size_t i = folders.size(); i-- > 0;)  // the model last: with it, all are there
@@ -98,26 +98,28 @@ private:
             std::string const made = job.in + "/model.safetensors";
             for (std::size_t at = 0; (at = text.find(made, at)) != std::string::npos; at += in.size())
                 text.replace(at, made.size(), in);
-            raise(error.code(), text);
+            errors::raise(error.code(), text);
         }
     }
 
     [[nodiscard]] std::string text_of(std::vector<mch::Outcome> const& outcomes) const {
         std::string text;
         for (mch::Outcome const& one : outcomes) {
-            text += concat("table ", detail::quote_name(one.before.name), ": ", one.before.size(), " slots on ",
-                           one.before.parts(), " ranks, now ", one.after.size(), " on ", one.after.parts(), "; ",
-                           one.kept, " of ", one.ids, " ids kept, ", one.moved, " of them in another row\n");
-            if (one.unreachable != 0) text += concat("    ", one.unreachable, " of them where no look-up finds them\n");
+            text +=
+                errors::concat("table ", detail::quote_name(one.before.name), ": ", one.before.size(), " slots on ",
+                               one.before.parts(), " ranks, now ", one.after.size(), " on ", one.after.parts(), "; ",
+                               one.kept, " of ", one.ids, " ids kept, ", one.moved, " of them in another row\n");
+            if (one.unreachable != 0)
+                text += errors::concat("    ", one.unreachable, " of them where no look-up finds them\n");
             add_list(text, "evicted for want of slots on their rank, lowest score first", one.evicted);
             add_list(text, "left out, since no look-up would find them", one.left_out);
         }
-        return text + (dry_run ? "nothing was written (--dry-run)\n" : concat("'", out, "' is written\n"));
+        return text + (dry_run ? "nothing was written (--dry-run)\n" : errors::concat("'", out, "' is written\n"));
     }
     static void add_list(std::string& text, std::string const& why, std::vector<Index> const& ids) {
         if (ids.empty()) return;
-        text += concat("    ", ids.size(), " ", why, ":");
-        for (std::size_t i = 0; i < ids.size() && i < 3; ++i) text += concat(" ", ids[i]);
+        text += errors::concat("    ", ids.size(), " ", why, ":");
+        for (std::size_t i = 0; i < ids.size() && i < 3; ++i) text += errors::concat(" ", ids[i]);
         text += ids.size() > 3 ? " ... (--json lists all)\n" : "\n";
     }
     [[nodiscard]] Json record_of(std::vector<mch::Outcome> const& outcomes) const {

@@ -52,35 +52,36 @@ struct Outcome {
 
 namespace detail {
 
-[[noreturn]] inline void refuse(std::string const& what) { raise(ErrorCode::user, what); }
+[[noreturn]] inline void refuse(std::string const& what) { errors::raise(ErrorCode::user, what); }
 
 /// The table on `ranks` ranks. Throws for ranks that TorchRec's module would not take it on.
 inline MchTable table_on(MchTable const& saved, Index ranks, Index slots) {
     MchTable result = saved;
-    auto const name = concat("table '", saved.name, "'");
+    auto const name = errors::concat("table '", saved.name, "'");
     if (saved.layout == MchLayout::buckets) {
         if (slots != saved.size()) {
-            refuse(concat(name, " is a hash table of ", saved.size(),
-                          " slots, in which the places of ids follow from the size. Fix: --size TABLE=N for others."));
+            refuse(errors::concat(
+                name, " is a hash table of ", saved.size(),
+                " slots, in which the places of ids follow from the size. Fix: --size TABLE=N for others."));
         }
         if (saved.buckets % ranks != 0) {
-            refuse(concat(name, " has ", saved.buckets, " buckets, which ", ranks,
-                          " ranks cannot share evenly. Fix: a number of ranks that divides them."));
+            refuse(errors::concat(name, " has ", saved.buckets, " buckets, which ", ranks,
+                                  " ranks cannot share evenly. Fix: a number of ranks that divides them."));
         }
         std::vector<Index> offsets;
         for (Index r = 0; r <= ranks; ++r) offsets.push_back(slots / ranks * r);
         result = saved.on(mch_slots(Mesh{ranks}, IndexList(offsets.data(), ranks + 1)));
     } else {
         result = saved.on(mch_slots(Mesh{ranks}, slots));
-        Index const most = slots < 1 ? 0 : ceil_div(slots, ceil_div(slots, ranks));
+        Index const most = slots < 1 ? 0 : reshard::detail::ceil_div(slots, reshard::detail::ceil_div(slots, ranks));
         if (most < ranks) {
-            refuse(concat(name, " of ", slots, " slots, cut for ", ranks, " ranks, leaves ", ranks - most,
-                          " of them without any, and TorchRec's module does not start there. Fix: at most ", most,
-                          " ranks, or a larger --size."));
+            refuse(errors::concat(name, " of ", slots, " slots, cut for ", ranks, " ranks, leaves ", ranks - most,
+                                  " of them without any, and TorchRec's module does not start there. Fix: at most ",
+                                  most, " ranks, or a larger --size."));
         }
         if (ranks > 1024) {
-            refuse(concat(name, ": TorchRec's list of segments has room for 1024 ranks, not ", ranks,
-                          ". Fix: fewer ranks."));
+            refuse(errors::concat(name, ": TorchRec's list of segments has room for 1024 ranks, not ", ranks,
+                                  ". Fix: fewer ranks."));
         }
     }
     check_table(result);
@@ -95,7 +96,9 @@ struct Contents {
     std::optional<Checkpoint> checkpoint;         ///< opened once: a trainer may save into the folder meanwhile
 
     Contents(std::string const& folder, MchCheckpoint const& tables, Index ranks) {
-        auto const exists = [&](std::string_view leaf) { return std::filesystem::exists(concat(folder, "/", leaf)); };
+        auto const exists = [&](std::string_view leaf) {
+            return std::filesystem::exists(errors::concat(folder, "/", leaf));
+        };
         if (exists("mch.index.json") && !exists(manifest_name)) return;  // such folders had tables alone
         std::vector<std::string> known;
         for (std::string const& name : tables.names()) {
@@ -107,22 +110,24 @@ struct Contents {
         std::sort(known.begin(), known.end());
         Manifest const& manifest = checkpoint.emplace(Checkpoint::open(folder)).manifest();
         if (!exists("mch.index.json") && manifest.save != tables.save_id()) {
-            refuse(concat("'", folder, "' was replaced while it was opened. Fix: run this again."));
+            refuse(errors::concat("'", folder, "' was replaced while it was opened. Fix: run this again."));
         }
-        PlacementRule const rule(concat("(", ranks, "):(S0)"));
+        PlacementRule const rule(errors::concat("(", ranks, "):(S0)"));
         for (StoredTensor const& tensor : manifest.tensors) {
             if (tensor.replicas > 1) {
-                refuse(concat("tensor '", tensor.name, "' has ", tensor.replicas,
-                              " copies that were saved apart. Fix: make one of them of IN with reshard consolidate, "
-                              "whose --replica chooses where they differ."));
+                refuse(errors::concat(
+                    "tensor '", tensor.name, "' has ", tensor.replicas,
+                    " copies that were saved apart. Fix: make one of them of IN with reshard consolidate, "
+                    "whose --replica chooses where they differ."));
             }
             if (std::binary_search(known.begin(), known.end(), tensor.name)) {
                 columns.emplace(tensor.name, tensor);
                 continue;
             }
             if (!is_byte_sized(tensor.dtype)) {
-                refuse(concat("tensor '", tensor.name, "' is ", name(tensor.dtype),
-                              ", which has no whole bytes and cannot be carried along. Fix: save it elsewhere."));
+                refuse(
+                    errors::concat("tensor '", tensor.name, "' is ", name(tensor.dtype),
+                                   ", which has no whole bytes and cannot be carried along. Fix: save it elsewhere."));
             }
             others.push_back({tensor.name, rule.of(tensor.shape, tensor.dtype), tensor.dtype});
         }
@@ -145,7 +150,7 @@ struct Shard {
         auto const view = [&](DType dtype, Indices const& shape) {
             DynamicShape const extents(shape);
             Index const begin = used;
-            used += ceil_div(extents.size() * bytes(dtype), 64) * 64;
+            used += reshard::detail::ceil_div(extents.size() * bytes(dtype), 64) * 64;
             return DynamicView(memory.data() == nullptr ? nullptr : memory.data() + begin, dtype, extents);
         };
         for (bool const has_memory : {false, true}) {  // once to see how much it is
@@ -155,11 +160,11 @@ struct Shard {
             state.ids = view(DType::i64, {z});
             if (table.layout == MchLayout::sorted) {
                 state.slots = view(DType::i64, {z});
-                state.segments = view(DType::i64, {larger(saved_parts, table.parts()) + 1});
+                state.segments = view(DType::i64, {reshard::detail::larger(saved_parts, table.parts()) + 1});
                 state.iteration = view(DType::i64, {1});
             }
             for (MchColumn const& one : table.metadata) {
-                auto const saved = contents.columns.find(concat(table.name, ".metadata.", one.name));
+                auto const saved = contents.columns.find(errors::concat(table.name, ".metadata.", one.name));
                 DType dtype = one.bytes == 8 ? DType::i64 : DType::u8;
                 Indices shape = one.bytes == 8 ? Indices{z} : Indices{z, one.bytes};
                 if (saved != contents.columns.end()) {
@@ -187,10 +192,10 @@ inline void check_buckets(MchTable const& table, MchState const& state, Index ra
     for (Index slot = range.begin; slot < range.end; ++slot) {
         Index const id = ids[slot - range.begin];
         if (id == empty_id(table.layout) || router.bucket_of_id(id) == slot / size) continue;
-        refuse(concat("table '", table.name, "': id ", id, " at slot ", slot, ", in bucket ", slot / size,
-                      ", is looked up in bucket ", router.bucket_of_id(id), " of ", table.buckets,
-                      " if the hash size is ", table.hash_size,
-                      ". Fix: give the hash size and the buckets that the table was trained with."));
+        refuse(errors::concat("table '", table.name, "': id ", id, " at slot ", slot, ", in bucket ", slot / size,
+                              ", is looked up in bucket ", router.bucket_of_id(id), " of ", table.buckets,
+                              " if the hash size is ", table.hash_size,
+                              ". Fix: give the hash size and the buckets that the table was trained with."));
     }
 }
 
@@ -200,23 +205,23 @@ public:
     explicit Work(Job const& job) : job_(job), files_(MchCheckpoint::open(job.in)) {
         std::vector<std::string> const names = files_.names();
         if (names.empty()) {
-            refuse(concat("'", job.in,
-                          "' has no managed-collision tables. Fix: name a checkpoint that has; "
-                          "reshard shard is for those without."));
+            refuse(errors::concat("'", job.in,
+                                  "' has no managed-collision tables. Fix: name a checkpoint that has; "
+                                  "reshard shard is for those without."));
         }
         for (auto const& [name, size] : job.sizes) {
             if (name.empty() || std::find(names.begin(), names.end(), name) != names.end()) continue;
             std::string list;
-            for (std::string const& one : names) list += concat(list.empty() ? "'" : ", '", one, "'");
-            refuse(concat("--size ", name, "=", size, ": there is no table '", name, "'; there are: ", list,
-                          ". Fix: correct the name."));
+            for (std::string const& one : names) list += errors::concat(list.empty() ? "'" : ", '", one, "'");
+            refuse(errors::concat("--size ", name, "=", size, ": there is no table '", name, "'; there are: ", list,
+                                  ". Fix: correct the name."));
         }
         for (std::string const& name : names) {
             MchTable const& saved = files_.table(name);
             auto at = job.sizes.find(name);
             if (at == job.sizes.end()) at = job.sizes.find("");
             Index const ranks = job.ranks != 0 ? job.ranks : saved.parts();
-            ranks_ = larger(ranks_, ranks);
+            ranks_ = reshard::detail::larger(ranks_, ranks);
             outcomes_.push_back({saved, table_on(saved, ranks, at == job.sizes.end() ? saved.size() : at->second)});
             total_ += ranks;
             for (MchIdBounds const& bounds : files_.ids(name)) outcomes_.back().ids += bounds.live;
@@ -254,12 +259,12 @@ private:
             one.left_out.insert(one.left_out.end(), change.left_out.begin(), change.left_out.end());
             if (!job_.out.empty()) shards.push_back(std::move(shard));
             ++done_;
-            if (job_.progress) job_.progress(done_, total_, concat("table '", name, "'"));
+            if (job_.progress) job_.progress(done_, total_, errors::concat("table '", name, "'"));
         }
         auto const lost = static_cast<Index>(one.evicted.size() + one.left_out.size());
         if (one.ids != one.kept + lost) {
-            refuse(concat("table '", name, "' had ", one.ids, " ids and has ", one.kept, ", but ", lost,
-                          " were listed as lost. Fix: this is a bug, please report it; nothing was written."));
+            refuse(errors::concat("table '", name, "' had ", one.ids, " ids and has ", one.kept, ", but ", lost,
+                                  " were listed as lost. Fix: this is a bug, please report it; nothing was written."));
         }
     }
     void check(Outcome const& one, Shard const& shard, Index rank) const {
@@ -267,8 +272,8 @@ private:
             check_buckets(one.after, shard.state, rank);
         MchReport const report = validate(one.after, shard.state, rank);
         if (report.total() == report.total(MchFault::unreachable)) return;
-        refuse(concat("the table is not sound: ", explain(report),
-                      " Fix: take another save; if that one is sound, this is a bug, please report it."));
+        refuse(errors::concat("the table is not sound: ", explain(report),
+                              " Fix: take another save; if that one is sound, this is a bug, please report it."));
     }
     void save_all() {
         ThreadOptions waits;
@@ -292,7 +297,7 @@ private:
             }
             auto const shape_of = [&](PlacedTensor const& one) { return one.distribution.local_shape(comm.rank()); };
             auto const bytes_of = [&](PlacedTensor const& one) {
-                return ceil_div(shape_of(one).size() * bytes(one.dtype), 64) * 64;
+                return reshard::detail::ceil_div(shape_of(one).size() * bytes(one.dtype), 64) * 64;
             };
             Index size = 0;
             for (PlacedTensor const& one : contents_->others) size += bytes_of(one);

@@ -37,7 +37,7 @@ struct FrontOptions {
     [[nodiscard]] std::vector<std::string> arguments() const {
         std::vector<std::string> list;
         auto const add = [&](char const* option, std::vector<std::string> const& values) {
-            for (std::string const& value : values) list.push_back(concat(option, "=", value));
+            for (std::string const& value : values) list.push_back(errors::concat(option, "=", value));
         };
         add("--hash-size", hash_size);
         add("--buckets", buckets);
@@ -65,10 +65,10 @@ struct FrontOptions {
         if (entry.path().extension() == ".distcp") return true;
     }
     if (fs::exists(folder + "/model/.metadata", ignored)) {
-        raise(ErrorCode::user, "'", folder,
-              "' has folders of torch.distributed.checkpoint inside. Fix: reshard "
-              "mch ",
-              folder, "/model OUT/model, and --also ", folder, "/optimizer OUT/optimizer if there is one.");
+        errors::raise(ErrorCode::user, "'", folder,
+                      "' has folders of torch.distributed.checkpoint inside. Fix: reshard "
+                      "mch ",
+                      folder, "/model OUT/model, and --also ", folder, "/optimizer OUT/optimizer if there is one.");
     }
     return false;
 }
@@ -79,7 +79,7 @@ inline void check_new(std::string const& folder, bool saved) {
     check_empty(folder, saved);
     std::error_code ignored;
     if (fs::is_directory(parent_of(folder), ignored)) return;
-    raise(ErrorCode::user, "'", folder, "' has no parent folder. Fix: make that first, or correct the path.");
+    errors::raise(ErrorCode::user, "'", folder, "' has no parent folder. Fix: make that first, or correct the path.");
 }
 
 /// The same for all OUTs of (IN, OUT), which are made beside the first and renamed when all is well.
@@ -92,13 +92,13 @@ inline void check_new(std::vector<std::pair<std::string, std::string>> const& fo
         std::string const& folder = folders[i].second;
         check_new(folder, saved);
         if (disk_of(folder) != disk_of(folders[0].second)) {
-            raise(ErrorCode::user, "'", folder, "' is on another disk than '", folders[0].second,
-                  "'. Fix: name OUTs on one, and copy one of them later.");
+            errors::raise(ErrorCode::user, "'", folder, "' is on another disk than '", folders[0].second,
+                          "'. Fix: name OUTs on one, and copy one of them later.");
         }
         for (std::size_t before = 0; before < i; ++before) {
             std::string const& other = folders[before].second;
             if (fs::weakly_canonical(without_slash(folder)) != fs::weakly_canonical(without_slash(other))) continue;
-            raise(ErrorCode::user, "'", folder, "' is named twice. Fix: a folder of its own for each IN.");
+            errors::raise(ErrorCode::user, "'", folder, "' is named twice. Fix: a folder of its own for each IN.");
         }
     }
 }
@@ -108,12 +108,12 @@ inline void check_new(std::vector<std::pair<std::string, std::string>> const& fo
 class WorkFolder {
 public:
     explicit WorkFolder(std::string const& out) {
-        std::string const stem = concat(without_slash(out), ".work-");
+        std::string const stem = errors::concat(without_slash(out), ".work-");
         remove_left(stem);
-        path_ = concat(stem, "XXXXXX");
+        path_ = errors::concat(stem, "XXXXXX");
         if (::mkdtemp(path_.data()) == nullptr) {
-            raise(ErrorCode::io, "cannot make '", path_, "': ", std::strerror(errno),
-                  ". Fix: name an OUT whose parent folder can be written to.");
+            errors::raise(ErrorCode::io, "cannot make '", path_, "': ", std::strerror(errno),
+                          ". Fix: name an OUT whose parent folder can be written to.");
         }
         lock_ = reshard::detail::FolderLock(path_, lock_name);
     }
@@ -154,10 +154,10 @@ private:
                                     std::string(RESHARD_TOOLS_FOLDER "/reshard/mch_dcp.py")}) {
         if (fs::exists(path, ignored)) return path;
     }
-    raise(ErrorCode::user,
-          "mch_dcp.py is missing: it is installed in libexec/reshard. Fix: install the command "
-          "as a whole, or put it beside '",
-          program, "/reshard'.");
+    errors::raise(ErrorCode::user,
+                  "mch_dcp.py is missing: it is installed in libexec/reshard. Fix: install the command "
+                  "as a whole, or put it beside '",
+                  program, "/reshard'.");
 }
 
 /// Runs it and waits. Throws what it refuses, which it leaves in a file.
@@ -176,8 +176,8 @@ inline void run_front(char const* what, std::string const& work, std::vector<std
     int const error = ::posix_spawnp(&process, python.c_str(), &actions, nullptr, pointers.data(), environ);
     ::posix_spawn_file_actions_destroy(&actions);
     if (error != 0) {
-        raise(ErrorCode::user, "cannot start '", python, "': ", std::strerror(error),
-              ". Fix: set RESHARD_PYTHON to a Python that has PyTorch.");
+        errors::raise(ErrorCode::user, "cannot start '", python, "': ", std::strerror(error),
+                      ". Fix: set RESHARD_PYTHON to a Python that has PyTorch.");
     }
     int status = 0;
     while (::waitpid(process, &status, 0) < 0 && errno == EINTR) {
@@ -185,18 +185,19 @@ inline void run_front(char const* what, std::string const& work, std::vector<std
     if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return;
     std::string said;
     std::getline(std::ifstream(work + "/error"), said);
-    if (!said.empty()) raise(ErrorCode::user, said);
-    raise(ErrorCode::user, "'", python, "', which reads and writes such folders, ended with ",
-          WIFEXITED(status) ? concat("status ", WEXITSTATUS(status)) : concat("signal ", WTERMSIG(status)),
-          "; nothing has changed. Fix: what it said above.");
+    if (!said.empty()) errors::raise(ErrorCode::user, said);
+    errors::raise(ErrorCode::user, "'", python, "', which reads and writes such folders, ended with ",
+                  WIFEXITED(status) ? errors::concat("status ", WEXITSTATUS(status))
+                                    : errors::concat("signal ", WTERMSIG(status)),
+                  "; nothing has changed. Fix: what it said above.");
 }
 
 inline void put_in_place(std::string const& made, std::string const& folder) {
     std::error_code error;
     fs::rename(made, folder, error);
     if (!error) return;
-    raise(ErrorCode::io, "'", made, "' cannot become '", folder, "': ", error.message(),
-          ". Fix: name an OUT that nobody else makes.");
+    errors::raise(ErrorCode::io, "'", made, "' cannot become '", folder, "': ", error.message(),
+                  ". Fix: name an OUT that nobody else makes.");
 }
 
 }  // namespace command::mch

@@ -29,8 +29,8 @@ struct PlanSave {
         for (TensorSpec const& one : specs) {
             tensors.push_back({one.name, given("WHERE", [&] { return rule.of(one.shape, one.dtype); }), one.dtype});
         }
-        std::string text = concat(model, layers > 0 ? concat(", ", layers, " layers") : std::string(), ", ", where,
-                                  " of ", ranks, " ranks\n");
+        std::string text = errors::concat(model, layers > 0 ? errors::concat(", ", layers, " layers") : std::string(),
+                                          ", ", where, " of ", ranks, " ranks\n");
         char line[160];
         std::snprintf(line, sizeof line, "  %-22s %6s %8s %12s %14s %12s\n", "policy", "files", "shards", "written",
                       "busiest rank", "of mean");
@@ -40,7 +40,7 @@ struct PlanSave {
             SavePlan const plan = given("WHERE", [&] { return plan_save(tensors, static_cast<int>(ranks), options); });
             Index busiest = 0;
             for (CheckpointFile const& file : plan.manifest.files)
-                busiest = larger(busiest, plan.bytes_of(file.writer));
+                busiest = detail::larger(busiest, plan.bytes_of(file.writer));
             double const of_mean =
                 static_cast<double>(busiest) * static_cast<double>(ranks) / static_cast<double>(plan.bytes_written);
             std::snprintf(line, sizeof line, "  %-22s %6zu %8zu %12s %14s %11.2fx\n", what.c_str(),
@@ -61,7 +61,7 @@ struct PlanSave {
         for (int axis = 0; axis < rule.mesh().axes(); ++axis) {
             SaveOptions options;
             options.replica_axes.push_back(axis);
-            add(concat("copies of axis ", axis, " apart"), options);
+            add(errors::concat("copies of axis ", axis, " apart"), options);
         }
         if (Session::speaks())
             session.say(text, {{"model", model}, {"where", where}, {"ranks", ranks}, {"policies", rows}});

@@ -29,9 +29,9 @@ struct Relabel {
         for (Index i = 0; i < source.mesh().size(); ++i) candidates.push_back(source.mesh().rank_at(i));
         Relabelling const best = given("FROM TO", [&] { return relabel({{source, target, type}}, candidates); });
         std::string const better = to_string(on_mesh(target, best.mesh));
-        std::string const text =
-            concat(to_string(source), " -> ", to_string(target), "  moves ", detail::bytes_text(best.bytes_before),
-                   "\n", to_string(source), " -> ", better, "  moves ", detail::bytes_text(best.bytes_after), "\n");
+        std::string const text = errors::concat(to_string(source), " -> ", to_string(target), "  moves ",
+                                                detail::bytes_text(best.bytes_before), "\n", to_string(source), " -> ",
+                                                better, "  moves ", detail::bytes_text(best.bytes_after), "\n");
         if (!Session::speaks()) return;
         session.say(text, {{"from", to_string(source)},
                            {"to", to_string(target)},

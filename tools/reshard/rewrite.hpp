@@ -75,8 +75,8 @@ struct Rewrite {
         }
         if (!rename.empty()) result.rename = renames();
         if (window / in_flight < Index{1} << 16) {
-            wrong(reshard::concat("--window ", window, ": less than ", Index{1} << 16, " for each of ", in_flight,
-                                  " pieces. Fix: more of it, or a lower --in-flight."));
+            wrong(reshard::errors::concat("--window ", window, ": less than ", Index{1} << 16, " for each of ",
+                                          in_flight, " pieces. Fix: more of it, or a lower --in-flight."));
         }
         result.durable = !no_sync;
         result.checksums = result.verify_checksums = !no_checksums;
@@ -142,13 +142,14 @@ private:
     [[nodiscard]] std::string text(reshard::RewriteReport const& report) const {
         using namespace reshard;
         std::string result =
-            concat(out, ": ", detail::count_text(static_cast<Index>(report.written.tensors.size()), "tensor"), ", ",
-                   detail::bytes_text(report.bytes_total), " in ",
-                   detail::count_text(static_cast<Index>(report.written.files.size()), "file"));
+            errors::concat(out, ": ", detail::count_text(static_cast<Index>(report.written.tensors.size()), "tensor"),
+                           ", ", detail::bytes_text(report.bytes_total), " in ",
+                           detail::count_text(static_cast<Index>(report.written.files.size()), "file"));
         if (report.bytes_verified > 0)
-            result += concat("; checksums of ", detail::bytes_text(report.bytes_verified), " that were read: as saved");
+            result += errors::concat("; checksums of ", detail::bytes_text(report.bytes_verified),
+                                     " that were read: as saved");
         for (std::string const& file : report.left_over)
-            result += concat("\n  removed what a killed run had left: ", detail::list_name(file));
+            result += errors::concat("\n  removed what a killed run had left: ", detail::list_name(file));
         return result + "\n" + detail::unlisted_text(report.unlisted);
     }
     [[nodiscard]] Json record(reshard::RewriteReport const& report) const {

@@ -96,16 +96,17 @@ std::string read_number(std::string& text, reshard::Index least, reshard::Index 
     for (auto const& [unit, factor] : units) {
         reshard::Index size = 0;
         if (error != std::errc() || std::string_view(rest, end) != unit || (!unit.empty() && !is_size)) continue;
-        if (!reshard::multiply_fits(number, reshard::Index{factor}, size) || size < least || size > most) continue;
+        if (!reshard::detail::multiply_fits(number, reshard::Index{factor}, size) || size < least || size > most)
+            continue;
         text = std::to_string(size);
         return {};
     }
-    return reshard::concat("'", text, "' is no number from ", least, " to ", most,
-                           is_size ? "; KiB, MiB, GiB, kB, MB or GB may stand behind it" : "");
+    return reshard::errors::concat("'", text, "' is no number from ", least, " to ", most,
+                                   is_size ? "; KiB, MiB, GiB, kB, MB or GB may stand behind it" : "");
 }
 CLI::Validator number_validator(reshard::Index least, reshard::Index most, bool is_size) {
     return {[=](std::string& text) { return read_number(text, least, most, is_size); },
-            reshard::concat(least, " to ", most)};
+            reshard::errors::concat(least, " to ", most)};
 }
 
 }  // namespace
@@ -127,7 +128,8 @@ void check_empty(std::string const& folder, bool saved, std::string const& input
     namespace names = reshard::detail;
     std::error_code ignored;
     auto const refuse = [&](std::string_view what, std::string_view fix) {
-        reshard::raise(reshard::ErrorCode::user, reshard::concat("'", folder, "' ", what, ". Fix: ", fix));
+        reshard::errors::raise(reshard::ErrorCode::user,
+                               reshard::errors::concat("'", folder, "' ", what, ". Fix: ", fix));
     };
     if (std::filesystem::exists(folder, ignored) && !std::filesystem::is_directory(folder, ignored))
         refuse("is no folder", "name another one.");
@@ -137,7 +139,7 @@ void check_empty(std::string const& folder, bool saved, std::string const& input
             leaf == names::lock_name(reshard::manifest_name) || leaf == names::lock_name(names::index_name);
         if (saved && (is_lock || names::is_left_of_save(leaf))) continue;
         if (!input.empty() && std::filesystem::equivalent(entry.path(), input, ignored)) continue;
-        refuse(reshard::concat("is not empty: there is ", names::quote_name(leaf)),
+        refuse(reshard::errors::concat("is not empty: there is ", names::quote_name(leaf)),
                "name a folder that is not there yet.");
     }
 }
@@ -190,7 +192,7 @@ reshard::DType dtype_given(std::string const& option, std::string const& text) {
     if (reshard::parse_dtype(name, dtype)) return dtype;
     std::string known;
     for (int i = 0; i < reshard::dtype_count; ++i) {
-        known += std::string(i == 0 ? "" : ", ") + std::string(reshard::name(static_cast<reshard::DType>(i)));
+        known += std::string(i == 0 ? "" : ", ") + std::string(reshard::enums::name(static_cast<reshard::DType>(i)));
     }
     wrong(option + ": no element type is called '" + text + "'. Fix: one of " + known +
           "; or half, float32, bfloat16, float8_e4m3fn, int64 as in PyTorch.");

@@ -44,8 +44,9 @@ private:
         auto const [rest, error] = std::from_chars(text.data(), end, axis);
         if (error != std::errc() || rest != end) return given("--apart", [&] { return ranks.axis(text); });
         if (axis >= 0 && axis < ranks.axes()) return axis;
-        wrong(concat("--apart ", axis, ": the mesh of --to has ", ranks.axes(), ranks.axes() == 1 ? " axis" : " axes",
-                     ". Fix: they count from 0, or give a name that --to gives."));
+        wrong(errors::concat("--apart ", axis, ": the mesh of --to has ", ranks.axes(),
+                             ranks.axes() == 1 ? " axis" : " axes",
+                             ". Fix: they count from 0, or give a name that --to gives."));
     }
 };
 

@@ -58,8 +58,8 @@ public:
 
 private:
     [[noreturn]] void refuse(std::string const& folder, int error) const {
-        raise(ErrorCode::io, "no room for ", size_, " bytes in '", folder, "': ", std::strerror(error),
-              ". Fix: free some space, or write to another disk.");
+        errors::raise(ErrorCode::io, "no room for ", size_, " bytes in '", folder, "': ", std::strerror(error),
+                      ". Fix: free some space, or write to another disk.");
     }
 
     std::byte* data_ = nullptr;

@@ -107,7 +107,8 @@ void check_cuts(std::string const& option, int dims, Tensors const& tensors) {
     int most = 1;  // what has scalars alone is copied
     for (auto const& one : tensors) most = std::max(most, one.shape.rank());
     if (dims > most)
-        wrong(reshard::concat(option, ": no tensor has a dimension ", dims - 1, ". Fix: S0 cuts rows, S1 columns."));
+        wrong(reshard::errors::concat(option, ": no tensor has a dimension ", dims - 1,
+                                      ". Fix: S0 cuts rows, S1 columns."));
 }
 
 // ---- The verbs ---------------------------------------------------------------------------------------------------

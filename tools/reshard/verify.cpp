@@ -29,12 +29,13 @@ struct Verify {
 
 private:
     [[nodiscard]] std::string text(VerifyReport const& report) const {
-        std::string text =
-            concat(path, ": ", detail::count_text(report.tensors, "tensor"), " in ",
-                   detail::count_text(report.extents, "shard"), " of ", detail::count_text(report.files, "file"), ", ",
-                   detail::bytes_text(report.bytes), " read once: all as it should be");
+        std::string text = errors::concat(path, ": ", detail::count_text(report.tensors, "tensor"), " in ",
+                                          detail::count_text(report.extents, "shard"), " of ",
+                                          detail::count_text(report.files, "file"), ", ",
+                                          detail::bytes_text(report.bytes), " read once: all as it should be");
         if (report.extents_without_checksum != 0) {
-            text += concat(" (", detail::count_text(report.extents_without_checksum, "shard"), " without checksum)");
+            text += errors::concat(" (", detail::count_text(report.extents_without_checksum, "shard"),
+                                   " without checksum)");
         }
         if (report.kind == CheckpointKind::shards) {
             text += "\n  PyTorch's shards do not say how many ranks saved: see that the last rank's file is there";

@@ -15,8 +15,8 @@ public:
     constexpr Box() = default;
     constexpr Box(std::initializer_list<Interval> intervals) {
         if (intervals.size() > detail::as_size(max_dims)) {
-            raise(ErrorCode::shape, "reshard::Box: ", intervals.size(), " intervals, at most ", max_dims,
-                  " are supported. Fix: give one per tensor dimension.");
+            errors::raise(ErrorCode::shape, "reshard::Box: ", intervals.size(), " intervals, at most ", max_dims,
+                          " are supported. Fix: give one per tensor dimension.");
         }
         for (Interval interval : intervals) intervals_.push_back(interval);
     }

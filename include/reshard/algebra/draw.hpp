@@ -115,22 +115,23 @@ struct DrawnParts {
     int const rank = distribution.shape().rank();
     std::vector<std::vector<std::string>> table(1, {""});
     for (std::size_t c = 0; c + 1 < parts.columns.size(); ++c) {
-        table[0].push_back(concat(parts.columns[c], ":", parts.columns[c + 1]));
+        table[0].push_back(errors::concat(parts.columns[c], ":", parts.columns[c + 1]));
     }
     auto holders = parts.holders.begin();
     for (std::size_t r = 0; r + 1 < parts.rows.size(); ++r) {
-        table.emplace_back(1, rank >= 1 ? concat(parts.rows[r], ":", parts.rows[r + 1]) : std::string("scalar"));
+        table.emplace_back(1,
+                           rank >= 1 ? errors::concat(parts.rows[r], ":", parts.rows[r + 1]) : std::string("scalar"));
         for (std::size_t c = 0; c + 1 < parts.columns.size(); ++c)
             table.back().push_back(detail::ranks_text(*holders++));
     }
     if (rank < 2) table.erase(table.begin());
 
-    std::string text = concat(to_string(distribution), "  shape ", to_string(distribution.shape()), "\n");
+    std::string text = errors::concat(to_string(distribution), "  shape ", to_string(distribution.shape()), "\n");
     std::vector<std::size_t> widths;
     for (auto const& line : table) {
         for (std::size_t c = 0; c < line.size(); ++c) {
             if (c == widths.size()) widths.push_back(0);
-            widths[c] = larger(widths[c], line[c].size());
+            widths[c] = detail::larger(widths[c], line[c].size());
         }
     }
     for (auto const& line : table) {
@@ -141,7 +142,7 @@ struct DrawnParts {
         while (text.back() == ' ') text.pop_back();
         text += '\n';
     }
-    for (std::string const& line : detail::left_out(distribution)) text += concat("  ", line, "\n");
+    for (std::string const& line : detail::left_out(distribution)) text += errors::concat("  ", line, "\n");
     return text;
 }
 
@@ -152,39 +153,40 @@ struct DrawnParts {
     constexpr Index left = 110;  // of the grid: begin and end of each row stand there
     constexpr Index top = 56;
     std::size_t longest = 4;
-    for (auto const& holders : parts.holders) longest = larger(longest, detail::ranks_text(holders).size());
+    for (auto const& holders : parts.holders) longest = detail::larger(longest, detail::ranks_text(holders).size());
     Index const width = 16 + 8 * detail::as_index(longest);
     auto const rows = detail::as_index(parts.rows.size()) - 1;
     auto const columns = detail::as_index(parts.columns.size()) - 1;
     std::vector<std::string> const left_out = detail::left_out(distribution);
     Index const grid = top + rows * height;
     Index const bottom = grid + 20 * detail::as_index(left_out.size());
-    std::string svg =
-        concat("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"", left + larger<Index>(columns * width, 320),
-               "\" height=\"", bottom + 8, "\" font-family=\"monospace\" font-size=\"13\">\n");
+    std::string svg = errors::concat("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"",
+                                     left + detail::larger<Index>(columns * width, 320), "\" height=\"", bottom + 8,
+                                     "\" font-family=\"monospace\" font-size=\"13\">\n");
     auto const text_at = [&](Index x, Index y, std::string_view anchor, std::string const& text) {
-        svg += concat("<text x=\"", x, "\" y=\"", y, "\" text-anchor=\"", anchor, "\">");
+        svg += errors::concat("<text x=\"", x, "\" y=\"", y, "\" text-anchor=\"", anchor, "\">");
         for (char c : text)
             svg += c == '<' ? std::string("&lt;") : c == '>' ? "&gt;" : c == '&' ? "&amp;" : std::string(1, c);
         svg += "</text>\n";
     };
-    text_at(8, 20, "start", concat(to_string(distribution), "  shape ", to_string(distribution.shape())));
+    text_at(8, 20, "start", errors::concat(to_string(distribution), "  shape ", to_string(distribution.shape())));
     for (Index c = 0; c < columns && distribution.shape().rank() >= 2; ++c) {
         auto const at = detail::as_size(c);
-        text_at(left + c * width + width / 2, top - 8, "middle", concat(parts.columns[at], ":", parts.columns[at + 1]));
+        text_at(left + c * width + width / 2, top - 8, "middle",
+                errors::concat(parts.columns[at], ":", parts.columns[at + 1]));
     }
     auto holders = parts.holders.begin();
     for (Index r = 0; r < rows; ++r) {
         auto const at = detail::as_size(r);
         Index const y = top + r * height;
         if (distribution.shape().rank() >= 1) {
-            text_at(left - 8, y + 19, "end", concat(parts.rows[at], ":", parts.rows[at + 1]));
+            text_at(left - 8, y + 19, "end", errors::concat(parts.rows[at], ":", parts.rows[at + 1]));
         }
         for (Index c = 0; c < columns; ++c, ++holders) {
             Index const hue = holders->empty() ? 0 : holders->front() * 137 % 360;  // neighbours far apart
-            svg +=
-                concat("<rect x=\"", left + c * width, "\" y=\"", y, "\" width=\"", width, "\" height=\"", height,
-                       "\" stroke=\"black\" fill=\"hsl(", hue, holders->empty() ? ",0%,95%)" : ",60%,80%)", "\"/>\n");
+            svg += errors::concat("<rect x=\"", left + c * width, "\" y=\"", y, "\" width=\"", width, "\" height=\"",
+                                  height, "\" stroke=\"black\" fill=\"hsl(", hue,
+                                  holders->empty() ? ",0%,95%)" : ",60%,80%)", "\"/>\n");
             text_at(left + c * width + width / 2, y + 19, "middle", detail::ranks_text(*holders));
         }
     }

@@ -37,7 +37,7 @@ public:
                                   AxisList const& order = {})
         : mesh_(mesh), shape_(shape), signature_(placements) {
         if (placements.size() != mesh.axes()) raise_count(placements.size(), mesh.axes());
-        SignatureFault const fault = arrange(signature_, shape.rank(), order);
+        SignatureFault const fault = detail::arrange(signature_, shape.rank(), order);
         if (fault != SignatureFault::none) raise_fault(fault);
         for (int dim = 0; dim < shape.rank(); ++dim) check_rules(placements, dim);
         Index const count = list_numbers(placements, nullptr);
@@ -97,7 +97,7 @@ public:
                 break;
             }
             RuleRef const by = form.split() == SplitKind::boundaries ? rule(axis) : RuleRef(form.split(), nullptr);
-            Interval const cut = part(by, span.size(), mesh_.extent(axis), coordinates[axis]);
+            Interval const cut = detail::part(by, span.size(), mesh_.extent(axis), coordinates[axis]);
             span = cut.empty() ? Interval{extent, extent} : Interval{span.begin + cut.begin, span.begin + cut.end};
         }
         return span;

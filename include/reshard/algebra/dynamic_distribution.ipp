@@ -14,9 +14,9 @@ RESHARD_INLINE void DynamicDistribution::intern_numbers(Placements const& placem
 }
 
 [[noreturn]] RESHARD_INLINE void DynamicDistribution::raise_count(int given, int axes) {
-    raise(ErrorCode::placement, "reshard::distribution: ", given, " placements for a mesh of ", axes,
-          " axes. Fix: give exactly ",
-          "one placement per mesh axis; Replicate for an axis that does not touch the tensor.");
+    errors::raise(ErrorCode::placement, "reshard::distribution: ", given, " placements for a mesh of ", axes,
+                  " axes. Fix: give exactly ",
+                  "one placement per mesh axis; Replicate for an axis that does not touch the tensor.");
 }
 
 [[noreturn]] RESHARD_INLINE void DynamicDistribution::raise_fault(SignatureFault fault) const {
@@ -27,63 +27,64 @@ RESHARD_INLINE void DynamicDistribution::intern_numbers(Placements const& placem
                 dim = placement.dim();
             }
         }
-        raise(ErrorCode::placement, "reshard::distribution: a tensor of shape ", to_string(shape_),
-              " has no dimension ", dim, " to shard. Fix: ", detail::dimensions_text(shape_.rank()), ".");
+        errors::raise(ErrorCode::placement, "reshard::distribution: a tensor of shape ", to_string(shape_),
+                      " has no dimension ", dim, " to shard. Fix: ", detail::dimensions_text(shape_.rank()), ".");
     }
     if (fault == SignatureFault::two_ops) {
-        raise(ErrorCode::placement,
-              "reshard::distribution: two different reductions in one tensor. "
-              "Fix: use one Partial op on all partial axes, or reduce one of them first.");
+        errors::raise(ErrorCode::placement,
+                      "reshard::distribution: two different reductions in one tensor. "
+                      "Fix: use one Partial op on all partial axes, or reduce one of them first.");
     }
     if (fault == SignatureFault::order) {
-        raise(ErrorCode::placement,
-              "reshard::distribution: the axis order names an axis twice, an axis the mesh "
-              "does not have, or only some of the axes that cut a dimension. "
-              "Fix: list all axes of that dimension, the first to cut first.");
+        errors::raise(ErrorCode::placement,
+                      "reshard::distribution: the axis order names an axis twice, an axis the mesh "
+                      "does not have, or only some of the axes that cut a dimension. "
+                      "Fix: list all axes of that dimension, the first to cut first.");
     }
     if (fault == SignatureFault::cyclic_twice) {
-        raise(ErrorCode::placement,
-              "reshard::distribution: two block-cyclic or strided cuts of one dimension. "
-              "Fix: make one such cut, the last of its dimension; the others are chunks or boundaries.");
+        errors::raise(ErrorCode::placement,
+                      "reshard::distribution: two block-cyclic or strided cuts of one dimension. "
+                      "Fix: make one such cut, the last of its dimension; the others are chunks or boundaries.");
     }
-    raise(ErrorCode::placement,
-          "reshard::distribution: a block-cyclic or strided cut is not the last of its dimension. "
-          "Fix: let the other axes of that dimension cut first (AxisOrder).");
+    errors::raise(ErrorCode::placement,
+                  "reshard::distribution: a block-cyclic or strided cut is not the last of its dimension. "
+                  "Fix: let the other axes of that dimension cut first (AxisOrder).");
 }
 
 [[noreturn]] RESHARD_INLINE void DynamicDistribution::raise_many(Index rank, int dim, Index segments) {
-    raise(ErrorCode::placement, "reshard::distribution: rank ", rank, " holds ", segments, " pieces of dimension ", dim,
-          ", not one box. Fix: ask boxes(rank).");
+    errors::raise(ErrorCode::placement, "reshard::distribution: rank ", rank, " holds ", segments,
+                  " pieces of dimension ", dim, ", not one box. Fix: ask boxes(rank).");
 }
 
 [[noreturn]] RESHARD_INLINE void DynamicDistribution::raise_rank(int rank) const {
-    raise(ErrorCode::shape, "reshard::distribution: a box or index of ", rank, " dimensions for a tensor of shape ",
-          to_string(shape_), ". Fix: give one interval or index per dimension.");
+    errors::raise(ErrorCode::shape, "reshard::distribution: a box or index of ", rank,
+                  " dimensions for a tensor of shape ", to_string(shape_),
+                  ". Fix: give one interval or index per dimension.");
 }
 
 [[noreturn]] RESHARD_INLINE void DynamicDistribution::raise_block(int axis, SplitRule const& rule) {
     if (rule.kind == SplitKind::strided) {
-        raise(ErrorCode::placement, "reshard::distribution: the strided rule of mesh axis ", axis, " makes ",
-              rule.block, " pieces. Fix: at least one; 1 is the chunk rule.");
+        errors::raise(ErrorCode::placement, "reshard::distribution: the strided rule of mesh axis ", axis, " makes ",
+                      rule.block, " pieces. Fix: at least one; 1 is the chunk rule.");
     }
-    raise(ErrorCode::placement, "reshard::distribution: the block-cyclic rule of mesh axis ", axis, " has blocks of ",
-          rule.block, ". Fix: a block has at least one element.");
+    errors::raise(ErrorCode::placement, "reshard::distribution: the block-cyclic rule of mesh axis ", axis,
+                  " has blocks of ", rule.block, ". Fix: a block has at least one element.");
 }
 
 [[noreturn]] RESHARD_INLINE void DynamicDistribution::raise_boundary_count(int axis, Index given, Index parts) {
-    raise(ErrorCode::placement, "reshard::distribution: ", given, " boundaries on mesh axis ", axis, " of ", parts,
-          " ranks. Fix: give ", parts + 1, " positions, 0 first, the extent last.");
+    errors::raise(ErrorCode::placement, "reshard::distribution: ", given, " boundaries on mesh axis ", axis, " of ",
+                  parts, " ranks. Fix: give ", parts + 1, " positions, 0 first, the extent last.");
 }
 
 [[noreturn]] RESHARD_INLINE void DynamicDistribution::raise_uneven_parent(int axis) {
-    raise(ErrorCode::placement, "reshard::distribution: boundaries on mesh axis ", axis,
-          " cut pieces of different sizes. Fix: let that axis cut first, or cut ", "evenly before it.");
+    errors::raise(ErrorCode::placement, "reshard::distribution: boundaries on mesh axis ", axis,
+                  " cut pieces of different sizes. Fix: let that axis cut first, or cut ", "evenly before it.");
 }
 
 [[noreturn]] RESHARD_INLINE void DynamicDistribution::raise_boundaries(int axis, Index extent) {
-    raise(ErrorCode::placement, "reshard::distribution: the boundaries of mesh axis ", axis,
-          " do not ascend from 0 to ", extent, ". Fix: start at 0, never step back, ",
-          "end at the extent that is cut.");
+    errors::raise(ErrorCode::placement, "reshard::distribution: the boundaries of mesh axis ", axis,
+                  " do not ascend from 0 to ", extent, ". Fix: start at 0, never step back, ",
+                  "end at the extent that is cut.");
 }
 
 }  // namespace reshard::inline v0

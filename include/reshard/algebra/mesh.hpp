@@ -21,15 +21,15 @@ public:
     constexpr AxisName() = default;
     constexpr AxisName(std::string_view text) {
         if (text.size() >= sizeof(text_)) {
-            raise(ErrorCode::mesh, "reshard::Mesh: the axis name '", text,
-                  "' is longer than 15 characters. Fix: shorten it.");
+            errors::raise(ErrorCode::mesh, "reshard::Mesh: the axis name '", text,
+                          "' is longer than 15 characters. Fix: shorten it.");
         }
         int size = 0;
         for (char c : text) {
             if (!detail::is_name_character(c, size == 0)) {
-                raise(ErrorCode::mesh, "reshard::Mesh: the axis name '", text,
-                      "' cannot be told from other text. Fix: use letters, digits and _, no "
-                      "digit first.");
+                errors::raise(ErrorCode::mesh, "reshard::Mesh: the axis name '", text,
+                              "' cannot be told from other text. Fix: use letters, digits and _, no "
+                              "digit first.");
             }
             text_[size++] = c;
         }
@@ -194,11 +194,12 @@ private:
         }
     }
     constexpr void set_extents(Indices const& extents) {
-        if (extents.empty()) raise(ErrorCode::mesh, "reshard::Mesh: no axes given. Fix: a mesh has one axis or more.");
+        if (extents.empty())
+            errors::raise(ErrorCode::mesh, "reshard::Mesh: no axes given. Fix: a mesh has one axis or more.");
         Index size = 1;
         for (int a = 0; a < extents.size(); ++a) {
             if (extents[a] < 1) raise_extent(a, extents[a]);
-            if (!multiply_fits(size, extents[a], size) || size > INT32_MAX) raise_size();
+            if (!detail::multiply_fits(size, extents[a], size) || size > INT32_MAX) raise_size();
             extents_[a] = static_cast<std::int32_t>(extents[a]);
         }
         axes_ = static_cast<std::int8_t>(extents.size());
@@ -267,9 +268,9 @@ public:
         requires(sizeof...(Integers) == sizeof...(Extents))
     constexpr Mesh(Integers... extents) : DynamicMesh(make({}, detail::as_index(extents)...)) {
         if (((Extents != dynamic && Extents != detail::as_index(extents)) || ...)) {
-            raise(ErrorCode::mesh,
-                  "reshard::Mesh: an extent given at run time differs from the one in the type. "
-                  "Fix: pass the same number, or write reshard::dynamic in the type.");
+            errors::raise(ErrorCode::mesh,
+                          "reshard::Mesh: an extent given at run time differs from the one in the type. "
+                          "Fix: pass the same number, or write reshard::dynamic in the type.");
         }
     }
 

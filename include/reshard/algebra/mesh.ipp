@@ -31,13 +31,14 @@ RESHARD_INLINE void DynamicMesh::intern_ranks(IndexList const& ranks) {
 
 RESHARD_INLINE void DynamicMesh::name_axes(InlineList<AxisName, max_axes> const& names) {
     if (names.size() != axes()) {
-        raise(ErrorCode::mesh, "reshard::Mesh: ", names.size(), " names for ", axes(), " axes. Fix: name every axis.");
+        errors::raise(ErrorCode::mesh, "reshard::Mesh: ", names.size(), " names for ", axes(),
+                      " axes. Fix: name every axis.");
     }
     for (int a = 0; a < axes(); ++a) {
         for (int b = 0; b < a; ++b) {
             if (names[a].view().empty() || names[a].view() != names[b].view()) continue;
-            raise(ErrorCode::mesh, "reshard::Mesh: two axes are called '", names[a].view(),
-                  "'. Fix: give each a name of its own.");
+            errors::raise(ErrorCode::mesh, "reshard::Mesh: two axes are called '", names[a].view(),
+                          "'. Fix: give each a name of its own.");
         }
     }
     Index const count = listed_ ? Index{2} * size_ : 1;
@@ -61,9 +62,10 @@ RESHARD_INLINE int DynamicMesh::axis(std::string_view name) const {
     for (int a = 0; named_ && a < axes(); ++a)
         if (axis_name(a) == name) return a;
     std::string known;
-    for (int a = 0; named_ && a < axes(); ++a) known += concat(known.empty() ? "" : ", ", axis_name(a));
-    raise(ErrorCode::mesh, "reshard::Mesh: no axis is called '", name, "'; the names are: ", named_ ? known : "none",
-          ". Fix: ", named_ ? "use one of them." : "name the axes with named().");
+    for (int a = 0; named_ && a < axes(); ++a) known += errors::concat(known.empty() ? "" : ", ", axis_name(a));
+    errors::raise(ErrorCode::mesh, "reshard::Mesh: no axis is called '", name,
+                  "'; the names are: ", named_ ? known : "none",
+                  ". Fix: ", named_ ? "use one of them." : "name the axes with named().");
 }
 
 RESHARD_INLINE Indices DynamicMesh::axis_numbers(MeshAxes const& given) const {
@@ -72,8 +74,8 @@ RESHARD_INLINE Indices DynamicMesh::axis_numbers(MeshAxes const& given) const {
     for (AxisRef const& one : given) {
         int const number = one.name.data() != nullptr ? axis(one.name) : one.number;
         if (number < 0 || number >= axes() || ((seen >> number) & 1U) != 0) {
-            raise(ErrorCode::mesh, "reshard::Mesh: axis ", number, " of a mesh with ", axes(),
-                  " axes does not exist, or is given twice. Fix: axes count from 0.");
+            errors::raise(ErrorCode::mesh, "reshard::Mesh: axis ", number, " of a mesh with ", axes(),
+                          " axes does not exist, or is given twice. Fix: axes count from 0.");
         }
         seen |= 1U << number;
         numbers.push_back(number);
@@ -101,27 +103,27 @@ RESHARD_INLINE DynamicMesh DynamicMesh::along(MeshAxes const& given, Index rank)
 }
 
 [[noreturn]] RESHARD_INLINE void DynamicMesh::raise_extent(int axis, Index extent) {
-    raise(ErrorCode::mesh, "reshard::Mesh: axis ", axis, " has extent ", extent,
-          ". Fix: every axis has at least one rank.");
+    errors::raise(ErrorCode::mesh, "reshard::Mesh: axis ", axis, " has extent ", extent,
+                  ". Fix: every axis has at least one rank.");
 }
 
 [[noreturn]] RESHARD_INLINE void DynamicMesh::raise_size() {
-    raise(ErrorCode::mesh, "reshard::Mesh: rank numbers do not fit a 32-bit int. Fix: check the extents.");
+    errors::raise(ErrorCode::mesh, "reshard::Mesh: rank numbers do not fit a 32-bit int. Fix: check the extents.");
 }
 
 [[noreturn]] RESHARD_INLINE void DynamicMesh::raise_count(Index given, Index size) {
-    raise(ErrorCode::mesh, "reshard::Mesh: ", given, " ranks listed for a mesh of ", size,
-          ". Fix: list one rank per position, row-major.");
+    errors::raise(ErrorCode::mesh, "reshard::Mesh: ", given, " ranks listed for a mesh of ", size,
+                  ". Fix: list one rank per position, row-major.");
 }
 
 [[noreturn]] RESHARD_INLINE void DynamicMesh::raise_repeated(Index rank) {
-    raise(ErrorCode::mesh, "reshard::Mesh: rank ", rank,
-          " is negative, too large or listed twice. Fix: list each rank once.");
+    errors::raise(ErrorCode::mesh, "reshard::Mesh: rank ", rank,
+                  " is negative, too large or listed twice. Fix: list each rank once.");
 }
 
 [[noreturn]] RESHARD_INLINE void DynamicMesh::raise_outside(Index rank) const {
-    raise(ErrorCode::mesh, "reshard::Mesh: rank ", rank, " is not one of the mesh's ", size_,
-          " ranks. Fix: ask mesh.contains(rank) first.");
+    errors::raise(ErrorCode::mesh, "reshard::Mesh: rank ", rank, " is not one of the mesh's ", size_,
+                  " ranks. Fix: ask mesh.contains(rank) first.");
 }
 
 }  // namespace reshard::inline v0

@@ -218,9 +218,9 @@ RESHARD_INLINE PlacementsRead read_placements(std::string_view text, DynamicMesh
 
 RESHARD_INLINE std::string to_string(Placement const& placement) {
     if (placement.is_replicate()) return "R";
-    if (placement.is_partial()) return concat("P", symbol(placement.op()));
+    if (placement.is_partial()) return errors::concat("P", symbol(placement.op()));
     SplitRule const& rule = placement.rule();
-    std::string text = concat("S", placement.dim(), symbol(rule.kind));
+    std::string text = errors::concat("S", placement.dim(), symbol(rule.kind));
     if (interleaves(rule.kind)) detail::append(text, {rule.block});
     if (rule.kind == SplitKind::boundaries) {
         detail::print_list(text, rule.boundaries.data(), rule.boundaries.size());

@@ -42,7 +42,7 @@ public:
     [[nodiscard]] static constexpr Placement shard(int dim, SplitRule const& rule = {}) {
         Placement placement;
         placement.kind_ = PlacementKind::shard;
-        placement.dim_ = static_cast<std::int16_t>(smaller(larger(dim, INT16_MIN), INT16_MAX));
+        placement.dim_ = static_cast<std::int16_t>(detail::smaller(detail::larger(dim, INT16_MIN), INT16_MAX));
         placement.split_ = placement.rule_.kind = rule.kind;
         // What a rule does not use must not make it another rule.
         if (interleaves(rule.kind)) placement.rule_.block = rule.block;

@@ -152,13 +152,14 @@ template <class Place>
                 "flatten", from, dim,
                 "redistribute it first, so that of the dimensions that are merged only the first is cut.");
         }
-        if (!multiply_fits(inner, shape.extent(dim), inner)) detail::raise_view("flatten", from, "product");
+        if (!detail::multiply_fits(inner, shape.extent(dim), inner)) detail::raise_view("flatten", from, "product");
     }
     Indices extents;
     for (int dim = 0; dim < shape.rank(); ++dim) {
         if (dim <= first || dim > last) extents.push_back(shape.extent(dim));
     }
-    if (!multiply_fits(shape.extent(carrier), inner, extents[first])) detail::raise_view("flatten", from, "product");
+    if (!detail::multiply_fits(shape.extent(carrier), inner, extents[first]))
+        detail::raise_view("flatten", from, "product");
     return detail::viewed(
         from, extents, carrier, first, {{0, shape.extent(carrier)}, inner, 1},
         [&](int dim) { return dim < first   ? dim
@@ -172,17 +173,18 @@ template <class Place>
     DynamicShape const& shape = from.shape();
     bool fits = dim >= 0 && dim < shape.rank() && !sizes.empty() && shape.rank() + sizes.size() <= max_dims + 1;
     Index whole = 1;
-    for (Index size : sizes) fits = fits && size >= 0 && multiply_fits(whole, size, whole);
+    for (Index size : sizes) fits = fits && size >= 0 && detail::multiply_fits(whole, size, whole);
     if (!fits || whole != shape.extent(dim)) {
-        raise(ErrorCode::shape, "reshard::unflatten: dimension ", dim, " of ", to_string(shape), " as ",
-              to_string(sizes), ". Fix: give extents that multiply to that of the dimension, ",
-              "for at most 8 dimensions in all.");
+        errors::raise(ErrorCode::shape, "reshard::unflatten: dimension ", dim, " of ", to_string(shape), " as ",
+                      to_string(sizes), ". Fix: give extents that multiply to that of the dimension, ",
+                      "for at most 8 dimensions in all.");
     }
     int carrier = 0;  // nothing is cut where one of the extents is 0
     while (carrier + 1 < sizes.size() && (whole == 0 ? sizes[carrier] != 0 : sizes[carrier] == 1)) ++carrier;
     Index inner = 1;
     for (int i = carrier + 1; i < sizes.size(); ++i) {
-        if (!multiply_fits(inner, larger(sizes[i], Index{1}), inner)) detail::raise_view("unflatten", from, "sizes");
+        if (!detail::multiply_fits(inner, detail::larger(sizes[i], Index{1}), inner))
+            detail::raise_view("unflatten", from, "sizes");
     }
     Indices extents;
     for (int d = 0; d < shape.rank(); ++d) {

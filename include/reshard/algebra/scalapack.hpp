@@ -146,12 +146,12 @@ constexpr void check_descriptor(ScalapackDescriptor const& d, ProcessGrid const&
     DynamicMesh const& mesh = distribution.mesh();
     DynamicShape const& shape = distribution.shape();
     if (shape.rank() != 2) {
-        raise(ErrorCode::shape, "reshard::descriptor: shape ", to_string(shape),
-              " is no matrix. Fix: ScaLAPACK describes tensors of two dimensions.");
+        errors::raise(ErrorCode::shape, "reshard::descriptor: shape ", to_string(shape),
+                      " is no matrix. Fix: ScaLAPACK describes tensors of two dimensions.");
     }
     if (mesh.axes() != 2 || mesh.extent(0) != grid.rows || mesh.extent(1) != grid.columns) {
-        raise(ErrorCode::mesh, "reshard::descriptor: the mesh is no grid of ", grid.rows, " x ", grid.columns,
-              ". Fix: distribute over a mesh of two axes: process rows, process columns.");
+        errors::raise(ErrorCode::mesh, "reshard::descriptor: the mesh is no grid of ", grid.rows, " x ", grid.columns,
+                      ". Fix: distribute over a mesh of two axes: process rows, process columns.");
     }
     for (int dim = 0; dim < 2; ++dim) {
         if (shape.extent(dim) > INT32_MAX) {
@@ -182,9 +182,10 @@ constexpr void check_descriptor(ScalapackDescriptor const& d, ProcessGrid const&
                                              (result.csrc + i % grid.columns) % grid.columns);
     }
     if (!found) {
-        raise(ErrorCode::mesh,
-              "reshard::descriptor: no RSRC_ and CSRC_ turn the process grid into the mesh. Fix: give the mesh the "
-              "grid's ranks, in its order, starting at any of its processes.");
+        errors::raise(
+            ErrorCode::mesh,
+            "reshard::descriptor: no RSRC_ and CSRC_ turn the process grid into the mesh. Fix: give the mesh the "
+            "grid's ranks, in its order, starting at any of its processes.");
     }
     return result;
 }
@@ -197,7 +198,7 @@ template <Element T>
     DynamicShape const shape = distribution(descriptor, grid).local_shape(rank);
     if (descriptor.lld < shape.extent(0)) {
         detail::raise_descriptor(ErrorCode::buffer, "LLD_", descriptor.lld,
-                                 concat("less than the ", shape.extent(0), " rows of rank ", rank),
+                                 errors::concat("less than the ", shape.extent(0), " rows of rank ", rank),
                                  "give at least as many");
     }
     return TensorView<T>(data, shape, Indices{1, descriptor.lld});

@@ -110,8 +110,6 @@ constexpr void for_each_shared_in(Interval hull, IndexSet const& a, IndexSet con
     joining.finish();
 }
 
-}  // namespace detail
-
 /// Calls `visit(Segments)` for families that together are what `a` and `b` share, every element once. The families
 /// depend on what the two sets are and on nothing else: not on their order, so that two ranks that look at each other
 /// list the same. Cost: the blocks in one common period, or in what both span if that is shorter.
@@ -135,5 +133,6 @@ constexpr void for_each_shared(IndexSet const& a, IndexSet const& b, Visit&& vis
     for_each_shared(a, b, [&](Segments const& segments) { size += segments.size(); });
     return size;
 }
+}  // namespace detail
 
 }  // namespace reshard::inline v0

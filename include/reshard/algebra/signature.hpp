@@ -76,6 +76,7 @@ struct Signature {
     friend constexpr bool operator==(Signature const&, Signature const&) = default;
 };
 
+namespace detail {
 /// Sorts axes by what they cut and reports the first fault. \pre as many placements as axes.
 constexpr SignatureFault arrange(Signature& signature, int rank, AxisList const& order) noexcept {
     int const axes = signature.axes;
@@ -118,5 +119,6 @@ constexpr SignatureFault arrange(Signature& signature, int rank, AxisList const&
     }
     return SignatureFault::none;
 }
+}  // namespace detail
 
 }  // namespace reshard::inline v0

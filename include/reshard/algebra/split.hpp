@@ -22,15 +22,19 @@ struct Interval {
 
 /// What both hold; empty (size 0) when they do not meet.
 [[nodiscard]] constexpr Interval intersect(Interval a, Interval b) noexcept {
-    Index const begin = larger(a.begin, b.begin);
-    Index const end = smaller(a.end, b.end);
-    return {begin, larger(begin, end)};
+    Index const begin = detail::larger(a.begin, b.begin);
+    Index const end = detail::smaller(a.end, b.end);
+    return {begin, detail::larger(begin, end)};
 }
 
+namespace enums {
 enum class SplitKind : std::uint8_t { chunk, balanced, boundaries, cyclic, strided };
+}  // namespace enums
+using enums::SplitKind;
 
 inline constexpr int split_count = 5;
 
+namespace enums {
 /// Whether parts lie in one another: several intervals each. Such a cut is the last of its dimension.
 [[nodiscard]] constexpr bool interleaves(SplitKind kind) noexcept {
     return kind == SplitKind::cyclic || kind == SplitKind::strided;
@@ -41,6 +45,7 @@ inline constexpr int split_count = 5;
     constexpr std::string_view symbols[split_count] = {"", ":bal", "[", ":cyc", ":str"};
     return symbols[static_cast<int>(kind)];
 }
+}  // namespace enums
 
 /// A split rule as a value. The default is chunk. Rules of the user's own become boundaries (see `Boundaries`).
 ///
@@ -72,6 +77,7 @@ struct RuleRef {
     [[nodiscard]] constexpr Index block() const noexcept { return *numbers; }
 };
 
+namespace detail {
 /// Part `i` of `extent` cut into `parts`, relative to the extent. Not for rules that interleave: no intervals.
 [[nodiscard]] constexpr Interval part(RuleRef rule, Index extent, Index parts, Index i) noexcept {
     switch (rule.kind) {
@@ -117,6 +123,7 @@ struct RuleRef {
     }
     return position / ceil_div(extent, parts);
 }
+}  // namespace detail
 
 /// What one rank holds along one dimension: an interval, or a regular section: the same interval of every round of
 /// `pitch` indices of a span, and in the last round, which is not whole, another one, or that clipped.
@@ -133,13 +140,13 @@ public:
         if (rule.kind == SplitKind::cyclic) {
             Index const block = rule.block();
             Index const begin = i > size / block ? size : i * block;
-            each_ = {begin, begin + smaller(block, size - begin)};
-            if (!multiply_fits(block, parts, pitch_) || pitch_ > size) pitch_ = larger<Index>(size, 1);
+            each_ = {begin, begin + detail::smaller(block, size - begin)};
+            if (!detail::multiply_fits(block, parts, pitch_) || pitch_ > size) pitch_ = detail::larger<Index>(size, 1);
             last_ = clipped();
         } else {
-            pitch_ = larger<Index>(ceil_div(size, rule.block()), 1);
-            each_ = part({}, pitch_, parts, i);
-            Interval const rest = part({}, span.end - whole_end(), parts, i);
+            pitch_ = detail::larger<Index>(detail::ceil_div(size, rule.block()), 1);
+            each_ = detail::part({}, pitch_, parts, i);
+            Interval const rest = detail::part({}, span.end - whole_end(), parts, i);
             last_ = {whole_end() + rest.begin, whole_end() + rest.end};
         }
         if (each_.size() == pitch_) {
@@ -181,7 +188,7 @@ public:
     }
     /// How many elements of the set lie before `position`: where that index sits in local memory.
     [[nodiscard]] constexpr Index local_index(Index position) const noexcept {
-        Index const from_begin = smaller(larger(position, span_.begin), span_.end) - span_.begin;
+        Index const from_begin = detail::smaller(detail::larger(position, span_.begin), span_.end) - span_.begin;
         if (is_interval()) return from_begin;
         Index const round = from_begin / pitch_;
         if (round == rounds()) return round * each_.size() + intersect(last_, {span_.begin, position}).size();
@@ -192,7 +199,7 @@ public:
         Interval const none{span_.end, span_.end};
         if (position >= span_.end) return none;
         if (is_interval()) return span_;
-        Index const from_begin = larger<Index>(position - span_.begin, 0);
+        Index const from_begin = detail::larger<Index>(position - span_.begin, 0);
         Index const k = from_begin / pitch_ + (from_begin % pitch_ >= each_.end ? 1 : 0);
         if (k < whole_segments()) return segment(k);
         return last_.empty() || position >= last_.end ? none : last_;
@@ -217,7 +224,7 @@ private:
     /// The interval of each round, as far as the last round goes.
     [[nodiscard]] constexpr Interval clipped() const noexcept {
         Index const rest = span_.end - whole_end();
-        return {whole_end() + smaller(each_.begin, rest), whole_end() + smaller(each_.end, rest)};
+        return {whole_end() + detail::smaller(each_.begin, rest), whole_end() + detail::smaller(each_.end, rest)};
     }
 
     Interval span_;

@@ -136,9 +136,9 @@ private:
 [[nodiscard]] inline DynamicDistribution from_strided_shard(DynamicMesh const& mesh, DynamicShape const& shape,
                                                             Placements placements, Indices const& split_factors) {
     if (split_factors.size() != mesh.axes() || placements.size() != mesh.axes()) {
-        raise(ErrorCode::placement, "reshard::from_strided_shard: ", placements.size(), " placements and ",
-              split_factors.size(), " split factors for a mesh of ", mesh.axes(),
-              " axes. Fix: give one of each per mesh axis; 1 for Shard.");
+        errors::raise(ErrorCode::placement, "reshard::from_strided_shard: ", placements.size(), " placements and ",
+                      split_factors.size(), " split factors for a mesh of ", mesh.axes(),
+                      " axes. Fix: give one of each per mesh axis; 1 for Shard.");
     }
     AxisList cuts[max_dims];
     unsigned strided = 0;
@@ -146,8 +146,9 @@ private:
         Placement const& placement = placements[axis];
         bool const chunks = placement.is_shard() && placement.split() == SplitKind::chunk;
         if (split_factors[axis] < 1 || (split_factors[axis] > 1 && !chunks)) {
-            raise(ErrorCode::placement, "reshard::from_strided_shard: a split factor of ", split_factors[axis], " for ",
-                  to_string(placement), " on mesh axis ", axis, ". Fix: give 1, or more for a shard cut by chunks.");
+            errors::raise(ErrorCode::placement, "reshard::from_strided_shard: a split factor of ", split_factors[axis],
+                          " for ", to_string(placement), " on mesh axis ", axis,
+                          ". Fix: give 1, or more for a shard cut by chunks.");
         }
         if (split_factors[axis] > 1) strided |= 1U << axis;
         bool const exists = placement.is_shard() && placement.dim() >= 0 && placement.dim() < shape.rank();
@@ -172,11 +173,11 @@ private:
             for (std::int8_t axis : turned.empty() && !alone.empty() ? axes : turned) order.push_back(axis);
             continue;
         }
-        raise(ErrorCode::placement, "reshard::from_strided_shard: _StridedShard(", dim,
-              ", split_factor=", split_factors[first], ") on mesh axis ", first, " of ", to_string(mesh), " cuts the ",
-              shape.extent(dim), " elements of dimension ", dim,
-              " into uneven parts, and another axis cuts these. Fix: redistribute it to Shard(", dim,
-              ") in PyTorch first.");
+        errors::raise(ErrorCode::placement, "reshard::from_strided_shard: _StridedShard(", dim,
+                      ", split_factor=", split_factors[first], ") on mesh axis ", first, " of ", to_string(mesh),
+                      " cuts the ", shape.extent(dim), " elements of dimension ", dim,
+                      " into uneven parts, and another axis cuts these. Fix: redistribute it to Shard(", dim,
+                      ") in PyTorch first.");
     }
     return DynamicDistribution(mesh, shape, placements, order);
 }

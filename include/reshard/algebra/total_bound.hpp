@@ -92,7 +92,7 @@ template <AnyDistribution From, AnyDistribution To>
         Index rest = 0;
         for (Index i = 0; i < sources.size(); ++i) {
             Index const local = from.local_shape(sources.rank_at(i)).size();
-            result.received = larger(result.received, detail::shared(factor, fold.ranks, local));
+            result.received = detail::larger(result.received, detail::shared(factor, fold.ranks, local));
             detail::add_to_bound(whole, local / fold.ranks);
             rest += local % fold.ranks;
         }
@@ -103,7 +103,7 @@ template <AnyDistribution From, AnyDistribution To>
     }
     for (Index i = 0; i < targets.size(); ++i) {
         Index const missing = detail::missing(from, to, targets.rank_at(i));
-        result.received = larger(result.received, missing);
+        result.received = detail::larger(result.received, missing);
         detail::add_to_bound(result.total, missing);
     }
     result.sent = detail::most_copied_out(source, target);

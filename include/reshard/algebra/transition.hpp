@@ -27,16 +27,21 @@
 
 namespace reshard::inline v0 {
 
+namespace enums {
 enum class TransitionKind : std::uint8_t {
     view,       ///< one box of what the rank holds: no copy
     copy,       ///< a copy within the rank
     collective  ///< data crosses ranks (possibly zero bytes)
 };
+}  // namespace enums
+using enums::TransitionKind;
 
+namespace enums {
 [[nodiscard]] constexpr std::string_view name(TransitionKind kind) noexcept {
     constexpr std::string_view names[] = {"view", "copy", "collective"};
     return names[static_cast<int>(kind)];
 }
+}  // namespace enums
 
 /// What one mesh axis does in a transition.
 enum class AxisChange : std::uint8_t {
@@ -48,6 +53,7 @@ enum class AxisChange : std::uint8_t {
     move,   ///< Replicate or Shard on both sides
 };
 
+namespace detail {
 [[nodiscard]] constexpr AxisChange axis_change(PlacementForm const& from, PlacementForm const& to) noexcept {
     if (from.is_partial() && to.is_partial()) {
         if (from.op() == to.op()) return AxisChange::keep;
@@ -57,13 +63,14 @@ enum class AxisChange : std::uint8_t {
     if (!to.is_partial()) return AxisChange::move;
     return from.is_replicate() && is_idempotent(to.op()) ? AxisChange::alias : AxisChange::fill;
 }
+}  // namespace detail
 
 /// Whether some axis would have to be filled with the identity of an average.
 [[nodiscard]] constexpr bool fills_average(Signature const& from, Signature const& to) noexcept {
     for (int axis = 0; axis < from.axes; ++axis) {
         PlacementForm const& target = to[axis];
         if (!target.is_partial() || target.op() != Reduce::avg) continue;
-        AxisChange const change = axis_change(from[axis], target);
+        AxisChange const change = detail::axis_change(from[axis], target);
         if (change == AxisChange::fill || change == AxisChange::fold) return true;
     }
     return false;
@@ -77,7 +84,7 @@ template <class Same>
     auto const counts = [&](int axis) { return ((ones >> axis) & 1U) == 0; };
     bool copies = false;
     for (int axis = 0; axis < from.axes; ++axis) {
-        switch (axis_change(from[axis], to[axis])) {
+        switch (detail::axis_change(from[axis], to[axis])) {
             case AxisChange::fold:
                 if (counts(axis)) return TransitionKind::collective;
                 break;

@@ -66,7 +66,8 @@ RESHARD_INLINE std::uint64_t Catalogue::digest() const {
 
 RESHARD_INLINE void Catalogue::check() const {
     auto const refuse = [](auto const&... parts) {
-        raise(ErrorCode::buffer, "reshard::Catalogue: ", parts..., ". Fix: sort and complete the manifest's lists.");
+        errors::raise(ErrorCode::buffer, "reshard::Catalogue: ", parts...,
+                      ". Fix: sort and complete the manifest's lists.");
     };
     for (std::size_t i = 1; i < tensors().size(); ++i) {
         if (!(tensors()[i - 1].name < tensors()[i].name)) {

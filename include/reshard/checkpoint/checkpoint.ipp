@@ -16,8 +16,8 @@ RESHARD_INLINE Checkpoint Checkpoint::open(std::string const& path, Access acces
 
 RESHARD_INLINE SafetensorsFile const& Checkpoint::file_of(CheckpointTensor const& tensor) const& {
     if (tensor.file < 0 || tensor.file >= static_cast<int>(files_.size())) {
-        raise(ErrorCode::buffer, "reshard::Checkpoint: it has no file ", tensor.file, " for tensor ",
-              detail::quote_name(tensor.name), ". Fix: pass a tensor of this checkpoint.");
+        errors::raise(ErrorCode::buffer, "reshard::Checkpoint: it has no file ", tensor.file, " for tensor ",
+                      detail::quote_name(tensor.name), ". Fix: pass a tensor of this checkpoint.");
     }
     return files_[detail::as_size(tensor.file)];
 }
@@ -38,13 +38,13 @@ RESHARD_INLINE CheckpointTensor const& Checkpoint::at(std::string_view tensor) c
     for (StoredTensor const& stored : manifest_.tensors) {
         if (stored.name != tensor) continue;
         detail::raise_rule(SafetensorsRule::tensor_not_found,
-                           concat("tensor ", detail::quote_name(tensor), " of the checkpoint is stored in ",
-                                  stored.replicas > 1 ? "replicas" : "boxes",
-                                  ", not whole under that name. Fix: load it, with reshard::load()."));
+                           errors::concat("tensor ", detail::quote_name(tensor), " of the checkpoint is stored in ",
+                                          stored.replicas > 1 ? "replicas" : "boxes",
+                                          ", not whole under that name. Fix: load it, with reshard::load()."));
     }
     detail::raise_rule(SafetensorsRule::tensor_not_found,
-                       concat("none of the ", manifest_.tensors.size(), " tensors of the checkpoint is called ",
-                              detail::quote_name(tensor), ". Fix: check the name against tensors()."));
+                       errors::concat("none of the ", manifest_.tensors.size(), " tensors of the checkpoint is called ",
+                                      detail::quote_name(tensor), ". Fix: check the name against tensors()."));
 }
 
 RESHARD_INLINE void Checkpoint::read_range(CheckpointTensor const& tensor, Index byte_begin, Index byte_end,

@@ -12,7 +12,7 @@ RESHARD_INLINE std::uint32_t crc32c(std::span<std::byte const> bytes, std::uint3
     constexpr std::size_t most = std::size_t{1} << 30U;  // ISA-L counts in int
     std::uint32_t state = ~before;
     while (!bytes.empty()) {
-        std::size_t const count = smaller(bytes.size(), most);
+        std::size_t const count = detail::smaller(bytes.size(), most);
         // It reads only; its parameter is not const.
         auto* const data = reinterpret_cast<unsigned char*>(const_cast<std::byte*>(bytes.data()));
         state = ::crc32_iscsi(data, static_cast<int>(count), state);

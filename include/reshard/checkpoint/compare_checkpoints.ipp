@@ -236,7 +236,7 @@ RESHARD_INLINE CompareReport compare_checkpoints(std::string const& first, std::
 }
 
 RESHARD_INLINE std::string index_text(CheckpointDifference const& difference, Index place) {
-    if (!is_byte_sized(difference.dtype)) return concat("byte ", place);
+    if (!is_byte_sized(difference.dtype)) return errors::concat("byte ", place);
     return to_string(DynamicShape(detail::unravel(difference.shape, place)));
 }
 
@@ -247,37 +247,40 @@ RESHARD_INLINE std::string value_text(CheckpointDifference const& difference, st
 
 RESHARD_INLINE std::string explain(CompareReport const& report) {
     std::string const compared =
-        concat(detail::count_text(report.tensors, "tensor"), ", ", detail::bytes_text(report.bytes));
+        errors::concat(detail::count_text(report.tensors, "tensor"), ", ", detail::bytes_text(report.bytes));
     std::string within;
     if (report.rtol > 0 || report.atol > 0)
-        within = concat(" within rtol ", detail::number_text(report.rtol, 6), " and atol ",
-                        detail::number_text(report.atol, 6));
-    if (report.equal()) return concat("equal", within, ": ", compared, "\n");
-    std::string text =
-        concat("not equal", within, ": ", detail::count_text(detail::as_index(report.differences.size()), "difference"),
-               "; ", compared, " compared\n");
+        within = errors::concat(" within rtol ", detail::number_text(report.rtol, 6), " and atol ",
+                                detail::number_text(report.atol, 6));
+    if (report.equal()) return errors::concat("equal", within, ": ", compared, "\n");
+    std::string text = errors::concat("not equal", within, ": ",
+                                      detail::count_text(detail::as_index(report.differences.size()), "difference"),
+                                      "; ", compared, " compared\n");
     for (CheckpointDifference const& one : report.differences) {
         std::string const first = detail::form_text(one.dtype, one.shape);
         std::string const second = detail::form_text(one.other_dtype, one.other_shape);
-        text += concat("  ", detail::list_name(one.tensor), ": ");
+        text += errors::concat("  ", detail::list_name(one.tensor), ": ");
         switch (one.kind) {
-            case DifferenceKind::only_first: text += concat(first, ", only in the first\n"); break;
-            case DifferenceKind::only_second: text += concat(second, ", only in the second\n"); break;
-            case DifferenceKind::form: text += concat(first, " in the first, ", second, " in the second\n"); break;
+            case DifferenceKind::only_first: text += errors::concat(first, ", only in the first\n"); break;
+            case DifferenceKind::only_second: text += errors::concat(second, ", only in the second\n"); break;
+            case DifferenceKind::form:
+                text += errors::concat(first, " in the first, ", second, " in the second\n");
+                break;
             case DifferenceKind::values: {
                 bool const by_byte = !is_byte_sized(one.dtype);
                 Index const all = by_byte ? stored_bytes_of(one.dtype, Box(one.shape)) : one.shape.size();
-                std::string const types = one.dtype == one.other_dtype ? "" : concat(" and ", name(one.other_dtype));
-                text += concat(first, types, ", ", one.elements, " of ",
-                               detail::count_text(all, by_byte ? "byte" : "element"), " differ");
-                if (one.largest > 0) text += concat(", by ", detail::number_text(one.largest, 6), " at most");
+                std::string const types =
+                    one.dtype == one.other_dtype ? "" : errors::concat(" and ", name(one.other_dtype));
+                text += errors::concat(first, types, ", ", one.elements, " of ",
+                                       detail::count_text(all, by_byte ? "byte" : "element"), " differ");
+                if (one.largest > 0) text += errors::concat(", by ", detail::number_text(one.largest, 6), " at most");
                 text += '\n';
                 for (DifferentElement const& element : one.places) {
-                    text += concat("    ", index_text(one, element.place), ": ", value_text(one, element.first),
-                                   " and ", value_text(one, element.second, true), "\n");
+                    text += errors::concat("    ", index_text(one, element.place), ": ", value_text(one, element.first),
+                                           " and ", value_text(one, element.second, true), "\n");
                 }
                 Index const more = one.elements - detail::as_index(one.places.size());
-                if (more > 0) text += concat("    and ", more, " more\n");
+                if (more > 0) text += errors::concat("    and ", more, " more\n");
             }
         }
     }

@@ -42,7 +42,7 @@ template <class Make>
 
 RESHARD_INLINE double RewritePlan::imbalance() const noexcept {
     Index most = 0;
-    for (RewriteShare const& share : shares) most = larger(most, share.bytes());
+    for (RewriteShare const& share : shares) most = detail::larger(most, share.bytes());
     return bytes_out == 0 ? 0.0 : static_cast<double>(most) * ranks / static_cast<double>(bytes_out) - 1.0;
 }
 
@@ -63,21 +63,21 @@ RESHARD_INLINE std::string explain(RewritePlan const& plan, std::size_t most) {
     using detail::bytes_text;
     using detail::count_text;
     auto const hundredths = static_cast<Index>(10000.0 * plan.imbalance());
-    auto const cents = [](Index value) { return concat(value / 100, ".", value / 10 % 10, value % 10); };
+    auto const cents = [](Index value) { return errors::concat(value / 100, ".", value / 10 % 10, value % 10); };
     std::string text =
-        concat("rewrite ", count_text(plan.tensors, "tensor"), ", ", bytes_text(plan.bytes_in), " in ",
-               count_text(plan.files_in, "file"), " -> ", bytes_text(plan.bytes_out), " in ",
-               count_text(plan.files_out, "file"), ", by ", count_text(plan.ranks, "rank"), "\n  busiest rank ",
-               cents(hundredths), " % above the mean, ", count_text(plan.votes, "vote"), ", at most ",
-               bytes_text(plan.memory), " in flight a rank\n");
+        errors::concat("rewrite ", count_text(plan.tensors, "tensor"), ", ", bytes_text(plan.bytes_in), " in ",
+                       count_text(plan.files_in, "file"), " -> ", bytes_text(plan.bytes_out), " in ",
+                       count_text(plan.files_out, "file"), ", by ", count_text(plan.ranks, "rank"), "\n  busiest rank ",
+                       cents(hundredths), " % above the mean, ", count_text(plan.votes, "vote"), ", at most ",
+                       bytes_text(plan.memory), " in flight a rank\n");
     for (std::size_t r = 0; r < plan.shares.size() && r < most; ++r) {
         RewriteShare const& share = plan.shares[r];
-        text += concat("  rank ", r, ": bytes [", share.begin, ", ", share.end, "), ", bytes_text(share.bytes()), ": ",
-                       count_text(share.reads, "read"), " of ", bytes_text(share.bytes_read), " from ",
-                       count_text(share.files_read, "file"), ", ", count_text(share.runs, "run"), " to ",
-                       count_text(share.files_written, "file"), "\n");
+        text += errors::concat("  rank ", r, ": bytes [", share.begin, ", ", share.end, "), ",
+                               bytes_text(share.bytes()), ": ", count_text(share.reads, "read"), " of ",
+                               bytes_text(share.bytes_read), " from ", count_text(share.files_read, "file"), ", ",
+                               count_text(share.runs, "run"), " to ", count_text(share.files_written, "file"), "\n");
     }
-    if (plan.shares.size() > most) text += concat("  and ", plan.shares.size() - most, " more ranks\n");
+    if (plan.shares.size() > most) text += errors::concat("  and ", plan.shares.size() - most, " more ranks\n");
     return text;
 }
 

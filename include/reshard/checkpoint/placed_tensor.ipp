@@ -19,7 +19,7 @@ RESHARD_INLINE PlacementRule::PlacementRule(std::string_view notation) {
     std::string text(notation);
     std::erase(text, ' ');
     auto const refuse = [&](std::string_view why) {
-        raise(ErrorCode::notation, "reshard::PlacementRule: '", notation, "' ", why);
+        errors::raise(ErrorCode::notation, "reshard::PlacementRule: '", notation, "' ", why);
     };
     if (text.find("S-") != std::string::npos)
         refuse("counts a dimension from the end, and is for tensors of any number of them. Fix: count from 0.");
@@ -32,7 +32,7 @@ RESHARD_INLINE PlacementRule::PlacementRule(std::string_view notation) {
 RESHARD_INLINE int PlacementRule::dims() const noexcept {
     int most = 0;
     for (int axis = 0; axis < mesh().axes(); ++axis)
-        if (any_.placement(axis).is_shard()) most = larger(most, any_.placement(axis).dim() + 1);
+        if (any_.placement(axis).is_shard()) most = detail::larger(most, any_.placement(axis).dim() + 1);
     return most;
 }
 

@@ -29,31 +29,33 @@ RESHARD_INLINE std::string detail::counted_ranks(std::vector<int> const& ranks) 
 }
 
 RESHARD_INLINE std::string to_string(ReplicaDifference const& difference) {
-    std::string text = concat("'", difference.name, "' ", name(difference.dtype), " on ",
-                              detail::counted_ranks(difference.ranks), ": ");
+    std::string text = errors::concat("'", difference.name, "' ", name(difference.dtype), " on ",
+                                      detail::counted_ranks(difference.ranks), ": ");
     if (difference.is_tie()) {
         text += "a tie, nobody is odd; ";
     } else {
-        text += concat(detail::counted_ranks(difference.odd), difference.odd.size() == 1 ? " is odd; " : " are odd; ");
+        text += errors::concat(detail::counted_ranks(difference.odd),
+                               difference.odd.size() == 1 ? " is odd; " : " are odd; ");
     }
     text += detail::spot_text(difference.dtype, difference.spot);
     if (!difference.repaired.empty()) {
-        text += concat("; ", detail::counted_ranks(difference.repaired), " repaired from rank ", difference.source);
+        text +=
+            errors::concat("; ", detail::counted_ranks(difference.repaired), " repaired from rank ", difference.source);
     }
     return text;
 }
 
 RESHARD_INLINE std::string explain(ReplicaReport const& report, std::size_t most) {
-    if (report.equal()) return concat(report.compared, " tensors with replicas, all equal");
+    if (report.equal()) return errors::concat(report.compared, " tensors with replicas, all equal");
     std::size_t differing = 0;
     for (std::size_t i = 0; i < report.differences.size(); ++i) {
         if (i == 0 || report.differences[i].tensor != report.differences[i - 1].tensor) ++differing;
     }
-    std::string text = concat(differing, " of ", report.compared, " tensors with replicas differ");
+    std::string text = errors::concat(differing, " of ", report.compared, " tensors with replicas differ");
     std::size_t const shown = std::min(most, report.differences.size());
     for (std::size_t i = 0; i < shown; ++i) text += "\n  " + to_string(report.differences[i]);
     if (shown != report.differences.size()) {
-        text += concat("\n  and ", report.differences.size() - shown, " more differences");
+        text += errors::concat("\n  and ", report.differences.size() - shown, " more differences");
     }
     return text;
 }

@@ -44,7 +44,7 @@ RESHARD_INLINE SafetensorsFile SafetensorsFile::open(std::string path, Access ac
     detail::OpenFile& file = *result.open_;
     detail::CachedFile::Use const open = file.cached.use();
     std::byte first[8]{};
-    auto const head = std::span(first).first(detail::as_size(smaller<Index>(file.bytes, 8)));
+    auto const head = std::span(first).first(detail::as_size(detail::smaller<Index>(file.bytes, 8)));
     file.read(0, head);
     Index const length = safetensors_header_length(head, file.bytes, file.path);
     std::string json(detail::as_size(length), '\0');
@@ -59,8 +59,8 @@ RESHARD_INLINE TensorInfo const& SafetensorsFile::at(std::string_view tensor) co
     TensorInfo const* const info = find(tensor);
     if (info == nullptr) {
         detail::raise_rule(SafetensorsRule::tensor_not_found,
-                           concat(path(), ": none of its ", tensors().size(), " tensors is called ",
-                                  detail::quote_name(tensor), ". Fix: check the name against tensors()."));
+                           errors::concat(path(), ": none of its ", tensors().size(), " tensors is called ",
+                                          detail::quote_name(tensor), ". Fix: check the name against tensors()."));
     }
     return *info;
 }
@@ -69,9 +69,9 @@ RESHARD_INLINE void SafetensorsFile::read_range(TensorInfo const& tensor, Index 
                                                 std::span<std::byte> out) const {
     check_range(tensor, byte_begin, byte_end);
     if (detail::as_index(out.size()) != byte_end - byte_begin) {
-        raise(ErrorCode::buffer, "reshard::SafetensorsFile: bytes [", byte_begin, ", ", byte_end, ") of tensor ",
-              detail::quote_name(tensor.name), " do not fill a buffer of ", out.size(),
-              " bytes. Fix: pass a span of exactly that size.");
+        errors::raise(ErrorCode::buffer, "reshard::SafetensorsFile: bytes [", byte_begin, ", ", byte_end,
+                      ") of tensor ", detail::quote_name(tensor.name), " do not fill a buffer of ", out.size(),
+                      " bytes. Fix: pass a span of exactly that size.");
     }
     // Also when mapped: a short file is an error here, but would be a signal there.
     open_->read(data_offset() + tensor.begin + byte_begin, out);
@@ -79,24 +79,25 @@ RESHARD_INLINE void SafetensorsFile::read_range(TensorInfo const& tensor, Index 
 
 RESHARD_INLINE void SafetensorsFile::read_data(Index begin, std::span<std::byte> out) const {
     if (begin < 0 || detail::as_index(out.size()) > header_.data_bytes() - begin) {
-        raise(ErrorCode::buffer, "reshard::SafetensorsFile: ", path(), " has no ", out.size(), " bytes at offset ",
-              begin, " of its data section. Fix: read within its ", header_.data_bytes(), " bytes.");
+        errors::raise(ErrorCode::buffer, "reshard::SafetensorsFile: ", path(), " has no ", out.size(),
+                      " bytes at offset ", begin, " of its data section. Fix: read within its ", header_.data_bytes(),
+                      " bytes.");
     }
     open_->read(data_offset() + begin, out);
 }
 
 RESHARD_INLINE void SafetensorsFile::check_unchanged() const {
     if (detail::stamp_of(*open_->cached.use(), path()) == open_->stamp) return;
-    raise(ErrorCode::io, "IoError: ", path(),
-          ": it was written to while it was read. Fix: write checkpoints under another name "
-          "and rename them; load again.");
+    errors::raise(ErrorCode::io, "IoError: ", path(),
+                  ": it was written to while it was read. Fix: write checkpoints under another name "
+                  "and rename them; load again.");
 }
 
 RESHARD_INLINE std::span<std::byte const> SafetensorsFile::mapped_bytes(TensorInfo const& tensor) const {
     check_range(tensor, 0, tensor.bytes());
     if (!is_mapped()) {
-        raise(ErrorCode::buffer, "reshard::SafetensorsFile: ", path(),
-              " is not mapped. Fix: open it with Access::mmap.");
+        errors::raise(ErrorCode::buffer, "reshard::SafetensorsFile: ", path(),
+                      " is not mapped. Fix: open it with Access::mmap.");
     }
     return {open_->map.data() + data_offset() + tensor.begin, detail::as_size(tensor.bytes())};
 }
@@ -104,10 +105,10 @@ RESHARD_INLINE std::span<std::byte const> SafetensorsFile::mapped_bytes(TensorIn
 RESHARD_INLINE ConstDynamicView SafetensorsFile::view(TensorInfo const& tensor) const& {
     auto const bytes = mapped_bytes(tensor);
     if (!is_byte_sized(tensor.dtype)) {
-        raise(ErrorCode::dtype, "reshard::SafetensorsFile: tensor ", detail::quote_name(tensor.name), " is ",
-              name(tensor.dtype),
-              ", whose elements are smaller than a byte. Fix: use "
-              "mapped_bytes() or read().");
+        errors::raise(ErrorCode::dtype, "reshard::SafetensorsFile: tensor ", detail::quote_name(tensor.name), " is ",
+                      name(tensor.dtype),
+                      ", whose elements are smaller than a byte. Fix: use "
+                      "mapped_bytes() or read().");
     }
     return {bytes.data(), tensor.dtype, tensor.shape};
 }
@@ -115,9 +116,9 @@ RESHARD_INLINE ConstDynamicView SafetensorsFile::view(TensorInfo const& tensor) 
 RESHARD_INLINE void SafetensorsFile::check_range(TensorInfo const& tensor, Index byte_begin, Index byte_end) const {
     bool const ours = 0 <= tensor.begin && tensor.begin <= tensor.end && tensor.end <= header_.data_bytes();
     if (!ours || byte_begin < 0 || byte_end < byte_begin || byte_end > tensor.bytes()) {
-        raise(ErrorCode::buffer, "reshard::SafetensorsFile: ", path(), " has no bytes [", byte_begin, ", ", byte_end,
-              ") of tensor ", detail::quote_name(tensor.name),
-              ". Fix: pass a tensor of this file and a range inside it.");
+        errors::raise(ErrorCode::buffer, "reshard::SafetensorsFile: ", path(), " has no bytes [", byte_begin, ", ",
+                      byte_end, ") of tensor ", detail::quote_name(tensor.name),
+                      ". Fix: pass a tensor of this file and a range inside it.");
     }
 }
 

@@ -106,20 +106,21 @@ RESHARD_INLINE Index safetensors_header_length(std::span<std::byte const> first_
     using detail::raise_rule;
     if (file_bytes < 8 || first_bytes.size() < 8) {
         raise_rule(SafetensorsRule::header_too_small,
-                   concat(file, ": the file has ", file_bytes,
-                          " bytes; its header length alone takes 8. Fix: fetch it again."));
+                   errors::concat(file, ": the file has ", file_bytes,
+                                  " bytes; its header length alone takes 8. Fix: fetch it again."));
     }
     std::uint64_t length = 0;
     for (std::size_t i = 0; i < 8; ++i) length |= std::to_integer<std::uint64_t>(first_bytes[i]) << (8 * i);
     if (length > static_cast<std::uint64_t>(max_safetensors_header_bytes)) {
-        raise_rule(SafetensorsRule::header_too_large,
-                   concat(file, ": the header claims ", length, " bytes, more than the ", max_safetensors_header_bytes,
-                          " allowed. Fix: check that this is a safetensors file."));
+        raise_rule(
+            SafetensorsRule::header_too_large,
+            errors::concat(file, ": the header claims ", length, " bytes, more than the ", max_safetensors_header_bytes,
+                           " allowed. Fix: check that this is a safetensors file."));
     }
     if (detail::as_index(length) > file_bytes - 8) {
         raise_rule(SafetensorsRule::invalid_header_length,
-                   concat(file, ": the header claims ", length, " bytes but only ", file_bytes - 8,
-                          " follow its length. Fix: the file is cut short; fetch it again."));
+                   errors::concat(file, ": the header claims ", length, " bytes but only ", file_bytes - 8,
+                                  " follow its length. Fix: the file is cut short; fetch it again."));
     }
     return detail::as_index(length);
 }
@@ -134,7 +135,7 @@ RESHARD_INLINE SafetensorsHeader parse_safetensors_json(std::string_view json, I
     using detail::raise_rule;
     if (!detail::is_utf8(json)) {
         raise_rule(SafetensorsRule::invalid_header,
-                   concat(file, ": the header is not UTF-8. Fix: check that this is a safetensors file."));
+                   errors::concat(file, ": the header is not UTF-8. Fix: check that this is a safetensors file."));
     }
     detail::JsonTree const tree(json, file, detail::refuse_header<SafetensorsRule::invalid_header_deserialization>, {},
                                 detail::refuse_header<SafetensorsRule::duplicate_key>);
@@ -163,9 +164,10 @@ RESHARD_INLINE SafetensorsHeader parse_safetensors_json(std::string_view json, I
     }
     Index const data_offset = 8 + detail::as_index(json.size());
     if (last_end != static_cast<std::uint64_t>(file_bytes - data_offset)) {
-        raise_rule(SafetensorsRule::metadata_incomplete_buffer,
-                   concat(file, ": its tensors take ", last_end, " bytes but ", file_bytes - data_offset,
-                          " follow the header. Fix: the file is cut short or has bytes appended; fetch it again."));
+        raise_rule(
+            SafetensorsRule::metadata_incomplete_buffer,
+            errors::concat(file, ": its tensors take ", last_end, " bytes but ", file_bytes - data_offset,
+                           " follow the header. Fix: the file is cut short or has bytes appended; fetch it again."));
     }
     return {std::move(tensors), std::move(metadata), data_offset};
 }

@@ -84,15 +84,15 @@ RESHARD_INLINE SafetensorsLayout safetensors_layout(std::vector<TensorSpec> tens
         Index const bytes = stored_bytes(tensor);
         if (bytes > INT64_MAX - layout.data_bytes) {
             detail::raise_rule(SafetensorsRule::validation_overflow,
-                               concat("the bytes of the file exceed 64 bits at tensor ",
-                                      detail::quote_name(tensor.name), ". Fix: correct its shape."));
+                               errors::concat("the bytes of the file exceed 64 bits at tensor ",
+                                              detail::quote_name(tensor.name), ". Fix: correct its shape."));
         }
         Index const begin = layout.data_bytes;
         layout.data_bytes += bytes;
         if (json.size() > 1) json += ',';
         detail::append_json_string(json, tensor.name);
-        json += concat(":{\"dtype\":\"", name(tensor.dtype), "\",\"shape\":", to_string(tensor.shape),
-                       ",\"data_offsets\":[", begin, ",", layout.data_bytes, "]}");
+        json += errors::concat(":{\"dtype\":\"", name(tensor.dtype), "\",\"shape\":", to_string(tensor.shape),
+                               ",\"data_offsets\":[", begin, ",", layout.data_bytes, "]}");
         layout.tensors.push_back({std::move(tensor.name), tensor.dtype, tensor.shape, begin, layout.data_bytes});
     }
     json += '}';
@@ -100,8 +100,8 @@ RESHARD_INLINE SafetensorsLayout safetensors_layout(std::vector<TensorSpec> tens
     if (detail::as_index(json.size()) > max_safetensors_header_bytes) {
         detail::raise_rule(
             SafetensorsRule::header_too_large,
-            concat("the header would take ", json.size(), " bytes, more than the ", max_safetensors_header_bytes,
-                   " allowed. Fix: spread the tensors over several files."));
+            errors::concat("the header would take ", json.size(), " bytes, more than the ",
+                           max_safetensors_header_bytes, " allowed. Fix: spread the tensors over several files."));
     }
     for (int byte = 0; byte < 8; ++byte) layout.start += static_cast<char>((json.size() >> (8 * byte)) & 0xffU);
     layout.start += json;
@@ -129,7 +129,7 @@ RESHARD_INLINE std::vector<FileSpec> split_into_files(std::vector<TensorSpec> te
 RESHARD_INLINE std::string checkpoint_file_name(int file, int files) {
     if (files == 1) return std::string(detail::single_name);
     using detail::decimal_text;
-    return concat("model-", decimal_text(file + 1, 5), "-of-", decimal_text(files, 5), ".safetensors");
+    return errors::concat("model-", decimal_text(file + 1, 5), "-of-", decimal_text(files, 5), ".safetensors");
 }
 
 }  // namespace reshard::inline v0

@@ -13,10 +13,10 @@ RESHARD_INLINE SaveReport save(std::string folder, std::span<LocalTensor const> 
     Scratch buffers;  // one for each thread: what short runs are put together in
     Index each = 0;
     auto const make_room = [&](SaveStream const& stream) {
-        Index const threads = smaller<Index>(options.in_flight, detail::as_index(stream.units()));
+        Index const threads = detail::smaller<Index>(options.in_flight, detail::as_index(stream.units()));
         if (threads == 0) return;
-        Index const fair = larger<Index>(options.window_bytes / threads, 4096);
-        each = smaller(fair, SaveStream::default_unit_bytes) / 64 * 64;
+        Index const fair = detail::larger<Index>(options.window_bytes / threads, 4096);
+        each = detail::smaller(fair, SaveStream::default_unit_bytes) / 64 * 64;
         buffers = Scratch(each * threads);
     };
     detail::SaveSession session(std::move(folder), tensors, comm, options, SaveStream::default_unit_bytes, make_room);

@@ -193,8 +193,8 @@ RESHARD_INLINE bool SaveRequest::test() const noexcept { return save_ == nullptr
 
 RESHARD_INLINE SaveReport SaveRequest::wait() {
     if (save_ == nullptr) {
-        raise(ErrorCode::buffer,
-              "reshard::SaveRequest: wait() without a save under way. Fix: wait once for each start_save().");
+        errors::raise(ErrorCode::buffer,
+                      "reshard::SaveRequest: wait() without a save under way. Fix: wait once for each start_save().");
     }
     auto const save = std::exchange(save_, nullptr);  // whatever comes, it is over
     return save->finish();

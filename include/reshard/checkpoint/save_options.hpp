@@ -13,16 +13,21 @@
 
 namespace reshard::inline v0 {
 
+namespace enums {
 /// Which of the ranks that hold the same bytes writes them.
 enum class SaveDedup : std::uint8_t {
     lowest_rank,  ///< the lowest one: fewest files; ranks of one replica write everything
     balanced,     ///< whole shards, largest first, each by the rank that has least to write
     shared,       ///< the shards of a replica group laid end to end, cut into a share for each of its ranks
 };
+}  // namespace enums
+using enums::SaveDedup;
 
+namespace enums {
 [[nodiscard]] constexpr std::string_view name(SaveDedup dedup) noexcept {
     return dedup == SaveDedup::lowest_rank ? "lowest_rank" : dedup == SaveDedup::balanced ? "balanced" : "shared";
 }
+}  // namespace enums
 
 /// Those of the first group must be the same on every rank.
 struct SaveOptions {

@@ -11,14 +11,15 @@ namespace reshard::inline v0 {
 RESHARD_INLINE std::string explain(SaveReport const& report) {
     using detail::bytes_text;
     using detail::count_text;
-    std::string text = concat("save ", report.save_id, ": ", count_text(report.tensors, "tensor"), ", ",
-                              bytes_text(report.bytes_saved), " by all ranks, ", bytes_text(report.bytes_deduplicated),
-                              " more are copies\n", detail::traffic_text(report.collectives, report.traffic));
-    text += concat("  wrote ", bytes_text(report.bytes_written), " in ", count_text(report.extents, "extent"), " and ",
-                   count_text(report.files_opened, "open file"), "\n");
-    text += concat("  memory beyond the tensors: ", bytes_text(report.extra_bytes), "\n  ",
-                   detail::seconds_text(report.seconds), ", ", detail::seconds_text(report.seconds_blocked),
-                   " of them in calls\n");
+    std::string text =
+        errors::concat("save ", report.save_id, ": ", count_text(report.tensors, "tensor"), ", ",
+                       bytes_text(report.bytes_saved), " by all ranks, ", bytes_text(report.bytes_deduplicated),
+                       " more are copies\n", detail::traffic_text(report.collectives, report.traffic));
+    text += errors::concat("  wrote ", bytes_text(report.bytes_written), " in ", count_text(report.extents, "extent"),
+                           " and ", count_text(report.files_opened, "open file"), "\n");
+    text += errors::concat("  memory beyond the tensors: ", bytes_text(report.extra_bytes), "\n  ",
+                           detail::seconds_text(report.seconds), ", ", detail::seconds_text(report.seconds_blocked),
+                           " of them in calls\n");
     return text;
 }
 

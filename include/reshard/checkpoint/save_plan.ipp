@@ -308,23 +308,23 @@ RESHARD_INLINE std::string explain(SavePlan const& plan, std::size_t most) {
     auto const count = [](std::size_t n) { return detail::as_index(n); };
     Manifest const& manifest = plan.manifest;
     std::string text =
-        concat("save ", count_text(count(manifest.tensors.size()), "tensor"), " as ",
-               count_text(count(manifest.extents.size()), "extent"), " in ",
-               count_text(count(manifest.files.size()), "file"), " of ", count_text(plan.ranks, "rank"), ", ",
-               name(plan.dedup), "\n  ", bytes_text(plan.bytes_held), " held, ", bytes_text(plan.bytes_written),
-               " written, ", bytes_text(plan.bytes_held - plan.bytes_written), " of copies left out\n");
+        errors::concat("save ", count_text(count(manifest.tensors.size()), "tensor"), " as ",
+                       count_text(count(manifest.extents.size()), "extent"), " in ",
+                       count_text(count(manifest.files.size()), "file"), " of ", count_text(plan.ranks, "rank"), ", ",
+                       name(plan.dedup), "\n  ", bytes_text(plan.bytes_held), " held, ", bytes_text(plan.bytes_written),
+                       " written, ", bytes_text(plan.bytes_held - plan.bytes_written), " of copies left out\n");
     if (plan.bytes_written > 0) {
         Index const hundredths = static_cast<Index>(100.0 * static_cast<double>(plan.bytes_busiest) * plan.ranks /
                                                     static_cast<double>(plan.bytes_written));
-        text += concat("  busiest rank ", bytes_text(plan.bytes_busiest), ", ", hundredths / 100, ".",
-                       hundredths / 10 % 10, hundredths % 10, " times the mean of all ranks\n");
+        text += errors::concat("  busiest rank ", bytes_text(plan.bytes_busiest), ", ", hundredths / 100, ".",
+                               hundredths / 10 % 10, hundredths % 10, " times the mean of all ranks\n");
     }
     for (std::size_t f = 0; f < manifest.files.size() && f < most; ++f) {
         int const rank = manifest.files[f].writer;
-        text += concat("  rank ", rank, ": ", count_text(count(plan.first[f + 1] - plan.first[f]), "extent"), ", ",
-                       bytes_text(plan.bytes_of(rank)), "\n");
+        text += errors::concat("  rank ", rank, ": ", count_text(count(plan.first[f + 1] - plan.first[f]), "extent"),
+                               ", ", bytes_text(plan.bytes_of(rank)), "\n");
     }
-    if (manifest.files.size() > most) text += concat("  and ", manifest.files.size() - most, " more ranks\n");
+    if (manifest.files.size() > most) text += errors::concat("  and ", manifest.files.size() - most, " more ranks\n");
     return text;
 }
 

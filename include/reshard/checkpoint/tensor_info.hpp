@@ -47,6 +47,7 @@ using Metadata = std::vector<std::pair<std::string, std::string>>;
 /// Headers longer than this (bytes) are refused, on reading and on writing, as safetensors does.
 inline constexpr Index max_safetensors_header_bytes = 100'000'000;
 
+namespace enums {
 /// The rules of the format. The first group carries the names of the safetensors library's own errors; the
 /// second is ours, and refuses what that library lets pass or never sees.
 enum class SafetensorsRule : int {
@@ -67,6 +68,8 @@ enum class SafetensorsRule : int {
     too_many_dimensions,  ///< more than max_dims
     invalid_index,        ///< `model.safetensors.index.json` is not what it claims to be
 };
+}  // namespace enums
+using enums::SafetensorsRule;
 
 namespace detail {
 inline constexpr std::string_view safetensors_rule_names[] = {
@@ -91,10 +94,12 @@ inline constexpr int safetensors_rule_count =
 static_assert(safetensors_rule_count == static_cast<int>(SafetensorsRule::invalid_index) + 1);
 }  // namespace detail
 
+namespace enums {
 /// "InvalidOffset", "HeaderTooLarge", ...: how every message about the rule begins.
 [[nodiscard]] constexpr std::string_view name(SafetensorsRule rule) noexcept {
     return detail::safetensors_rule_names[static_cast<int>(rule)];
 }
+}  // namespace enums
 
 /// Which rule a FormatError is about; `none` for every other error.
 [[nodiscard]] SafetensorsRule safetensors_rule(Error const& error) noexcept;

@@ -76,7 +76,7 @@ RESHARD_INLINE Index stored_bytes(TensorSpec const& tensor) {
     Index byte_count = 0;
     auto const rule = detail::count_stored_bytes(tensor.dtype, tensor.shape.extents(), byte_count);
     if (rule != SafetensorsRule::none) {
-        detail::raise_stored_bytes(rule, concat("tensor ", detail::quote_name(tensor.name)), tensor.dtype,
+        detail::raise_stored_bytes(rule, errors::concat("tensor ", detail::quote_name(tensor.name)), tensor.dtype,
                                    tensor.shape.extents());
     }
     return byte_count;

@@ -20,12 +20,15 @@
 
 namespace reshard::inline v0 {
 
+namespace enums {
 /// What becomes of a difference.
 enum class VerifyMode : std::uint8_t {
     error,   ///< MismatchError on every rank, with the report's text
     report,  ///< the report is returned
     repair,  ///< the most common contents overwrite the others; the report says what was repaired
 };
+}  // namespace enums
+using enums::VerifyMode;
 
 /// The same on every rank.
 struct VerifyReplicasOptions {

@@ -46,16 +46,16 @@ RESHARD_INLINE ReplicaReport verify_replicas(std::span<LocalTensor const> tensor
     ReplicaReport report = check->run();
     if (report.equal() || options.mode == VerifyMode::report) return report;
     if (options.mode == VerifyMode::error) {
-        raise(ErrorCode::mismatch, "reshard::verify_replicas: ", explain(report),
-              "\nFix: load or broadcast these tensors again, or pass VerifyMode::repair.");
+        errors::raise(ErrorCode::mismatch, "reshard::verify_replicas: ", explain(report),
+                      "\nFix: load or broadcast these tensors again, or pass VerifyMode::repair.");
     }
     std::string undecided;
     agree_on_errors(comm, [&] {
         std::string const found = explain(report);
         undecided = detail::choose_sources(report.differences, tensors, options.root);
-        if (!undecided.empty()) undecided = concat("reshard::verify_replicas: ", undecided, "\n", found);
+        if (!undecided.empty()) undecided = errors::concat("reshard::verify_replicas: ", undecided, "\n", found);
     });
-    if (!undecided.empty()) raise(ErrorCode::mismatch, std::move(undecided));
+    if (!undecided.empty()) errors::raise(ErrorCode::mismatch, std::move(undecided));
     detail::repair(comm, tensors, report.differences);
     return report;
 }

@@ -132,8 +132,8 @@ private:
 
     [[noreturn]] void end(ErrorCode code, std::string_view reason) noexcept {
         detail::report_failure(detail::program_hook(), code,
-                               concat("reshard: rank ", this->rank(), " of ", this->size(), " (", Base::name,
-                                      ") ends the program: ", reason));
+                               errors::concat("reshard: rank ", this->rank(), " of ", this->size(), " (", Base::name,
+                                              ") ends the program: ", reason));
         this->inner_.abort(code, reason);
         Base::terminate();
     }

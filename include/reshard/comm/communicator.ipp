@@ -14,8 +14,9 @@ RESHARD_INLINE transport::BoundTransfers transport::bound_transfers(std::string_
         int last = 0;
         for (auto const& transfer : transfers) {
             if (transfer.peer < last || transfer.peer >= ranks) {
-                raise(ErrorCode::transport, "reshard::", who, ": a transfer names rank ", transfer.peer, " after rank ",
-                      last, " in a group of ", ranks, ". Fix: sort transfers by peer, and name ranks that exist.");
+                errors::raise(ErrorCode::transport, "reshard::", who, ": a transfer names rank ", transfer.peer,
+                              " after rank ", last, " in a group of ", ranks,
+                              ". Fix: sort transfers by peer, and name ranks that exist.");
             }
             last = transfer.peer;
             bytes += transfer.payload_bytes();
@@ -58,9 +59,10 @@ RESHARD_INLINE transport::InOrder::~InOrder() {
 RESHARD_INLINE void transport::InOrder::start() {
     if (done()) wait();  // another start may have completed it, or found it wrong
     if (engine_ == nullptr || number_ != 0) {
-        raise(ErrorCode::transport,
-              number_ != 0 ? "reshard::exchange: it is under way. Fix: wait() for it before it is started again."
-                           : "reshard::exchange: nothing is bound. Fix: start what bind() has returned.");
+        errors::raise(ErrorCode::transport,
+                      number_ != 0
+                          ? "reshard::exchange: it is under way. Fix: wait() for it before it is started again."
+                          : "reshard::exchange: nothing is bound. Fix: start what bind() has returned.");
     }
     engine_->complete();
     ++engine_->started_;
@@ -78,7 +80,7 @@ RESHARD_INLINE bool transport::InOrder::advance(bool may_block) {
         number_ = number;
         return false;
     }
-    if (engine_->failed_ != 0 && number >= engine_->failed_) raise(engine_->code_, engine_->reason_);
+    if (engine_->failed_ != 0 && number >= engine_->failed_) errors::raise(engine_->code_, engine_->reason_);
     return true;
 }
 
@@ -86,8 +88,8 @@ RESHARD_INLINE transport::MeshLine transport::mesh_line(DynamicMesh const& mesh,
                                                         int ranks) {
     Indices const along = mesh.axis_numbers(axes);
     if (mesh.last_rank() >= ranks) {
-        raise(ErrorCode::mesh, "reshard::split: the mesh holds rank ", mesh.last_rank(), " but the communicator has ",
-              ranks, " ranks. Fix: use a mesh of ranks that exist.");
+        errors::raise(ErrorCode::mesh, "reshard::split: the mesh holds rank ", mesh.last_rank(),
+                      " but the communicator has ", ranks, " ranks. Fix: use a mesh of ranks that exist.");
     }
     if (!mesh.contains(rank)) return {};
     Indices const at = mesh.coordinates(rank);
@@ -102,17 +104,17 @@ RESHARD_INLINE transport::MeshLine transport::mesh_line(DynamicMesh const& mesh,
 }
 
 RESHARD_INLINE std::string transport::order_text(int rank, int other) {
-    return concat("reshard::exchange: rank ", smaller(rank, other), " started an exchange that rank ",
-                  larger(rank, other), " has not started; that one started another", other_call);
+    return errors::concat("reshard::exchange: rank ", detail::smaller(rank, other), " started an exchange that rank ",
+                          detail::larger(rank, other), " has not started; that one started another", other_call);
 }
 RESHARD_INLINE std::string transport::difference_text(std::string const& mine, std::string const& first) {
     if (mine.empty() && first.empty()) return std::string(differs);
     auto const is_elsewhere = [](std::string const& text) { return text.empty() || text.starts_with(in_call); };
     auto const said = [](std::string_view reason) { return reason.empty() ? "is in another call" : reason; };
-    return concat(said(mine), ", but rank 0 ", said(first),
-                  is_elsewhere(mine) || is_elsewhere(first)
-                      ? ". Fix: make all ranks call the same things in the same order."
-                      : ". Fix: give every rank the same arguments.");
+    return errors::concat(said(mine), ", but rank 0 ", said(first),
+                          is_elsewhere(mine) || is_elsewhere(first)
+                              ? ". Fix: make all ranks call the same things in the same order."
+                              : ". Fix: give every rank the same arguments.");
 }
 
 RESHARD_INLINE std::string transport::mismatch_text(int sender, TransferSide sent, int receiver, TransferSide expected,
@@ -120,7 +122,8 @@ RESHARD_INLINE std::string transport::mismatch_text(int sender, TransferSide sen
     bool const same_bytes = sent.bytes == expected.bytes;
     bool const converts = same_bytes && sent.wire != expected.wire;
     using detail::append;
-    std::string text = concat("reshard::exchange: transfer ", nth, " from rank ", sender, " to rank ", receiver, ": ");
+    std::string text =
+        errors::concat("reshard::exchange: transfer ", nth, " from rank ", sender, " to rank ", receiver, ": ");
     auto const add = [&](TransferSide side) {
         if (converts)
             return append(text, {side.wire < 0 ? "elements as they are" : name(static_cast<DType>(side.wire))});
@@ -142,7 +145,7 @@ RESHARD_INLINE std::string transport::mismatch_text(int sender, TransferSide sen
 }
 RESHARD_INLINE std::string transport::mismatch_text(int sender, std::span<Send const> sends, int receiver,
                                                     std::span<Receive const> receives) {
-    for (std::size_t k = 0; k < larger(sends.size(), receives.size()); ++k) {
+    for (std::size_t k = 0; k < detail::larger(sends.size(), receives.size()); ++k) {
         Send const* const send = k < sends.size() ? &sends[k] : nullptr;
         Receive const* const receive = k < receives.size() ? &receives[k] : nullptr;
         if (send != nullptr && receive != nullptr && same_extents(*send, *receive)) continue;

@@ -69,8 +69,8 @@ private:
     MpiBuffer(detail::MpiMemory memory, Index size) noexcept : memory_(std::move(memory)), size_(size) {}
     void check(DynamicShape const& shape) const {
         if (shape.size() <= size()) return;
-        raise(ErrorCode::buffer, "reshard::MpiBuffer: a view of shape ", to_string(shape), " in a buffer of ", size(),
-              " elements. Fix: allocate as many as the shape has.");
+        errors::raise(ErrorCode::buffer, "reshard::MpiBuffer: a view of shape ", to_string(shape), " in a buffer of ",
+                      size(), " elements. Fix: allocate as many as the shape has.");
     }
 
     detail::MpiMemory memory_;

@@ -36,9 +36,10 @@ RESHARD_INLINE transport::InOrder MpiCommunicator::bind(std::span<Send const> se
                                                         std::span<Receive const> receives) {
     auto const check = [](auto transfers) {
         for (auto const& transfer : transfers) {
-            if (larger(transfer.wire_element_bytes(), transfer.box.element_bytes) <= detail::piece_bytes) continue;
-            raise(ErrorCode::transport, "reshard::MpiCommunicator: elements of ", transfer.box.element_bytes,
-                  " bytes. Fix: describe long runs as a dimension of smaller elements.");
+            if (detail::larger(transfer.wire_element_bytes(), transfer.box.element_bytes) <= detail::piece_bytes)
+                continue;
+            errors::raise(ErrorCode::transport, "reshard::MpiCommunicator: elements of ", transfer.box.element_bytes,
+                          " bytes. Fix: describe long runs as a dimension of smaller elements.");
         }
     };
     check(sends);
@@ -72,13 +73,13 @@ RESHARD_INLINE detail::MpiMemory MpiCommunicator::allocate_bytes(Index elements,
     family.forget_reopened();
     std::uint64_t const key = family.next_segment();
     auto const out_of_memory = [&](std::string_view what) {
-        raise(ErrorCode::out_of_memory, "reshard::MpiCommunicator: ", what, " for a buffer of ",
-              elements * element_bytes, " bytes. Fix: allocate less, or give the process more memory.");
+        errors::raise(ErrorCode::out_of_memory, "reshard::MpiCommunicator: ", what, " for a buffer of ",
+                      elements * element_bytes, " bytes. Fix: allocate less, or give the process more memory.");
     };
     auto const agreeing = [&](detail::FunctionRef<void()> work) {
         auto const named = [&] {
             work();
-            return concat(transport::in_call, "allocate()");
+            return errors::concat(transport::in_call, "allocate()");
         };
         detail::watched([&] { detail::agree_on_words(mine, named); },
                         [&](ErrorCode, std::string_view) noexcept { family.release(key); });
@@ -87,11 +88,12 @@ RESHARD_INLINE detail::MpiMemory MpiCommunicator::allocate_bytes(Index elements,
     std::byte* data = nullptr;
     agreeing([&] {
         Index bytes = 0;
-        if (elements < 0 || !multiply_fits(elements, element_bytes, bytes) || bytes > INT64_MAX - 4095) {
-            raise(ErrorCode::buffer, "reshard::MpiCommunicator: a buffer of ", elements, " elements of ", element_bytes,
-                  " bytes. Fix: check the count.");
+        if (elements < 0 || !detail::multiply_fits(elements, element_bytes, bytes) || bytes > INT64_MAX - 4095) {
+            errors::raise(ErrorCode::buffer, "reshard::MpiCommunicator: a buffer of ", elements, " elements of ",
+                          element_bytes, " bytes. Fix: check the count.");
         }
-        Index const padded = larger<Index>(ceil_div(bytes, 4096) * 4096, 4096);  // empty ones have an address as well
+        Index const padded =
+            detail::larger<Index>(detail::ceil_div(bytes, 4096) * 4096, 4096);  // empty ones have an address as well
         family.own_segments.push_back({detail::own_pid(), key, key, detail::SharedMemory::create(padded)});
         detail::SharedMemory const& made = family.own_segments.back().memory;
         data = made.data();
@@ -105,7 +107,7 @@ RESHARD_INLINE detail::MpiMemory MpiCommunicator::allocate_bytes(Index elements,
         Index offered = 0;  // each was there by itself, of pages that nobody has taken yet
         for (int l = 0; node != nullptr && l < node->ranks(); ++l) offered += node->seat(l).offer_bytes;
         if (offered > detail::available_memory()) {
-            out_of_memory(concat("all ranks of the node ask for ", offered, " bytes, and there is no memory"));
+            out_of_memory(errors::concat("all ranks of the node ask for ", offered, " bytes, and there is no memory"));
         }
         for (int l = 0; node != nullptr && l < node->ranks(); ++l) {
             if (l == node->me()) continue;

@@ -45,7 +45,7 @@ struct MpiOptions {
     std::chrono::milliseconds deadline = std::chrono::minutes(5);  ///< of a wait in which nothing moves
     MpiPath path = MpiPath::automatic;
     /// Bytes the ranks of a node receive at once, see CopyHint.
-    Index streaming_threshold_bytes = streaming_payload_bytes;
+    Index streaming_threshold_bytes = transport::streaming_payload_bytes;
     int ranks_per_node = 0;  ///< at most so many ranks count as one node; 0: as many as share memory. For tests.
 };
 

@@ -52,8 +52,8 @@ public:
     [[nodiscard]] static BasicNcclCommunicator make(ncclUniqueId const& id, int rank, int ranks, cudaStream_t stream,
                                                     NcclOptions const& options = {}) {
         if (ranks < 1 || rank < 0 || rank >= ranks) {
-            raise(ErrorCode::mesh, "reshard::NcclCommunicator: rank ", rank, " of ", ranks,
-                  " ranks. Fix: ranks count from 0, and there is one at least.");
+            errors::raise(ErrorCode::mesh, "reshard::NcclCommunicator: rank ", rank, " of ", ranks,
+                          " ranks. Fix: ranks count from 0, and there is one at least.");
         }
         return make(id, rank, ranks, team_of(nullptr, true, stream, options));
     }
@@ -136,8 +136,8 @@ private:
 
     [[nodiscard]] static ncclComm_t checked(ncclComm_t comm) {
         if (comm != nullptr) return comm;
-        raise(ErrorCode::transport,
-              "reshard::NcclCommunicator: a null ncclComm_t. Fix: pass one that ncclCommInitRank has made.");
+        errors::raise(ErrorCode::transport,
+                      "reshard::NcclCommunicator: a null ncclComm_t. Fix: pass one that ncclCommInitRank has made.");
     }
     [[nodiscard]] static BasicNcclCommunicator make(ncclUniqueId const& id, int rank, int ranks,
                                                     std::shared_ptr<detail::NcclTeam> team) {
@@ -149,9 +149,9 @@ private:
                 detail::nccl_check(ncclCommInitRankConfig(place.get(), ranks, id, rank, &config),
                                    "ncclCommInitRankConfig");
                 if (*place == nullptr) {
-                    raise(ErrorCode::transport,
-                          "reshard::NcclCommunicator: ncclCommInitRankConfig made no communicator. Fix: "
-                          "NCCL_DEBUG=WARN says why.");
+                    errors::raise(ErrorCode::transport,
+                                  "reshard::NcclCommunicator: ncclCommInitRankConfig made no communicator. Fix: "
+                                  "NCCL_DEBUG=WARN says why.");
                 }
                 team->own(*place);
                 return BasicNcclCommunicator(made(std::move(team)));

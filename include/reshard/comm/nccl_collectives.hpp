@@ -28,7 +28,7 @@ namespace detail {
     };
     for (auto const& [ours, theirs] : types)
         if (ours == dtype) return theirs;
-    raise(ErrorCode::dtype, "reshard::", operation, ": NCCL does not fold elements of ", reshard::name(dtype),
+    raise(ErrorCode::dtype, "reshard::", operation, ": NCCL does not fold elements of ", enums::name(dtype),
           ". Fix: let a plan fold them.");
 }
 [[nodiscard]] inline ncclRedOp_t nccl_fold(Reduce op, DType dtype, std::string_view operation) {
@@ -39,8 +39,8 @@ namespace detail {
                                                       {Reduce::product, ncclProd}};
     for (auto const& [ours, theirs] : ops)
         if (ours == op && supports(op, dtype)) return theirs;
-    raise(ErrorCode::dtype, "reshard::", operation, ": NCCL does not fold ", reshard::name(dtype), " by ",
-          reshard::name(op), ". Fix: let a plan fold them.");
+    raise(ErrorCode::dtype, "reshard::", operation, ": NCCL does not fold ", enums::name(dtype), " by ",
+          enums::name(op), ". Fix: let a plan fold them.");
 }
 
 /// Throws BufferError, before anything moves; the caller calls it on every rank alike.

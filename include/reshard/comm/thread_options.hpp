@@ -14,7 +14,7 @@ namespace reshard::inline v0 {
 struct ThreadOptions {
     std::chrono::milliseconds deadline = std::chrono::minutes(5);  ///< of every wait for other ranks; 1 ms or more
     /// Bytes all ranks receive in one exchange, see CopyHint.
-    Index streaming_threshold_bytes = streaming_payload_bytes;
+    Index streaming_threshold_bytes = transport::streaming_payload_bytes;
 };
 
 }  // namespace reshard::inline v0

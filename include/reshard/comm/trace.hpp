@@ -23,12 +23,17 @@ struct TracePeer {
     friend constexpr bool operator==(TracePeer const&, TracePeer const&) = default;
 };
 
+namespace enums {
 enum class TraceOperation : std::uint8_t { exchange, agree, split };
+}  // namespace enums
+using enums::TraceOperation;
 
+namespace enums {
 [[nodiscard]] constexpr std::string_view name(TraceOperation operation) noexcept {
     constexpr std::string_view names[] = {"exchange", "agree", "split"};
     return names[static_cast<int>(operation)];
 }
+}  // namespace enums
 
 /// The group a split made: `id` counts the splits of this trace from 1.
 struct TraceGroup {
@@ -164,7 +169,7 @@ private:
         }
         TraceLabel label;
         label.start = at;
-        std::memcpy(label.text, text.data(), smaller(text.size(), TraceLabel::longest));
+        std::memcpy(label.text, text.data(), detail::smaller(text.size(), TraceLabel::longest));
         labels_.push_back(label);
         return {labels_.size() - 1, generation_};
     }

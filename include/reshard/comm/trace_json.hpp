@@ -180,8 +180,8 @@ private:
 template <Communicator C>
 [[nodiscard]] std::string chrome_trace(C& comm, Trace const& trace, int root = 0) {
     if (root < 0 || root >= comm.size()) {
-        raise(ErrorCode::mesh, "reshard::chrome_trace: root ", root, " of ", comm.size(),
-              " ranks. Fix: name a rank that exists.");
+        errors::raise(ErrorCode::mesh, "reshard::chrome_trace: root ", root, " of ", comm.size(),
+                      " ranks. Fix: name a rank that exists.");
     }
     detail::ChromeTraceText events(trace, comm.rank());
     auto const ranks = detail::as_size(comm.size());
@@ -195,7 +195,7 @@ template <Communicator C>
     Index origin = mine.first;
     Index dropped = 0;
     for (Head const& head : heads) {
-        origin = smaller(origin, head.first);
+        origin = detail::smaller(origin, head.first);
         dropped += head.dropped;
     }
 
@@ -228,8 +228,8 @@ void write_chrome_trace(C& comm, Trace const& trace, std::string const& path, in
         file << document;
         file.close();
         if (file) return;
-        raise(ErrorCode::io, "reshard::write_chrome_trace: rank ", root, " cannot write ", path, ": ",
-              std::strerror(errno), ". Fix: name a file in a folder that exists and has room.");
+        errors::raise(ErrorCode::io, "reshard::write_chrome_trace: rank ", root, " cannot write ", path, ": ",
+                      std::strerror(errno), ". Fix: name a file in a folder that exists and has room.");
     });
 }
 

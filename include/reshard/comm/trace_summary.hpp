@@ -75,8 +75,8 @@ inline void append_head(std::string& text, char const* title) {
         for (TracePeer const& peer : trace.peers(record)) {
             TraceLine& line = peers[{record.group, peer.rank}];
             if (line.title.empty()) {
-                line.title = record.group == 0 ? concat("rank ", peer.rank)
-                                               : concat("rank ", peer.rank, " of split ", record.group);
+                line.title = record.group == 0 ? errors::concat("rank ", peer.rank)
+                                               : errors::concat("rank ", peer.rank, " of split ", record.group);
             }
             line.add(time, peer.moved);
         }
@@ -107,9 +107,9 @@ inline void append_head(std::string& text, char const* title) {
                                         static_cast<double>(line.nanoseconds) * 1e-6));
         text += buffer;
     }
-    if (failed != 0) text += concat("failed: ", failed, "\n");
-    if (under_way != 0) text += concat("under way: ", under_way, "\n");
-    if (trace.dropped() != 0) text += concat("dropped: ", trace.dropped(), ". Give the trace more room.\n");
+    if (failed != 0) text += errors::concat("failed: ", failed, "\n");
+    if (under_way != 0) text += errors::concat("under way: ", under_way, "\n");
+    if (trace.dropped() != 0) text += errors::concat("dropped: ", trace.dropped(), ". Give the trace more room.\n");
     return text;
 }
 

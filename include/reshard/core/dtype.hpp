@@ -9,6 +9,9 @@
 
 namespace reshard::inline v0 {
 
+/// Enumerations whose functions are found by their arguments only: `using namespace reshard` brings in no name() and
+/// no bytes(). Where something nearer has the name, call `enums::bytes(dtype)`.
+namespace enums {
 /// In safetensors' alignment order, which is also its sort order when writing.
 enum class DType : std::uint8_t {
     boolean,
@@ -34,6 +37,8 @@ enum class DType : std::uint8_t {
     i64,
     u64,
 };  // clang-format off
+}  // namespace enums
+using enums::DType;
 
 namespace detail {
 struct DTypeRow { std::string_view name; int bits; char kind = 0; };  // 'i': an integer, 'f': a float with arithmetic
@@ -50,6 +55,7 @@ inline constexpr DTypeRow dtype_rows[] = {
 inline constexpr int dtype_count = 22;
 static_assert(sizeof(detail::dtype_rows) / sizeof(detail::DTypeRow) == dtype_count);
 
+namespace enums {
 /// The name as safetensors writes it: "BF16", "F8_E4M3", "BOOL", ...
 [[nodiscard]] constexpr std::string_view name(DType dtype) noexcept { return detail::row_of(dtype).name; }
 [[nodiscard]] constexpr int bits(DType dtype) noexcept { return detail::row_of(dtype).bits; }
@@ -62,6 +68,7 @@ static_assert(sizeof(detail::dtype_rows) / sizeof(detail::DTypeRow) == dtype_cou
 
 /// Bytes of one element. \pre is_byte_sized(dtype).
 [[nodiscard]] constexpr Index bytes(DType dtype) noexcept { return bits(dtype) / 8; }
+}  // namespace enums
 
 /// The dtype called `text`; false when safetensors knows none of that name.
 [[nodiscard]] constexpr bool parse_dtype(std::string_view text, DType& dtype) noexcept {

@@ -110,6 +110,8 @@ struct Part {
 
 }  // namespace detail
 
+/// What errors are made with, for transports and programs that have some of their own.
+namespace errors {
 /// Joins texts and integers: the one way messages are put together. By value, so that literals of all lengths are one
 /// type, and messages that differ in their words only are one function.
 template <class... Parts>
@@ -121,15 +123,23 @@ template <class... Parts>
 
 /// Throws the type that belongs to `code` (or calls the hook and aborts).
 [[noreturn]] void raise(ErrorCode code, std::string message);
+}  // namespace errors
 
 namespace detail {
 [[noreturn, gnu::cold]] void raise_words(ErrorCode code, std::initializer_list<Part> words);
 }
 
+namespace errors {
 /// The same with a message of several parts, as of concat().
 template <class... Parts>
     requires(sizeof...(Parts) > 1)
 [[noreturn]] void raise(ErrorCode code, Parts... words) { detail::raise_words(code, {words...}); }
+}  // namespace errors
+
+namespace detail {
+using errors::concat;
+using errors::raise;
+}  // namespace detail
 
 }  // namespace reshard::inline v0
 

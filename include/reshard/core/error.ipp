@@ -48,9 +48,11 @@ RESHARD_INLINE void detail::append(std::string& text, std::initializer_list<Part
     }
 }
 
+namespace errors {
 [[noreturn]] RESHARD_INLINE void raise(ErrorCode code, std::string message) {
     detail::raise_among(code, message, std::make_integer_sequence<int, static_cast<int>(ErrorCode::user)>());
 }
+}  // namespace errors
 
 [[noreturn]] RESHARD_INLINE void detail::raise_words(ErrorCode code, std::initializer_list<Part> words) {
     std::string text;

@@ -21,6 +21,7 @@ inline constexpr Index dynamic = -1;
 inline constexpr int max_dims = 8;
 inline constexpr int max_axes = 8;
 
+namespace detail {
 /// ceil(a / b) for a >= 0, b > 0.
 [[nodiscard]] RESHARD_HOST_DEVICE constexpr Index ceil_div(Index a, Index b) noexcept {
     return a / b + (a % b != 0 ? 1 : 0);
@@ -51,8 +52,6 @@ template <class T>
     total += product;
     return true;
 }
-
-namespace detail {
 
 /// What is never negative as the standard library counts it, and its counts as the library's own.
 [[nodiscard, gnu::always_inline]] RESHARD_HOST_DEVICE constexpr std::size_t as_size(std::integral auto i) noexcept {

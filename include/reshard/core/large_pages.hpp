@@ -15,6 +15,7 @@
 
 namespace reshard::inline v0 {
 
+namespace detail {
 inline constexpr std::size_t large_page = std::size_t{1} << 21;
 
 /// Asks for large pages where memory that was not written to yet has room for some.
@@ -30,5 +31,6 @@ inline void prefer_large_pages(void* memory, std::size_t bytes) noexcept {
     static_cast<void>(bytes);
 #endif
 }
+}  // namespace detail
 
 }  // namespace reshard::inline v0

@@ -8,7 +8,10 @@
 
 namespace reshard::inline v0 {
 
+namespace enums {
 enum class Reduce : std::uint8_t { sum, avg, min, max, product, band, bor, bxor };
+}  // namespace enums
+using enums::Reduce;
 
 namespace detail {
 struct OpProperties {
@@ -41,6 +44,7 @@ inline constexpr OpProperties op_properties[] = {
 
 inline constexpr int reduce_count = sizeof(detail::op_properties) / sizeof(detail::OpProperties);
 
+namespace enums {
 /// How the notation writes it after `P`: `P+ Pavg P< P> P* P& P| P^`.
 [[nodiscard]] constexpr std::string_view symbol(Reduce op) noexcept { return detail::properties_of(op).symbol; }
 
@@ -70,5 +74,6 @@ inline constexpr int reduce_count = sizeof(detail::op_properties) / sizeof(detai
     if (op == Reduce::avg) return is_floating(dtype);
     return is_floating(dtype) || is_integer(dtype);
 }
+}  // namespace enums
 
 }  // namespace reshard::inline v0

@@ -20,8 +20,8 @@ public:
     constexpr explicit DynamicShape(List const& extents) : DynamicShape(detail::indices_of(extents)) {}
     constexpr DynamicShape(Index const* extents, int rank) {
         if (rank < 0 || rank > max_dims) {
-            raise(ErrorCode::shape, "reshard::Shape: ", rank, " dimensions given, at most ", max_dims,
-                  " are supported. Fix: merge dimensions that are never cut.");
+            errors::raise(ErrorCode::shape, "reshard::Shape: ", rank, " dimensions given, at most ", max_dims,
+                          " are supported. Fix: merge dimensions that are never cut.");
         }
         for (int d = 0; d < rank; ++d) extents_.push_back(extents[d]);
         check();
@@ -49,14 +49,14 @@ private:
         Index product = 1;
         for (int d = 0; d < rank(); ++d) {
             if (extents_[d] < 0) {
-                raise(ErrorCode::shape, "reshard::Shape: dimension ", d, " has extent ", extents_[d],
-                      ". Fix: extents are zero or more.");
+                errors::raise(ErrorCode::shape, "reshard::Shape: dimension ", d, " has extent ", extents_[d],
+                              ". Fix: extents are zero or more.");
             }
             // An empty tensor is legal whatever its other extents, as long as those alone do not overflow.
-            if (extents_[d] != 0 && !multiply_fits(product, extents_[d], product)) {
-                raise(ErrorCode::shape,
-                      "reshard::Shape: the number of elements does not fit 64 bits. "
-                      "Fix: check the extents for a wrong unit or a bad conversion.");
+            if (extents_[d] != 0 && !detail::multiply_fits(product, extents_[d], product)) {
+                errors::raise(ErrorCode::shape,
+                              "reshard::Shape: the number of elements does not fit 64 bits. "
+                              "Fix: check the extents for a wrong unit or a bad conversion.");
             }
         }
     }
@@ -82,9 +82,9 @@ public:
         requires(sizeof...(Integers) == sizeof...(Extents) && sizeof...(Integers) > 0)
     constexpr Shape(Integers... extents) : DynamicShape(make(detail::as_index(extents)...)) {
         if (((Extents != dynamic && Extents != detail::as_index(extents)) || ...)) {
-            raise(ErrorCode::shape,
-                  "reshard::Shape: an extent given at run time differs from the one in the type. "
-                  "Fix: pass the same number, or write reshard::dynamic in the type.");
+            errors::raise(ErrorCode::shape,
+                          "reshard::Shape: an extent given at run time differs from the one in the type. "
+                          "Fix: pass the same number, or write reshard::dynamic in the type.");
         }
     }
 

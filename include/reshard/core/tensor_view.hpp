@@ -15,7 +15,7 @@ namespace reshard::inline v0 {
     Index step = 1;
     for (int d = shape.rank() - 1; d >= 0; --d) {
         strides[d] = step;
-        step *= larger<Index>(shape.extent(d), 1);
+        step *= detail::larger<Index>(shape.extent(d), 1);
     }
     return strides;
 }
@@ -85,9 +85,9 @@ public:
     constexpr TensorView(T* data, DynamicShape const& shape, Indices const& strides)
         : ViewShape(shape, strides), data_(data) {
         if (strides.size() == shape.rank()) return;
-        raise(ErrorCode::shape, "reshard::TensorView: shape ", to_string(shape), " has ", shape.rank(),
-              " dimensions but ", strides.size(),
-              " strides were given. Fix: give one stride (in elements) per dimension.");
+        errors::raise(ErrorCode::shape, "reshard::TensorView: shape ", to_string(shape), " has ", shape.rank(),
+                      " dimensions but ", strides.size(),
+                      " strides were given. Fix: give one stride (in elements) per dimension.");
     }
     /// A view of T is a view of const T.
     template <class U>  // a template: otherwise it would stand in for the copy constructor of TensorView<U>
@@ -136,8 +136,8 @@ public:
     BasicDynamicView(Void* data, DType dtype, DynamicShape const& shape, Indices const& strides)
         : ViewShape(shape, strides), data_(static_cast<Byte*>(data)), dtype_(dtype) {
         if (strides.size() == shape.rank()) return;
-        raise(ErrorCode::shape, "reshard::DynamicView: shape ", to_string(shape), " needs ", shape.rank(),
-              " strides, got ", strides.size(), ". Fix: give one stride (in elements) per dimension.");
+        errors::raise(ErrorCode::shape, "reshard::DynamicView: shape ", to_string(shape), " needs ", shape.rank(),
+                      " strides, got ", strides.size(), ". Fix: give one stride (in elements) per dimension.");
     }
     template <class T>
         requires(std::is_const_v<Byte> || !std::is_const_v<T>)

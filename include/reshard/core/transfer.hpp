@@ -31,12 +31,14 @@ struct StridedBox {
     [[nodiscard]] constexpr Index payload_bytes() const noexcept { return elements() * element_bytes; }
 };
 
+namespace detail {
 /// The floats of complex numbers: two each, in a dimension of their own.
 [[nodiscard]] constexpr StridedBox floats_of(StridedBox box) noexcept {
     box.element_bytes /= 2;
     box.dims.push_back({2, box.element_bytes});
     return box;
 }
+}  // namespace detail
 
 /// Element k of `from_box`, times `factor`, becomes element k of `to_box`: convert of memory/convert.hpp.
 using ConvertBox = void (*)(std::byte const* from, StridedBox const& from_box, DType from_type, std::byte* to,

@@ -72,8 +72,8 @@ struct ByteColumns {
     /// Throws ShapeError for more than max_device_columns.
     void add(std::byte const* data, Index width) {
         if (list.size() == max_device_columns) {
-            raise(ErrorCode::shape, "reshard::ByteColumns: more than ", max_device_columns,
-                  " columns. Fix: several partitions, or one column of wider elements.");
+            errors::raise(ErrorCode::shape, "reshard::ByteColumns: more than ", max_device_columns,
+                          " columns. Fix: several partitions, or one column of wider elements.");
         }
         list.push_back({data, width, piece_of(reinterpret_cast<std::uintptr_t>(data), width)});
     }

@@ -89,10 +89,10 @@ public:
         Memory memory;
         memory.data_ = {static_cast<std::byte*>(data), {order_, size, is_piece ? chunks_ : nullptr}};
         if (data == nullptr) {
-            detail::raise_no_memory(stream(),
-                                    concat("reshard: ", bytes,
-                                           " bytes of device memory were refused. Fix: leave room on the device, or "
-                                           "give an allocator that has it, as where a device has no memory pools."));
+            detail::raise_no_memory(
+                stream(), errors::concat("reshard: ", bytes,
+                                         " bytes of device memory were refused. Fix: leave room on the device, or "
+                                         "give an allocator that has it, as where a device has no memory pools."));
         }
         return memory;
     }
@@ -152,7 +152,7 @@ private:
     void with_temporary(Run const& run) {
         std::size_t bytes = 0;
         run(nullptr, bytes);
-        Memory const memory = allocate(detail::as_index(larger<std::size_t>(bytes, 1)));
+        Memory const memory = allocate(detail::as_index(detail::larger<std::size_t>(bytes, 1)));
         run(memory.data(), bytes);
     }
 

@@ -42,15 +42,15 @@ public:
         Index const most = sorts ? max_destinations : detail::tile_destinations;
         Index const most_entries = sorts ? UINT32_MAX : INT64_MAX / (16 * detail::tile_destinations);
         if (entries < 0 || entries > most_entries || destinations < 1 || destinations > most) {
-            raise(ErrorCode::shape, "reshard::DevicePartition: ", entries, " entries for ", destinations,
-                  " destinations. Fix: give 0 to ", most_entries, " entries and 1 to ", most, " destinations.");
+            errors::raise(ErrorCode::shape, "reshard::DevicePartition: ", entries, " entries for ", destinations,
+                          " destinations. Fix: give 0 to ", most_entries, " entries and 1 to ", most, " destinations.");
         }
         method_ = method;
         plan_ = {entries, destinations, (sorts ? 1 : detail::tile_items(destinations)) * detail::block_threads};
         if (plan_.tiles > INT32_MAX) {
-            raise(ErrorCode::shape, "reshard::DevicePartition: ", entries,
-                  " entries need more blocks than a launch has. Fix: partition fewer at "
-                  "once.");
+            errors::raise(ErrorCode::shape, "reshard::DevicePartition: ", entries,
+                          " entries need more blocks than a launch has. Fix: partition fewer at "
+                          "once.");
         }
     }
 
@@ -75,11 +75,12 @@ public:
         for (int c = 0; c < columns.count(); ++c) {
             Index const width = columns.width(c);
             Index bytes = 0;
-            bool fits = width >= 1 && multiply_fits(plan_.entries, larger<Index>(width, 1), bytes);
+            bool fits = width >= 1 && detail::multiply_fits(plan_.entries, detail::larger<Index>(width, 1), bytes);
             fits = fits && bytes <= INT64_MAX - total - 15 * destinations();
             if (!fits) {
-                raise(ErrorCode::shape, "reshard::DevicePartition: column ", c, " has ", plan_.entries, " entries of ",
-                      width, " bytes. Fix: give columns of 1 byte or more an entry whose bytes fit 64 bits.");
+                errors::raise(ErrorCode::shape, "reshard::DevicePartition: column ", c, " has ", plan_.entries,
+                              " entries of ", width,
+                              " bytes. Fix: give columns of 1 byte or more an entry whose bytes fit 64 bits.");
             }
             total += bytes + (width == 8 ? 0 : 15 * destinations());
         }
@@ -223,7 +224,8 @@ private:
     /// body(block, entry) for all entries.
     template <class Body>
     void launch_each(char const* what, Body const& body, cudaStream_t stream) const {
-        detail::launch_tiles<detail::NoState, detail::NoShared>(what, ceil_div(plan_.entries, detail::block_threads),
+        detail::launch_tiles<detail::NoState, detail::NoShared>(what,
+                                                                detail::ceil_div(plan_.entries, detail::block_threads),
                                                                 detail::EachIndex<Body>{plan_.entries, body}, stream);
     }
 
@@ -253,13 +255,13 @@ private:
 
     void check_counted(char const* who) const {
         if (plan_.counts != nullptr) return;
-        raise(ErrorCode::transition, who, ": nothing is counted yet. Fix: call count() first.");
+        errors::raise(ErrorCode::transition, who, ": nothing is counted yet. Fix: call count() first.");
     }
     template <class Columns>
     void check_columns(char const* who, Columns const& columns) const {
         if (columns.count() > max_device_columns) {
-            raise(ErrorCode::shape, who, ": ", columns.count(), " columns. Fix: give at most ", max_device_columns,
-                  ".");
+            errors::raise(ErrorCode::shape, who, ": ", columns.count(), " columns. Fix: give at most ",
+                          max_device_columns, ".");
         }
         for (int c = 0; c < columns.count(); ++c) {
             if (columns.opaque(c)) continue;

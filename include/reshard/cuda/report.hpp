@@ -20,8 +20,8 @@ public:
     /// Throws BufferError when there are too few words.
     PartitionReport(std::span<Index const> words, Index destinations) : words_(words), destinations_(destinations) {
         if (detail::as_index(words.size()) >= PartitionReport::words(destinations)) return;
-        raise(ErrorCode::buffer, "reshard::PartitionReport: ", words.size(), " words for ", destinations,
-              " destinations. Fix: give PartitionReport::words(destinations) of them.");
+        errors::raise(ErrorCode::buffer, "reshard::PartitionReport: ", words.size(), " words for ", destinations,
+                      " destinations. Fix: give PartitionReport::words(destinations) of them.");
     }
 
     /// Entries for each destination.
@@ -42,9 +42,9 @@ public:
     /// Throws MismatchError for entries out of range.
     void check() const {
         if (out_of_range() == 0) return;
-        raise(ErrorCode::mismatch, "reshard::PartitionReport: ", out_of_range(), " entries, the first of them ",
-              first_out_of_range(), ", have no destination among the ", destinations_,
-              ". Fix: the slots are corrupt, or not of this table; empty entries answer not_sent.");
+        errors::raise(ErrorCode::mismatch, "reshard::PartitionReport: ", out_of_range(), " entries, the first of them ",
+                      first_out_of_range(), ", have no destination among the ", destinations_,
+                      ". Fix: the slots are corrupt, or not of this table; empty entries answer not_sent.");
     }
 
 private:

@@ -28,7 +28,7 @@ public:
         : slots_(slots), by_block_(static_cast<std::uint64_t>(block)) {}
     /// `ranks` blocks of ceil(slots / ranks).
     [[nodiscard]] static constexpr EvenSlots of(Index slots, Index ranks) noexcept {
-        return {slots, larger<Index>(ceil_div(slots, ranks), 1)};
+        return {slots, detail::larger<Index>(detail::ceil_div(slots, ranks), 1)};
     }
     [[nodiscard]] RESHARD_HOST_DEVICE constexpr Index operator()(Index slot) const noexcept {
         if (slot < 0 || slot >= slots_) return out_of_range;

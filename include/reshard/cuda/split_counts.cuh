@@ -36,7 +36,7 @@ void split_counts(Index entries, Rule const& rule, std::span<Index> counts, Spli
     detail::cuda_check(cudaMemsetAsync(counts.data(), 0, counts.size_bytes(), stream), "cudaMemsetAsync");
     detail::cuda_check(cudaMemsetAsync(faults, 0, 8, stream), "cudaMemsetAsync");
     detail::cuda_check(cudaMemsetAsync(&faults->first, 0xff, 8, stream), "cudaMemsetAsync");
-    Index const tiles = ceil_div(entries, detail::split_tile);
+    Index const tiles = detail::ceil_div(entries, detail::split_tile);
     if (tiles == 0) return;
     int processors = 0;
     int per_processor = 0;
@@ -46,8 +46,8 @@ void split_counts(Index entries, Rule const& rule, std::span<Index> counts, Spli
                                                                      detail::block_threads, 0),
                        "cudaOccupancyMaxActiveBlocksPerMultiprocessor");
     // As many blocks as run at once, so that none waits for the others; more where one would see 2^31 entries.
-    Index const resident = larger(per_processor, 1) * detail::as_index(processors);
-    Index const blocks = smaller(tiles, larger(resident, entries >> 31));
+    Index const resident = detail::larger(per_processor, 1) * detail::as_index(processors);
+    Index const blocks = detail::smaller(tiles, detail::larger(resident, entries >> 31));
     detail::SplitPlan const plan{entries, static_cast<int>(counts.size()),
                                  reinterpret_cast<unsigned long long*>(counts.data()), faults};
     detail::launch_kernel("split", detail::split_kernel<Rule>, static_cast<unsigned>(blocks), detail::block_threads,

@@ -113,7 +113,7 @@ SplitFaults split_counts(Index entries, Rule const& rule, std::span<Index> count
         if (bin < counts.size()) {
             ++counts[bin];
         } else if (detail::is_fault(answer, destinations)) {
-            faults.first = smaller(faults.first, static_cast<unsigned long long>(entry));
+            faults.first = detail::smaller(faults.first, static_cast<unsigned long long>(entry));
             ++faults.out_of_range;
         }
     }

@@ -179,8 +179,8 @@ RESHARD_INLINE PreparedPlan prepare(Batch const& batch, CommunicatorRef comm, Ba
         prepared = PreparedPlan(comm, detail::bind_batch(batch, comm, options, current));
     });
     if (!verdict.ok() && current < batch.size()) {  // without memory for the label it goes without
-        static_cast<void>(
-            detail::verdict_of([&] { verdict.reason = concat(detail::label(batch, current), ": ", verdict.reason); }));
+        static_cast<void>(detail::verdict_of(
+            [&] { verdict.reason = errors::concat(detail::label(batch, current), ": ", verdict.reason); }));
     }
     detail::agree_on_batch(comm, std::move(verdict), digest,
                            [&](Index place) { return detail::describe(batch, place, rank, options); });

@@ -193,7 +193,7 @@ RESHARD_INLINE PreparedPlan prepare(std::span<BoxMove const> moves, Communicator
     if (!verdict.ok() && current < moves.size()) {  // without memory for the label it goes without
         static_cast<void>(detail::verdict_of([&] {
             std::string const tensor = detail::label(moves, current);
-            if (!tensor.empty()) verdict.reason = concat(tensor, ": ", verdict.reason);
+            if (!tensor.empty()) verdict.reason = errors::concat(tensor, ": ", verdict.reason);
         }));
     }
     detail::agree_on_batch(comm, std::move(verdict), digest,
@@ -245,8 +245,9 @@ RESHARD_INLINE std::vector<LocalTensor> box_tensors(std::string_view name, BoxTa
                                                     Index rank, std::span<DynamicView const> views) {
     std::span<HeldBox const> const mine = table.boxes_of(rank);
     if (views.size() != mine.size()) {
-        raise(ErrorCode::buffer, "reshard::box_tensors: rank ", rank, " has ", mine.size(), " boxes of '", name,
-              "', and gives ", views.size(), " views. Fix: give one for each of boxes_of(rank), in their order.");
+        errors::raise(ErrorCode::buffer, "reshard::box_tensors: rank ", rank, " has ", mine.size(), " boxes of '", name,
+                      "', and gives ", views.size(),
+                      " views. Fix: give one for each of boxes_of(rank), in their order.");
     }
     auto const first = detail::as_size(mine.data() - table.boxes().data());
     std::vector<LocalTensor> list;
@@ -256,8 +257,8 @@ RESHARD_INLINE std::vector<LocalTensor> box_tensors(std::string_view name, BoxTa
         for (std::size_t const place : copies) {
             Index const holder = table.boxes()[place].rank;
             if (!ranks.empty() && ranks.back() == holder) {
-                raise(ErrorCode::placement, "reshard::box_tensors: rank ", holder, " has ", to_string(box), " of '",
-                      name, "' twice. Fix: list it once.");
+                errors::raise(ErrorCode::placement, "reshard::box_tensors: rank ", holder, " has ", to_string(box),
+                              " of '", name, "' twice. Fix: list it once.");
             }
             ranks.push_back(holder);
             if (holder == rank) view = views[place - first];

@@ -110,14 +110,14 @@ inline void require_calibration(Topology const& topology, Index ranks, Calibrate
     auto const large = static_cast<double>(options.large_bytes);
     for (std::size_t i = 0; i < tiers.size(); ++i) {
         Index const inner = i == 0 ? 1 : tiers[i - 1].ranks;
-        double const latency = larger(clock.seconds(options.small_bytes, 1, inner), least);
+        double const latency = detail::larger(clock.seconds(options.small_bytes, 1, inner), least);
         double const seconds = clock.seconds(options.large_bytes, 1, inner);
-        double const bandwidth = large / larger(seconds - latency, seconds / 2 + least);
+        double const bandwidth = large / detail::larger(seconds - latency, seconds / 2 + least);
         numbers.push_back(latency);
         numbers.push_back(bandwidth);
         double uplink = 0;
         if (i > 0 && 2 * inner <= comm.size()) {
-            double const together = larger(clock.seconds(options.large_bytes, inner, inner) - latency, least);
+            double const together = detail::larger(clock.seconds(options.large_bytes, inner, inner) - latency, least);
             double const rate = large * static_cast<double>(inner) / together;
             if (rate < bandwidth * static_cast<double>(inner)) uplink = rate;
         }

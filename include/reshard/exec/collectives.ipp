@@ -211,9 +211,10 @@ RESHARD_INLINE PreparedPlan prepare_broadcast(DynamicView const& tensor, Communi
                 detail::Beside const all(whole, given, tensor.shape());
                 DynamicMesh const along = whole.along(given, whole.rank_at(0));
                 if (root < 0 || root >= along.size()) {
-                    raise(ErrorCode::mesh, "reshard::broadcast: root ", root, " of ", along.size(),
-                          " ranks along the axes. Fix: they count along the axes, from 0, and are no ranks of the "
-                          "communicator.");
+                    errors::raise(
+                        ErrorCode::mesh, "reshard::broadcast: root ", root, " of ", along.size(),
+                        " ranks along the axes. Fix: they count along the axes, from 0, and are no ranks of the "
+                        "communicator.");
                 }
                 DynamicDistribution const copied = all.placed(Placement::replicate());
                 view = all.view(tensor);

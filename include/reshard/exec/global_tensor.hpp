@@ -101,7 +101,7 @@ namespace detail {
         all.resize(words * detail::as_size(comm.size()));
         parts.resize(detail::as_size(mesh.size()));
         lists.make_room(comm.size());
-        return concat("has parts of ", to_string(mesh), ":", placements);
+        return errors::concat("has parts of ", to_string(mesh), ":", placements);
     });
     Index own[words] = {mine.rank()};
     for (int dim = 0; dim < mine.rank(); ++dim) own[1 + dim] = mine.extent(dim);

@@ -34,8 +34,8 @@ void step(CommunicatorRef comm, Body&& body) {
 
 RESHARD_INLINE RunRequest::RunRequest(CommunicatorRef comm, detail::BatchJob& job) : comm_(comm), job_(&job) {
     if (job.runs) {
-        raise(ErrorCode::transport,
-              "reshard::PreparedPlan: it is running. Fix: wait() for its request before it runs again.");
+        errors::raise(ErrorCode::transport,
+                      "reshard::PreparedPlan: it is running. Fix: wait() for its request before it runs again.");
     }
     job.guarded([&] { detail::step(comm, [&] { job.begin(); }); });
     if (job.phases() == 0) return;
@@ -76,7 +76,8 @@ RESHARD_INLINE void PreparedPlan::own(AnyCommunicator&& comm) noexcept { job_->o
 RESHARD_INLINE void PreparedPlan::run() { start().wait(); }
 RESHARD_INLINE RunRequest PreparedPlan::start() & {
     if (job_ == nullptr) {
-        raise(ErrorCode::transport, "reshard::PreparedPlan: it was moved from. Fix: start what it was moved to.");
+        errors::raise(ErrorCode::transport,
+                      "reshard::PreparedPlan: it was moved from. Fix: start what it was moved to.");
     }
     return {comm_, *job_};
 }

@@ -81,17 +81,17 @@ struct DeleteManaged {
 };
 
 [[noreturn]] inline void raise_dtype(DType found, DType asked) {
-    raise(ErrorCode::dtype, "reshard::dlpack::view: the tensor is ", name(found), ", the view asked for is of ",
-          name(asked), ". Fix: view<T> with the T of its elements, or view without T.");
+    errors::raise(ErrorCode::dtype, "reshard::dlpack::view: the tensor is ", name(found), ", the view asked for is of ",
+                  name(asked), ". Fix: view<T> with the T of its elements, or view without T.");
 }
 
 template <class M>
 void check_version(M const& managed) {
     if (managed.version.major > 1) {
-        raise(ErrorCode::format, "reshard::dlpack: the tensor is of DLPack ", managed.version.major, ".",
-              managed.version.minor,
-              ", 1.x is understood. Fix: ask its producer for "
-              "max_version=(1, 1).");
+        errors::raise(ErrorCode::format, "reshard::dlpack: the tensor is of DLPack ", managed.version.major, ".",
+                      managed.version.minor,
+                      ", 1.x is understood. Fix: ask its producer for "
+                      "max_version=(1, 1).");
     }
 }
 
@@ -99,13 +99,14 @@ void check_version(M const& managed) {
 inline void check_memory(void const* data, DynamicShape const& shape, Device found, Device where) {
     bool const there = where == host ? reaches_host(found.type) : found == where;
     if (!there) {
-        raise(ErrorCode::buffer, "reshard::dlpack::view: the tensor lies on device (", found.type, ", ", found.id,
-              "), the view asked for is of (", where.type, ", ", where.id, "). Fix: pass dlpack::Device{", found.type,
-              ", ", found.id, "} and a communicator that reaches it, or copy the tensor first.");
+        errors::raise(ErrorCode::buffer, "reshard::dlpack::view: the tensor lies on device (", found.type, ", ",
+                      found.id, "), the view asked for is of (", where.type, ", ", where.id,
+                      "). Fix: pass dlpack::Device{", found.type, ", ", found.id,
+                      "} and a communicator that reaches it, or copy the tensor first.");
     }
     if (data == nullptr && shape.size() > 0) {
-        raise(ErrorCode::buffer, "reshard::dlpack::view: a tensor of shape ", to_string(shape),
-              " has no memory. Fix: hand over one that is not meta or fake.");
+        errors::raise(ErrorCode::buffer, "reshard::dlpack::view: a tensor of shape ", to_string(shape),
+                      " has no memory. Fix: hand over one that is not meta or fake.");
     }
 }
 
@@ -117,8 +118,8 @@ inline void check_reach(DynamicShape const& shape, Indices& strides, DType dtype
         if (!moves && !reshard::detail::strides_fit(Shape{1}, {strides[dim]}, dtype)) strides[dim] = 1;
     }
     if (reshard::detail::strides_fit(shape, strides, dtype)) return;
-    raise(ErrorCode::shape, "reshard::dlpack::view: a tensor of shape ", to_string(shape), " with strides ",
-          to_string(strides), " reaches beyond 64 bits. Fix: check its producer.");
+    errors::raise(ErrorCode::shape, "reshard::dlpack::view: a tensor of shape ", to_string(shape), " with strides ",
+                  to_string(strides), " reaches beyond 64 bits. Fix: check its producer.");
 }
 
 /// Shape and strides of a DLTensor as a view. No strides are row-major ones; the memory starts byte_offset behind data.
@@ -150,8 +151,8 @@ template <class M, class Owner>
 std::unique_ptr<M, DeleteManaged> share(ConstDynamicView const& view, Owner&& owner, Device where, unsigned flags) {
     Type const type = types[static_cast<int>(view.dtype())];
     if (type.code < 0) {
-        raise(ErrorCode::dtype, "reshard::dlpack::share: elements of ", name(view.dtype()),
-              " have no address. Fix: share their bytes as U8.");
+        errors::raise(ErrorCode::dtype, "reshard::dlpack::share: elements of ", name(view.dtype()),
+                      " have no address. Fix: share their bytes as U8.");
     }
     using Block = Shared<M, std::remove_cvref_t<Owner>>;
     auto* const block = new Block(std::forward<Owner>(owner));
@@ -200,9 +201,9 @@ template <Tensor T>
     for (int i = 0; i < dtype_count && lanes == 1; ++i) {
         if (detail::types[i].code == code && detail::types[i].bits == wide) return static_cast<DType>(i);
     }
-    raise(ErrorCode::dtype, "reshard::dlpack: elements of type code ", code, ", ", wide, " bits, ", lanes,
-          " lanes have no DType of whole bytes. Fix: view them as integers, wide ones with one "
-          "dimension more, before they are handed over.");
+    errors::raise(ErrorCode::dtype, "reshard::dlpack: elements of type code ", code, ", ", wide, " bits, ", lanes,
+                  " lanes have no DType of whole bytes. Fix: view them as integers, wide ones with one "
+                  "dimension more, before they are handed over.");
 }
 
 /// The elements of `tensor`, which somebody else keeps alive. They must lie at `where`: a view does not say where its
@@ -218,9 +219,9 @@ template <Managed M>
     if constexpr (Versioned<M>) {
         detail::check_version(managed);
         if ((managed.flags & 1U) != 0) {
-            raise(ErrorCode::buffer,
-                  "reshard::dlpack::view: the tensor is read-only. Fix: use const_view, or hand over "
-                  "a copy that may be written to.");
+            errors::raise(ErrorCode::buffer,
+                          "reshard::dlpack::view: the tensor is read-only. Fix: use const_view, or hand over "
+                          "a copy that may be written to.");
         }
     }
     return view(managed.dl_tensor, where);
@@ -245,8 +246,8 @@ template <Element E, class T>
     }();
     if (bytes.dtype() != reshard::dtype_of<E>) detail::raise_dtype(bytes.dtype(), reshard::dtype_of<E>);
     if (reinterpret_cast<std::uintptr_t>(bytes.data()) % alignof(E) != 0) {
-        raise(ErrorCode::buffer, "reshard::dlpack::view: memory that is not aligned to its elements, ",
-              name(bytes.dtype()), ". Fix: view it without a type, or copy it first.");
+        errors::raise(ErrorCode::buffer, "reshard::dlpack::view: memory that is not aligned to its elements, ",
+                      name(bytes.dtype()), ". Fix: view it without a type, or copy it first.");
     }
     // What may be written to was checked above; the cast takes back the const of the one type both are held in.
     auto* const data = reinterpret_cast<E*>(const_cast<std::byte*>(bytes.data()));

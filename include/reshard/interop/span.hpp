@@ -53,10 +53,10 @@ template <StridedMdspan M>
 template <Element T>
 [[nodiscard]] constexpr std::span<T> as_span(TensorView<T> const& view) {
     if (!detail::is_dense(view)) {
-        raise(ErrorCode::buffer, "reshard::as_span: a view of shape ", to_string(view.shape()), " with strides ",
-              to_string(view.strides()),
-              " has gaps or is not row-major. Fix: as_mdspan with a strided layout, or "
-              "copy it into a Tensor first.");
+        errors::raise(ErrorCode::buffer, "reshard::as_span: a view of shape ", to_string(view.shape()),
+                      " with strides ", to_string(view.strides()),
+                      " has gaps or is not row-major. Fix: as_mdspan with a strided layout, or "
+                      "copy it into a Tensor first.");
     }
     return {view.data(), static_cast<std::size_t>(view.size())};
 }
@@ -133,8 +133,8 @@ template <StridedMdspan M, Element T>
     using Number = typename M::extents_type::index_type;
     auto const extents = detail::extents_for<M>(view.shape(), std::make_index_sequence<M::rank()>{});
     [[maybe_unused]] auto const refuse = [&](std::string_view why) {
-        raise(ErrorCode::buffer, "reshard::as_mdspan: a view of shape ", to_string(view.shape()), " with strides ",
-              to_string(view.strides()), " ", why);
+        errors::raise(ErrorCode::buffer, "reshard::as_mdspan: a view of shape ", to_string(view.shape()),
+                      " with strides ", to_string(view.strides()), " ", why);
     };
     if constexpr (M::rank() == 0) {
         return M(view.data(), Mapping(extents));

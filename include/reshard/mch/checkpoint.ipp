@@ -149,7 +149,7 @@ RESHARD_INLINE MchLoadedChange MchCheckpoint::load_redistributed(std::string_vie
     incoming.expect(static_cast<int>(rank), change.received, saved.iteration, block.data());
     incoming.arrange(mode.mode, change);
     for (MchRows const& one : rows) {
-        Index const bytes = one.view.shape().size() * reshard::bytes(one.view.dtype());
+        Index const bytes = one.view.shape().size() * enums::bytes(one.view.dtype());
         bool const clears = saved.table.size() != current.size() && bytes != 0;
         if (clears) std::memset(one.view.data(), 0, detail::as_size(bytes));
     }
@@ -169,8 +169,8 @@ RESHARD_INLINE MchLoadedChange MchCheckpoint::load_redistributed(std::string_vie
 RESHARD_INLINE detail::MchSavedTable const& MchCheckpoint::find(std::string_view name) const {
     for (detail::MchSavedTable const& one : files_->tables())
         if (one.table.name == name) return one;
-    raise(ErrorCode::mismatch, "reshard::mch: ", folder(), " holds no table '", name,
-          "'; it holds: ", detail::list_of(names()), ". Fix: correct the name, or map it with match_tables().");
+    errors::raise(ErrorCode::mismatch, "reshard::mch: ", folder(), " holds no table '", name,
+                  "'; it holds: ", detail::list_of(names()), ". Fix: correct the name, or map it with match_tables().");
 }
 
 }  // namespace reshard::inline v0

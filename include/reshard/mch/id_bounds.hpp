@@ -23,7 +23,7 @@ struct MchIdBounds {
 
 /// The bounds of two runs of ids taken together.
 [[nodiscard]] constexpr MchIdBounds operator+(MchIdBounds const& a, MchIdBounds const& b) noexcept {
-    MchIdBounds sum{a.live + b.live, a.lowest, larger(a.highest, b.highest), a.negative + b.negative};
+    MchIdBounds sum{a.live + b.live, a.lowest, detail::larger(a.highest, b.highest), a.negative + b.negative};
     if (a.highest < 0 || (b.highest >= 0 && b.lowest < a.lowest)) sum.lowest = b.lowest;
     return sum;
 }

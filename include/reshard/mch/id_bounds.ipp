@@ -17,8 +17,8 @@ RESHARD_INLINE MchIdBounds id_bounds(MchLayout layout, std::span<Index const> id
             ++bounds.negative;
             continue;
         }
-        bounds.lowest = bounds.highest < 0 ? id : smaller(bounds.lowest, id);
-        bounds.highest = larger(bounds.highest, id);
+        bounds.lowest = bounds.highest < 0 ? id : detail::smaller(bounds.lowest, id);
+        bounds.highest = detail::larger(bounds.highest, id);
     }
     return bounds;
 }

@@ -36,7 +36,7 @@ RESHARD_INLINE std::vector<std::string> match_tables(std::span<std::string const
     auto const same = [&](std::string_view a, std::string_view b) {
         return detail::without_prefixes(a, names) == detail::without_prefixes(b, names);
     };
-    auto const refuse = [](auto const&... parts) { raise(ErrorCode::mismatch, "reshard::mch: ", parts...); };
+    auto const refuse = [](auto const&... parts) { errors::raise(ErrorCode::mismatch, "reshard::mch: ", parts...); };
     for (std::size_t i = 0; i < saved.size(); ++i) {
         for (std::size_t k = 0; k < i; ++k) {
             if (!same(saved[i], saved[k])) continue;

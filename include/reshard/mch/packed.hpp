@@ -32,15 +32,15 @@ namespace reshard::inline v0 {
     Index total = 0;
     for (Index width : widths) {
         if (rows < 0 || width < 1) {
-            raise(ErrorCode::shape, "reshard: a packed block of ", rows, " rows has a column of ", width,
-                  " bytes a row. Fix: give 0 or more rows and columns of 1 byte or more.");
+            errors::raise(ErrorCode::shape, "reshard: a packed block of ", rows, " rows has a column of ", width,
+                          " bytes a row. Fix: give 0 or more rows and columns of 1 byte or more.");
         }
         Index bytes = 0;
-        bool const fits = multiply_fits(rows, width, bytes) && bytes <= INT64_MAX - 15;
+        bool const fits = detail::multiply_fits(rows, width, bytes) && bytes <= INT64_MAX - 15;
         bytes = fits ? packed_column_bytes(rows, width) : 0;
         if (!fits || bytes > INT64_MAX - total) {
-            raise(ErrorCode::shape, "reshard: a packed block of ", rows, " rows of ", widths.size(),
-                  " columns has more bytes than 64 bits count. Fix: send fewer rows at once.");
+            errors::raise(ErrorCode::shape, "reshard: a packed block of ", rows, " rows of ", widths.size(),
+                          " columns has more bytes than 64 bits count. Fix: send fewer rows at once.");
         }
         total += bytes;
     }

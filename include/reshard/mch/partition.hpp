@@ -92,7 +92,7 @@ private:
         std::uint16_t* order;  ///< the same
     };
 
-    [[nodiscard]] Index tile() const noexcept { return smaller(entries_ / parts_ + 1, detail::tile_entries); }
+    [[nodiscard]] Index tile() const noexcept { return detail::smaller(entries_ / parts_ + 1, detail::tile_entries); }
 
     [[nodiscard]] static std::span<Index const> list(Index const* first, Index count) noexcept {
         return {first, first != nullptr ? detail::as_size(count) : 0};
@@ -115,7 +115,7 @@ private:
     [[nodiscard]] auto binned(Rule const& rule) const noexcept {
         return [rule = rule, last = static_cast<std::uint64_t>(destinations_)](Index entry) {
             auto const to = static_cast<std::uint64_t>(static_cast<Index>(rule(entry)));
-            return detail::as_index(smaller(to, last));
+            return detail::as_index(detail::smaller(to, last));
         };
     }
 
@@ -175,7 +175,7 @@ private:
         Index const end = detail::part_begin(entries_, parts_, part + 1);
         if constexpr (requires { rule.skip(begin, end); }) {
             for (begin = rule.skip(begin, end); begin < end; begin = rule.skip(begin, end)) {
-                Index const stop = smaller(end, begin + skip_entries);
+                Index const stop = detail::smaller(end, begin + skip_entries);
                 f(begin, stop);
                 begin = stop;
             }
@@ -193,7 +193,7 @@ private:
         Index const end = detail::part_begin(entries_, parts_, part + 1);
         for (Index d = 0; d < destinations_; ++d) own.rows[d] = own.starts[d];
         for (Index at = detail::part_begin(entries_, parts_, part); at < end; at += tile()) {
-            Index const count = smaller(tile(), end - at);
+            Index const count = detail::smaller(tile(), end - at);
             for (Index i = 0; i < count; ++i) own.bins[i] = static_cast<std::uint16_t>(bin(at + i));
             detail::order_tile(own.bins, count, destinations_ + 1, lanes, own.first, own.order);
             for (Index d = 0; d < destinations_; ++d) own.places[d] = blocks_[d];

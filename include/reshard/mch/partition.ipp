@@ -9,8 +9,8 @@ namespace reshard::inline v0 {
 RESHARD_INLINE Partition::Partition(Index entries, Index destinations, int parts)
     : entries_(entries), destinations_(destinations), parts_(parts) {
     if (entries < 0 || destinations < 1 || destinations > max_destinations) {
-        raise(ErrorCode::shape, "reshard::Partition: ", entries, " entries for ", destinations,
-              " destinations. Fix: give 0 or more entries and 1 to ", max_destinations, " destinations.");
+        errors::raise(ErrorCode::shape, "reshard::Partition: ", entries, " entries for ", destinations,
+                      " destinations. Fix: give 0 or more entries and 1 to ", max_destinations, " destinations.");
     }
     detail::check_parts("reshard::Partition", parts);
 }
@@ -29,8 +29,9 @@ RESHARD_INLINE Index Partition::lay_out(std::span<PartitionColumn const> columns
         for (PartitionColumn const& column : columns) {
             Index const bytes = packed_block_bytes(counts_[d], {&column.width, 1});
             if (bytes > INT64_MAX - at) {
-                raise(ErrorCode::shape, "reshard::Partition: the blocks of ", kept(), " entries and ", columns.size(),
-                      " columns have more bytes than 64 bits count. Fix: move fewer entries at once.");
+                errors::raise(ErrorCode::shape, "reshard::Partition: the blocks of ", kept(), " entries and ",
+                              columns.size(),
+                              " columns have more bytes than 64 bits count. Fix: move fewer entries at once.");
             }
             at += bytes;
         }
@@ -41,7 +42,7 @@ RESHARD_INLINE Index Partition::lay_out(std::span<PartitionColumn const> columns
 
 RESHARD_INLINE void Partition::check_counted(char const* who) const {
     if (counts_ != nullptr) return;
-    raise(ErrorCode::transition, who, ": nothing is counted yet. Fix: call count() first.");
+    errors::raise(ErrorCode::transition, who, ": nothing is counted yet. Fix: call count() first.");
 }
 
 RESHARD_INLINE Index Partition::carve(std::byte* memory) noexcept {
@@ -76,15 +77,15 @@ RESHARD_INLINE bool Partition::check_scatter(std::span<PartitionColumn const> co
                                              std::span<std::byte const> packed) {
     Index const needed = lay_out(columns);
     if (detail::as_index(packed.size()) < needed) {
-        raise(ErrorCode::buffer, "reshard::Partition::scatter: the packed blocks have ", needed, " bytes, the buffer ",
-              packed.size(), ". Fix: allocate lay_out(columns) bytes.");
+        errors::raise(ErrorCode::buffer, "reshard::Partition::scatter: the packed blocks have ", needed,
+                      " bytes, the buffer ", packed.size(), ". Fix: allocate lay_out(columns) bytes.");
     }
     bool words = true;
     for (std::size_t c = 0; c != columns.size(); ++c) {
         words = words && columns[c].width == 8;
         if (columns[c].data != nullptr || entries_ == 0) continue;
-        raise(ErrorCode::buffer, "reshard::Partition::scatter: column ", c,
-              " is null. Fix: give every column the address of its entries.");
+        errors::raise(ErrorCode::buffer, "reshard::Partition::scatter: column ", c,
+                      " is null. Fix: give every column the address of its entries.");
     }
     return words;
 }

@@ -14,6 +14,7 @@
 
 namespace reshard::inline v0 {
 
+namespace enums {
 /// What can be wrong with a state. `value` and `other` say what stands at `position` of the rank's buffers.
 ///
 /// fault           | what holds in a healthy state                           | value         | other
@@ -50,6 +51,8 @@ enum class MchFault : std::uint8_t {
     iteration,
     id_on_two_ranks,
 };
+}  // namespace enums
+using enums::MchFault;
 inline constexpr int mch_fault_count = 15;
 
 namespace detail {
@@ -78,9 +81,11 @@ inline constexpr std::array<MchFaultWords, mch_fault_count> mch_fault_words{{
 }};
 }  // namespace detail
 
+namespace enums {
 [[nodiscard]] constexpr std::string_view name(MchFault fault) noexcept {
     return detail::mch_fault_words[static_cast<std::size_t>(fault)].name;
 }
+}  // namespace enums
 
 /// One place of one fault.
 struct MchViolation {

@@ -24,12 +24,12 @@ RESHARD_INLINE void MchReport::sort() noexcept { std::sort(violations_.begin(), 
 RESHARD_INLINE std::string to_string(MchViolation const& violation) {
     auto const& [fault, rank, position, value, other] = violation;
     detail::MchFaultWords const& words = detail::mch_fault_words[static_cast<std::size_t>(fault)];
-    std::string place = concat("rank ", rank);
+    std::string place = errors::concat("rank ", rank);
     if (fault == MchFault::never_loaded) return place;
-    if (fault != MchFault::iteration) place += concat(", position ", position);
-    place += concat(": ", words.value, value);
+    if (fault != MchFault::iteration) place += errors::concat(", position ", position);
+    place += errors::concat(": ", words.value, value);
     if (fault == MchFault::reserved_slot && other < 0) return place + ", the last slot is nowhere";
-    return concat(place, words.other, other);
+    return errors::concat(place, words.other, other);
 }
 
 RESHARD_INLINE std::string explain(MchReport const& report) {
@@ -38,11 +38,11 @@ RESHARD_INLINE std::string explain(MchReport const& report) {
     for (int i = 0; i < mch_fault_count; ++i) {
         auto const fault = static_cast<MchFault>(i);
         if (report.total(fault) == 0) continue;
-        text += concat(text.empty() ? "" : "\n", name(fault), ": ", report.total(fault));
+        text += errors::concat(text.empty() ? "" : "\n", name(fault), ": ", report.total(fault));
         Index places = 0;
         for (MchViolation const& violation : report.violations()) {
             if (violation.fault != fault) continue;
-            text += concat(places == 0 ? " (" : "; ", to_string(violation));
+            text += errors::concat(places == 0 ? " (" : "; ", to_string(violation));
             ++places;
         }
         if (places != 0) text += places < report.total(fault) ? "; ...)" : ")";

@@ -25,7 +25,7 @@ public:
         Placement const& placement = slots.placement(0);
         if (parts_ == 1 || !placement.is_shard()) return;
         SplitRule const& rule = placement.rule();
-        Index const chunk = larger<Index>(ceil_div(extent, parts_), 1);
+        Index const chunk = detail::larger<Index>(detail::ceil_div(extent, parts_), 1);
         if (rule.kind == SplitKind::chunk || is_chunked(rule, extent, chunk)) {
             long_ = short_ = Divider(static_cast<std::uint64_t>(chunk));
         } else if (rule.kind == SplitKind::balanced) {
@@ -33,7 +33,7 @@ public:
             longer_ = extent % parts_;
             begin_of_short_ = longer_ * (quotient + 1);
             long_ = Divider(static_cast<std::uint64_t>(quotient + 1));
-            short_ = Divider(static_cast<std::uint64_t>(larger<Index>(quotient, 1)));
+            short_ = Divider(static_cast<std::uint64_t>(detail::larger<Index>(quotient, 1)));
         } else {
             search_ = true;
             many_ = offsets;
@@ -90,7 +90,7 @@ private:
         if (rule.kind != SplitKind::boundaries) return false;
         for (Index p = 0; p <= parts_; ++p) {
             Index chunked = 0;
-            if (!multiply_fits(chunk, p, chunked) || chunked > extent) chunked = extent;
+            if (!detail::multiply_fits(chunk, p, chunked) || chunked > extent) chunked = extent;
             if (rule.boundaries[p] != chunked) return false;
         }
         return true;
@@ -122,8 +122,8 @@ public:
     constexpr Router(DynamicDistribution const& slots, Index hash_size, Index buckets, Index bucket_slots = 0,
                      Index const* offsets = nullptr)
         : slots_(slots, offsets), bucket_slots_(bucket_slots), buckets_(static_cast<std::uint64_t>(buckets)) {
-        auto const local = static_cast<std::uint64_t>(larger<Index>(buckets / slots.mesh().size(), 1));
-        auto const block = static_cast<std::uint64_t>(ceil_div(larger<Index>(hash_size, 1), buckets));
+        auto const local = static_cast<std::uint64_t>(detail::larger<Index>(buckets / slots.mesh().size(), 1));
+        auto const block = static_cast<std::uint64_t>(detail::ceil_div(detail::larger<Index>(hash_size, 1), buckets));
         limit_ = block * buckets_;  // < hash_size + buckets: fits 64 bits, not 63
         by_block_ = Divider(block);
         by_span_ = Divider(block * local);

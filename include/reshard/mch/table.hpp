@@ -16,12 +16,16 @@
 
 namespace reshard::inline v0 {
 
+namespace enums {
 /// How a shard keeps its ids.
 enum class MchLayout : std::uint8_t {
     sorted,   ///< MCHManagedCollisionModule: ids ascending, beside each the slot it has; the last slot is the miss row
     buckets,  ///< HashZchManagedCollisionModule: the position of an id is its slot, within the bucket it hashes to
 };
+}  // namespace enums
+using enums::MchLayout;
 
+namespace enums {
 /// Which ids go first when a shard is full, lowest score first; e is the table's decay exponent.
 enum class MchEviction : std::uint8_t {
     none,          ///< no metadata is needed
@@ -29,7 +33,10 @@ enum class MchEviction : std::uint8_t {
     lru,           ///< score = -(now - last_access_iter + 1)^e
     distance_lfu,  ///< score = counts / (now - last_access_iter + 1)^e
 };
+}  // namespace enums
+using enums::MchEviction;
 
+namespace enums {
 [[nodiscard]] constexpr std::string_view name(MchLayout layout) noexcept {
     return layout == MchLayout::sorted ? "sorted" : "buckets";
 }
@@ -37,6 +44,7 @@ enum class MchEviction : std::uint8_t {
     constexpr std::string_view names[] = {"no eviction", "LFU", "LRU", "DistanceLFU"};
     return names[static_cast<int>(eviction)];
 }
+}  // namespace enums
 
 /// What stands in the place of an id where there is none. No raw id may have this value.
 [[nodiscard]] RESHARD_HOST_DEVICE constexpr Index empty_id(MchLayout layout) noexcept {
@@ -66,7 +74,7 @@ struct MchColumn {
 /// Slots cut where a saved table says: W + 1 offsets, 0 first, Z last. Throws PlacementError for others.
 [[nodiscard]] constexpr DynamicDistribution mch_slots(DynamicMesh const& mesh, IndexList const& offsets) {
     Index const slots = offsets.empty() ? 0 : offsets.back();
-    return DynamicDistribution(mesh, DynamicShape(Indices{larger<Index>(slots, 0)}),
+    return DynamicDistribution(mesh, DynamicShape(Indices{detail::larger<Index>(slots, 0)}),
                                Placements{Placement::shard(0, {SplitKind::boundaries, 0, offsets})});
 }
 

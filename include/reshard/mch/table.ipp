@@ -112,15 +112,16 @@ RESHARD_INLINE MchTable mch_table(std::string name, DynamicMesh const& mesh, Ind
 }
 
 RESHARD_INLINE std::string to_string(MchTable const& table) {
-    std::string text = concat(
+    std::string text = errors::concat(
         "'", table.name, "' of ", table.size(), " slots ", to_string(table.slots), " ", name(table.layout), " ",
         name(table.eviction),
-        table.decay_exponent == 1 ? std::string() : concat("^", detail::number_text(table.decay_exponent)),
+        table.decay_exponent == 1 ? std::string() : errors::concat("^", detail::number_text(table.decay_exponent)),
         ", hash size ", table.hash_size,
-        table.hash_function.empty() ? std::string() : concat(" by ", table.hash_function), ", buckets ", table.buckets);
+        table.hash_function.empty() ? std::string() : errors::concat(" by ", table.hash_function), ", buckets ",
+        table.buckets);
     for (MchColumn const& column : table.metadata) {
-        text += concat(&column == table.metadata.data() ? ", columns " : " ", column.name, ":", column.bytes);
-        if (column.empty != 0) text += concat("=", static_cast<int>(column.empty));
+        text += errors::concat(&column == table.metadata.data() ? ", columns " : " ", column.name, ":", column.bytes);
+        if (column.empty != 0) text += errors::concat("=", static_cast<int>(column.empty));
     }
     return text;
 }

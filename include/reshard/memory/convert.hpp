@@ -17,6 +17,7 @@
 
 namespace reshard::inline v0 {
 
+namespace transport {
 /// Whether convert() is defined. Numbers of at least a byte and booleans convert into each other; a factor other than
 /// 1 is for floats on both sides (f16, bf16, f32, f64), and finite. Complex numbers and 8-bit floats are moved as they
 /// are, and elements smaller than a byte have no address to convert them at.
@@ -34,6 +35,12 @@ namespace reshard::inline v0 {
 ///      types. For the rest as copy(): strides are free, alignment is not needed, boxes do not overlap.
 void convert(std::byte const* from, StridedBox const& from_box, DType from_type, std::byte* to,
              StridedBox const& to_box, DType to_type, double factor = 1.0) noexcept;
+}  // namespace transport
+
+namespace detail {
+using transport::can_convert;
+using transport::convert;
+}  // namespace detail
 
 }  // namespace reshard::inline v0
 

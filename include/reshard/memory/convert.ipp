@@ -66,6 +66,7 @@ inline void convert_tile(RowConverter const& converter, ConvertTile const& tile,
 
 }  // namespace detail
 
+namespace transport {
 RESHARD_INLINE void convert(std::byte const* from, StridedBox const& from_box, DType from_type, std::byte* to,
                             StridedBox const& to_box, DType to_type, double factor) noexcept {
     if (from_type == to_type && factor == 1.0) return copy(from, from_box, to, to_box);
@@ -87,14 +88,15 @@ RESHARD_INLINE void convert(std::byte const* from, StridedBox const& from_box, D
             return;
         }
         for (Index r = 0; r < tile.outer.extent; r += tile.rows) {
-            Index const rows = smaller(tile.rows, tile.outer.extent - r);
+            Index const rows = detail::smaller(tile.rows, tile.outer.extent - r);
             for (Index c = 0; c < tile.inner.extent; c += tile.columns) {
-                Index const columns = smaller(tile.columns, tile.inner.extent - c);
+                Index const columns = detail::smaller(tile.columns, tile.inner.extent - c);
                 detail::convert_tile(converter, tile, rows, columns, source + r * tile.outer.from + c * tile.inner.from,
                                      from_bytes, target + r * tile.outer.to + c * tile.inner.to, to_bytes);
             }
         }
     });
 }
+}  // namespace transport
 
 }  // namespace reshard::inline v0

@@ -14,6 +14,8 @@ namespace reshard::inline v0 {
 /// are whole cache lines of the destination: block-cyclic rows are, and every second line of a row is slow to fetch.
 enum class CopyHint : std::uint8_t { cached, streaming };
 
+/// What authors of transports, and of memory, call: the same namespace in comm/communicator.hpp.
+namespace transport {
 /// From this total of bytes that move together, transports pass CopyHint::streaming unless told otherwise.
 inline constexpr Index streaming_payload_bytes = Index{16} << 20;
 [[nodiscard]] constexpr CopyHint hint_for(Index bytes, Index threshold = streaming_payload_bytes) noexcept {
@@ -35,6 +37,14 @@ inline void deliver(Send const& send, Receive const& receive, CopyHint hint = Co
     // The receiver's function: that of the sender may be an address of another process.
     to.convert(send.base, send.box, from.memory, receive.base, receive.box, to.memory, from.factor * to.factor);
 }
+}  // namespace transport
+
+namespace detail {
+using transport::copy;
+using transport::deliver;
+using transport::hint_for;
+using transport::streaming_payload_bytes;
+}  // namespace detail
 
 }  // namespace reshard::inline v0
 

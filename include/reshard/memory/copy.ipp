@@ -72,6 +72,7 @@ inline void copy_runs(LoopNest const& nest, std::byte const* from, std::byte* to
 
 }  // namespace detail
 
+namespace transport {
 RESHARD_INLINE void copy(std::byte const* from, StridedBox const& from_box, std::byte* to, StridedBox const& to_box,
                          CopyHint hint) noexcept {
     detail::LoopNest nest = detail::loop_nest(from_box, to_box);
@@ -79,8 +80,8 @@ RESHARD_INLINE void copy(std::byte const* from, StridedBox const& from_box, std:
     from += nest.from_offset;
     to += nest.to_offset;
     Index const run = detail::take_row(nest, to_box.element_bytes);
-    bool const stream = hint == CopyHint::streaming && run >= streaming_row_bytes;
-    if (nest.dims.empty()) return stream ? stream_copy(from, to, run) : detail::copy_bytes(from, to, run);
+    bool const stream = hint == CopyHint::streaming && run >= detail::streaming_row_bytes;
+    if (nest.dims.empty()) return stream ? detail::stream_copy(from, to, run) : detail::copy_bytes(from, to, run);
     if (stream) {
         detail::RowStreamer streamer(run);
         detail::for_each_origin(nest, nest.dims.size(), from, to, [&](std::byte const* source, std::byte* destination) {
@@ -107,5 +108,6 @@ RESHARD_INLINE void copy(std::byte const* from, StridedBox const& from_box, std:
         default: return detail::copy_units<64>(tiled, from, to);
     }
 }
+}  // namespace transport
 
 }  // namespace reshard::inline v0

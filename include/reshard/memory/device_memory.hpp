@@ -88,9 +88,9 @@ using CudaPointerQuery = int (*)(void* data, int attribute, unsigned long long p
 /// For what moves memory of the host: throws BufferError, naming the transport, for memory of a device.
 inline void refuse_device_memory(std::string_view transport, void const* memory) {
     if (!is_device_memory(memory)) return;
-    raise(ErrorCode::buffer, "reshard: the transport '", transport,
-          "' moves memory of the host, and this is memory of a CUDA device. Fix: copy it to "
-          "the host first, or use a communicator for devices.");
+    errors::raise(ErrorCode::buffer, "reshard: the transport '", transport,
+                  "' moves memory of the host, and this is memory of a CUDA device. Fix: copy it to "
+                  "the host first, or use a communicator for devices.");
 }
 
 }  // namespace reshard::inline v0

@@ -12,6 +12,7 @@
 
 namespace reshard::inline v0 {
 
+namespace transport {
 /// destination[i] = op over k = 0 .. count-1, ascending, of the element i of slot k; slot k starts at
 /// `sources + k * slot_stride_bytes`. Float results (sum and avg alike) are then divided by `divisor`.
 ///
@@ -22,6 +23,7 @@ namespace reshard::inline v0 {
 void fold(Reduce op, DType dtype, std::byte const* sources, Index slot_stride_bytes, Index count,
           StridedBox const& slot_box, std::byte* destination, StridedBox const& destination_box,
           Index divisor = 1) noexcept;
+}  // namespace transport
 
 namespace detail {
 /// fold(), and whether by the wide instructions that most processors have: the same bits as without. For tests.
@@ -30,6 +32,7 @@ void fold_slots(Reduce op, DType dtype, std::byte const* sources, Index slot_str
                 bool wide) noexcept;
 }  // namespace detail
 
+namespace transport {
 /// Writes the value that changes nothing under `op`: -0.0 for float sums, so that even a sum of -0.0 keeps its sign;
 /// 1; +inf or the largest integer for min; -inf or the smallest for max; all bits (true) for band; zero for bor, bxor.
 /// \pre supports(op, dtype) and has_identity(op); box.element_bytes == bytes(dtype).
@@ -38,6 +41,13 @@ void fill_identity(Reduce op, DType dtype, std::byte* base, StridedBox const& bo
 /// x = x * multiply / divide for every element, in float for 16-bit floats, rounded once: what lies between a sum and
 /// an average. \pre supports(Reduce::avg, dtype); divide != 0; box.element_bytes == bytes(dtype).
 void scale(DType dtype, std::byte* base, StridedBox const& box, Index multiply, Index divide) noexcept;
+}  // namespace transport
+
+namespace detail {
+using transport::fill_identity;
+using transport::fold;
+using transport::scale;
+}  // namespace detail
 
 }  // namespace reshard::inline v0
 

@@ -240,6 +240,7 @@ RESHARD_INLINE void fold_slots(Reduce op, DType dtype, std::byte const* sources,
 
 }  // namespace detail
 
+namespace transport {
 RESHARD_INLINE void fold(Reduce op, DType dtype, std::byte const* sources, Index slot_stride_bytes, Index count,
                          StridedBox const& slot_box, std::byte* destination, StridedBox const& destination_box,
                          Index divisor) noexcept {
@@ -248,7 +249,7 @@ RESHARD_INLINE void fold(Reduce op, DType dtype, std::byte const* sources, Index
 }
 
 RESHARD_INLINE void fill_identity(Reduce op, DType dtype, std::byte* base, StridedBox const& box) noexcept {
-    if (dtype == DType::c64) return fill_identity(op, DType::f32, base, floats_of(box));
+    if (dtype == DType::c64) return fill_identity(op, DType::f32, base, detail::floats_of(box));
     detail::with_number(dtype, [&]<class T>() {
         T const value = detail::identity_element<T>(op, dtype);
         detail::for_each_run(base, box, [&](std::byte* to, detail::LoopDim const& inner) {
@@ -258,7 +259,7 @@ RESHARD_INLINE void fill_identity(Reduce op, DType dtype, std::byte* base, Strid
 }
 
 RESHARD_INLINE void scale(DType dtype, std::byte* base, StridedBox const& box, Index multiply, Index divide) noexcept {
-    if (dtype == DType::c64) return scale(DType::f32, base, floats_of(box), multiply, divide);
+    if (dtype == DType::c64) return scale(DType::f32, base, detail::floats_of(box), multiply, divide);
     detail::with_number(dtype, [&]<class T>() {
         using A = detail::Accumulator<T>;
         if constexpr (std::is_floating_point_v<A>) {
@@ -273,5 +274,6 @@ RESHARD_INLINE void scale(DType dtype, std::byte* base, StridedBox const& box, I
         }
     });
 }
+}  // namespace transport
 
 }  // namespace reshard::inline v0

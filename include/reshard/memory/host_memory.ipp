@@ -26,7 +26,7 @@ public:
         return Workspace(Tensor<std::byte>(DynamicShape{Indices{bytes}}));
     }
     void deliver(std::span<Send const> sends, std::span<Receive const> receives) const override {
-        for (std::size_t k = 0; k < sends.size(); ++k) reshard::deliver(sends[k], receives[k]);
+        for (std::size_t k = 0; k < sends.size(); ++k) transport::deliver(sends[k], receives[k]);
     }
     [[nodiscard]] std::string_view copies_only() const noexcept override { return "use host_memory()."; }
 };
@@ -36,17 +36,17 @@ public:
     void fold(FoldWork const& work) const override {
         bool const plain = work.to.conversion.is_plain();
         Receive const& result = plain ? work.to : work.folded;
-        reshard::fold(work.op, work.dtype, work.slots.base, work.slot_bytes, work.addends, work.slots.box, result.base,
-                      result.box, work.divisor);
+        transport::fold(work.op, work.dtype, work.slots.base, work.slot_bytes, work.addends, work.slots.box,
+                        result.base, result.box, work.divisor);
         if (plain) return;
         Conversion const as_folded{work.dtype, work.dtype, 1.0, work.to.conversion.convert};
-        reshard::deliver({0, result.base, result.box, as_folded}, work.to);
+        transport::deliver({0, result.base, result.box, as_folded}, work.to);
     }
     void fill_identity(Reduce op, DType dtype, std::byte* to, StridedBox const& box) const override {
-        reshard::fill_identity(op, dtype, to, box);
+        transport::fill_identity(op, dtype, to, box);
     }
     void scale(DType dtype, std::byte* to, StridedBox const& box, Index multiply, Index divide) const override {
-        reshard::scale(dtype, to, box, multiply, divide);
+        transport::scale(dtype, to, box, multiply, divide);
     }
     [[nodiscard]] std::string_view copies_only() const noexcept override { return {}; }
 };
@@ -55,7 +55,7 @@ public:
 
 RESHARD_INLINE HostMemory host_memory() noexcept {
     static detail::HostWork const memory;
-    return {memory, convert};
+    return {memory, transport::convert};
 }
 RESHARD_INLINE HostMemory host_copies() noexcept {
     static detail::HostCopies const memory;

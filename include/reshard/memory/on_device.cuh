@@ -174,8 +174,8 @@ public:
         if (work.dtype == DType::c64) {  // which nothing converts
             FoldWork floats = work;
             floats.dtype = DType::f32;
-            floats.slots.box = floats_of(work.slots.box);
-            floats.to.box = floats_of(work.to.box);
+            floats.slots.box = detail::floats_of(work.slots.box);
+            floats.to.box = detail::floats_of(work.to.box);
             return fold(floats);
         }
         Conversion const& change = work.to.conversion;
@@ -186,12 +186,12 @@ public:
         fold(rest, change);
     }
     void fill_identity(Reduce op, DType dtype, std::byte* to, StridedBox const& box) const override {
-        if (dtype == DType::c64) return fill_identity(op, DType::f32, to, floats_of(box));
+        if (dtype == DType::c64) return fill_identity(op, DType::f32, to, detail::floats_of(box));
         auto const filled = detail::identity_box(op, dtype, to, box);
         launch(detail::fill_box_kernel<detail::FillBox>, filled, filled.loops.units);
     }
     void scale(DType dtype, std::byte* to, StridedBox const& box, Index multiply, Index divide) const override {
-        if (dtype == DType::c64) return scale(DType::f32, to, floats_of(box), multiply, divide);
+        if (dtype == DType::c64) return scale(DType::f32, to, detail::floats_of(box), multiply, divide);
         auto const scaled = detail::scale_box(dtype, to, box, multiply, divide);
         launch(detail::scale_box_kernel<detail::ScaleBox>, scaled, scaled.loops.units);
     }
@@ -223,7 +223,7 @@ private:
     template <class Pack, class Box>
     void add(Pack& pack, Box const& box) const {
         if (box.loops.units == 0) return;
-        if (pack.count == Pack::most || pack.tiles + ceil_div(box.loops.units, detail::box_tile) > INT32_MAX) {
+        if (pack.count == Pack::most || pack.tiles + detail::ceil_div(box.loops.units, detail::box_tile) > INT32_MAX) {
             flush(pack);
         }
         pack.add(box);
@@ -237,7 +237,7 @@ private:
     template <class Kernel, class Box>
     void launch(Kernel kernel, Box const& box, Index units) const {
         detail::CurrentDevice const current(device_);
-        enqueue(kernel, box, ceil_div(units, detail::box_tile));
+        enqueue(kernel, box, detail::ceil_div(units, detail::box_tile));
     }
     template <class Kernel, class Argument>
     void enqueue(Kernel kernel, Argument const& argument, Index tiles) const {

@@ -21,7 +21,7 @@ public:
         Release const release{detail::as_size(bytes)};
         if (bytes == 0) return;
         data_ = {static_cast<std::byte*>(::operator new(release.bytes, release.alignment())), release};
-        if (release.is_large()) prefer_large_pages(data(), release.bytes);
+        if (release.is_large()) detail::prefer_large_pages(data(), release.bytes);
     }
 
     [[nodiscard]] std::byte* data() const noexcept { return data_.get(); }
@@ -39,9 +39,9 @@ private:
         std::size_t bytes;
 
         /// Two pages: less is not worth the ends that are wasted.
-        [[nodiscard]] bool is_large() const noexcept { return bytes >= 2 * large_page; }
+        [[nodiscard]] bool is_large() const noexcept { return bytes >= 2 * detail::large_page; }
         [[nodiscard]] std::align_val_t alignment() const noexcept {
-            return std::align_val_t{is_large() ? large_page : std::size_t{64}};
+            return std::align_val_t{is_large() ? detail::large_page : std::size_t{64}};
         }
         void operator()(std::byte* data) const noexcept { ::operator delete(data, alignment()); }
     };

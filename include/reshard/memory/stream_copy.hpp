@@ -14,14 +14,13 @@
 
 namespace reshard::inline v0 {
 
+namespace detail {
 /// Rows shorter than this gain nothing from streaming stores, except rows of whole cache lines.
 inline constexpr Index streaming_row_bytes = 512;
 
 /// Rows that are written at the same time. One stream leaves the memory idle between lines; 4 and 8 measure alike
 /// and 16 run out of write-combining buffers.
 inline constexpr int streams_in_flight = 4;
-
-namespace detail {
 
 /// In pieces where memcpy of glibc would choose `rep movsb`: on AMD's Zen 3 and 4 that moves 2 GB/s, not 80, where the
 /// destination is up to 32 bytes further than the source in its page (lunnova.dev/articles/ryzen-slow-short-rep-mov;
@@ -138,8 +137,6 @@ private:
     int count_ = 0;
 };
 
-}  // namespace detail
-
 /// Copies `rows` rows of `bytes` bytes; strides in bytes. Source and destination must not overlap.
 inline void stream_copy_rows(std::byte const* from, Index from_stride, std::byte* to, Index to_stride, Index rows,
                              Index bytes) noexcept {
@@ -156,5 +153,6 @@ inline void stream_copy(std::byte const* from, std::byte* to, Index bytes) noexc
     Index const done = rows * row;
     stream_copy_rows(from + done, 0, to + done, 0, done < bytes ? 1 : 0, bytes - done);
 }
+}  // namespace detail
 
 }  // namespace reshard::inline v0

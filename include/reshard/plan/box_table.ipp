@@ -29,13 +29,13 @@ RESHARD_INLINE BoxTable::BoxTable(DynamicShape const& shape, std::vector<HeldBox
     : shape_(shape), boxes_(std::move(boxes)) {
     for (HeldBox const& held : boxes_) {
         if (!detail::lies_inside(held.box, shape_)) {
-            raise(ErrorCode::placement, "reshard::BoxTable: ", to_string(held.box), " of rank ", held.rank,
-                  " is no box of a tensor of shape ", to_string(shape_),
-                  ". Fix: give one interval per dimension, begin:end, within the shape.");
+            errors::raise(ErrorCode::placement, "reshard::BoxTable: ", to_string(held.box), " of rank ", held.rank,
+                          " is no box of a tensor of shape ", to_string(shape_),
+                          ". Fix: give one interval per dimension, begin:end, within the shape.");
         }
         if (held.rank < 0 || held.rank > INT32_MAX) {
-            raise(ErrorCode::mesh, "reshard::BoxTable: ", to_string(held.box), " is held by rank ", held.rank,
-                  ". Fix: ranks are 0 to 2147483647.");
+            errors::raise(ErrorCode::mesh, "reshard::BoxTable: ", to_string(held.box), " is held by rank ", held.rank,
+                          ". Fix: ranks are 0 to 2147483647.");
         }
     }
     sort();
@@ -45,8 +45,8 @@ RESHARD_INLINE BoxTable::BoxTable(DynamicDistribution const& distribution) : sha
     DynamicMesh const& mesh = distribution.mesh();
     for (int axis = 0; axis < mesh.axes(); ++axis) {
         if (!distribution.placement(axis).is_partial()) continue;
-        raise(ErrorCode::placement, "reshard::BoxTable: under ", to_string(distribution),
-              " ranks hold addends, which are no parts. Fix: fold them first: redistribute to R or S.");
+        errors::raise(ErrorCode::placement, "reshard::BoxTable: under ", to_string(distribution),
+                      " ranks hold addends, which are no parts. Fix: fold them first: redistribute to R or S.");
     }
     for (Index i = 0; i < mesh.size(); ++i) {
         Index const rank = mesh.rank_at(i);
@@ -109,8 +109,8 @@ inline void check_needed(BoxTable const& from, Box const& needed, Index rank, st
 
 RESHARD_INLINE BoxExchange exchange(BoxTable const& from, BoxTable const& to, Index rank) {
     if (!(from.shape() == to.shape())) {
-        raise(ErrorCode::shape, "reshard::BoxTable: boxes of a tensor of ", to_string(from.shape()),
-              " cannot become boxes of one of ", to_string(to.shape()), ". Fix: give tables of one tensor.");
+        errors::raise(ErrorCode::shape, "reshard::BoxTable: boxes of a tensor of ", to_string(from.shape()),
+                      " cannot become boxes of one of ", to_string(to.shape()), ". Fix: give tables of one tensor.");
     }
     using Copies = std::span<std::size_t const>;
     auto const place_in = [](BoxTable const& table, HeldBox const& held) {

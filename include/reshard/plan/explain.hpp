@@ -20,7 +20,7 @@ template <class From, class To>
 [[nodiscard]] std::string explain(Plan<From, To> const& typed, Index rank, DType dtype, Index fold_elements = 0) {
     Plan<> const plan = typed;
     // Types know axes of size 1, values know the numbers of boundaries and blocks: what either proves local is local.
-    return detail::explain(plan, smaller(typed.kind(), plan.kind()), rank, dtype, fold_elements);
+    return detail::explain(plan, detail::smaller(typed.kind(), plan.kind()), rank, dtype, fold_elements);
 }
 
 }  // namespace reshard::inline v0

@@ -69,11 +69,11 @@ public:
         converts_ = steps.converts;
         if (interleaved(steps.layouts.front().distribution) || interleaved(folded.distribution)) return;
         Index const share = detail::largest_piece(folded.distribution);
-        Index const limit = larger(steps.fold_elements, Index{1});
+        Index const limit = detail::larger(steps.fold_elements, Index{1});
         if (detail::saturated_product(share, addends_) <= detail::saturated_product(limit, 4))
             return;  // not worth the messages
-        Index const chunk = larger(larger(limit / addends_, limit / 32), Index{1});
-        count_ = smaller(ceil_div(share, chunk), most);
+        Index const chunk = detail::larger(detail::larger(limit / addends_, limit / 32), Index{1});
+        count_ = detail::smaller(detail::ceil_div(share, chunk), most);
     }
 
     [[nodiscard]] Index count() const noexcept { return count_; }
@@ -88,11 +88,11 @@ public:
     }
     /// A chunk of so many indices.
     [[nodiscard]] Interval part_of(Index extent, Index chunk) const noexcept {
-        return part({SplitKind::balanced, nullptr}, extent, count_, chunk);
+        return detail::part({SplitKind::balanced, nullptr}, extent, count_, chunk);
     }
     /// The largest chunk of a share.
     [[nodiscard]] Indices largest_of(Indices share) const noexcept {
-        if (count_ > 1) share[dim_of(share)] = ceil_div(share[dim_of(share)], count_);
+        if (count_ > 1) share[dim_of(share)] = detail::ceil_div(share[dim_of(share)], count_);
         return share;
     }
     /// Elements of scratch memory for a share: the addends of a chunk, and the result where it waits or is converted.
@@ -105,9 +105,9 @@ public:
         Index chunk = 0;  // of a share that is cut along dim: those before it were too short
         Indices share = largest;
         for (int dim = 0; dim < largest.size(); ++dim) {
-            share[dim] = ceil_div(largest[dim], count_);
-            chunk = larger(chunk, product(share));
-            share[dim] = smaller(largest[dim], count_ - 1);
+            share[dim] = detail::ceil_div(largest[dim], count_);
+            chunk = detail::larger(chunk, product(share));
+            share[dim] = detail::smaller(largest[dim], count_ - 1);
         }
         return scratch_elements(product(largest), chunk);
     }

@@ -124,7 +124,7 @@ public:
         return Plan(from_, to_, across_, ranks_per_node < 2 ? 0 : ranks_per_node, Planning::maker(ranks_per_node));
     }
     /// What relayed() was given; 0 for a direct plan.
-    [[nodiscard]] constexpr Index ranks_per_node() const noexcept { return larger<Index>(ranks_per_node_, 0); }
+    [[nodiscard]] constexpr Index ranks_per_node() const noexcept { return detail::larger<Index>(ranks_per_node_, 0); }
     /// The same transition, directly, where every rank folds all that it needs by itself, as a one-shot all-reduce
     /// does: `P -> R` takes one exchange in place of two, and each of n ranks gets n-1 tensors in place of 2 (n-1)/n.
     /// Faster for tensors of a few KiB, where an exchange costs more to start than to carry out. The same bits. Plans
@@ -210,7 +210,7 @@ private:
         : from_(from),
           to_(to),
           relayed_(maker),
-          ranks_per_node_(static_cast<std::int32_t>(smaller<Index>(ranks_per_node, INT32_MAX))),
+          ranks_per_node_(static_cast<std::int32_t>(detail::smaller<Index>(ranks_per_node, INT32_MAX))),
           across_(across),
           kind_(across ? TransitionKind::collective : kind_within()) {}
 

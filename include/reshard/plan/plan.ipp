@@ -139,7 +139,7 @@ RESHARD_INLINE DynamicDistribution adjoint(DynamicDistribution const& distributi
                       "adjoint with P+ in its place; the gradient of P+ divided by the extent "
                       "(PrepareOptions::factor) is that of Pavg."
                     : "> is not a sum, so it has no adjoint. Fix: only R, S and P+ are differentiated.";
-            raise(ErrorCode::transition, "reshard::adjoint: Partial<", name(placement.op()), why);
+            errors::raise(ErrorCode::transition, "reshard::adjoint: Partial<", name(placement.op()), why);
         }
     }
     return DynamicDistribution(distribution.mesh(), distribution.shape(), placements, distribution.signature().order());

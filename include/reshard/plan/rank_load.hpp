@@ -133,13 +133,13 @@ inline void require_covered(Plan<> const& plan, Topology const& topology) {
     auto const way = [&](Index messages, Index bytes) {
         return tier.latency * static_cast<double>(messages) + static_cast<double>(bytes) / tier.bandwidth;
     };
-    return larger(way(load.messages_sent, load.bytes_sent), way(load.messages_received, load.bytes_received));
+    return detail::larger(way(load.messages_sent, load.bytes_sent), way(load.messages_received, load.bytes_received));
 }
 
 /// Seconds of one phase of one rank: its slowest tier. \pre a load per tier.
 [[nodiscard]] inline double seconds_of(PhaseLoad const& load, Topology const& topology) noexcept {
     double slowest = 0;
-    for (int i = 0; i < load.size(); ++i) slowest = larger(slowest, seconds_of(load[i], topology.tier(i)));
+    for (int i = 0; i < load.size(); ++i) slowest = detail::larger(slowest, seconds_of(load[i], topology.tier(i)));
     return slowest;
 }
 
@@ -167,23 +167,23 @@ template <class From, class To>
         for (int i = 0; i < topology.size(); ++i) {
             TierLoad const& tier = load.phases[phase][i];
             if (tier == TierLoad{}) continue;
-            text +=
-                concat("  phase ", phase + 1, ", tier ", topology.tier(i).name, ": sends ",
-                       detail::bytes_text(tier.bytes_sent), " in ", detail::count_text(tier.messages_sent, "message"),
-                       "; receives ", detail::bytes_text(tier.bytes_received), " in ",
-                       detail::count_text(tier.messages_received, "message"), "; about ",
-                       detail::seconds_text(seconds_of(tier, topology.tier(i))), "\n");
+            text += errors::concat("  phase ", phase + 1, ", tier ", topology.tier(i).name, ": sends ",
+                                   detail::bytes_text(tier.bytes_sent), " in ",
+                                   detail::count_text(tier.messages_sent, "message"), "; receives ",
+                                   detail::bytes_text(tier.bytes_received), " in ",
+                                   detail::count_text(tier.messages_received, "message"), "; about ",
+                                   detail::seconds_text(seconds_of(tier, topology.tier(i))), "\n");
         }
     }
     if (load.phases.empty()) return text;
-    text += concat("  about ", detail::seconds_text(time.seconds), " by its own links\n");
+    text += errors::concat("  about ", detail::seconds_text(time.seconds), " by its own links\n");
     Index const node = topology.tier(0).ranks;
     if (topology.size() == 1 || node == 1) return text;
     bool const relayed = plan.ranks_per_node() > 1;
     RankLoad const other = load_of(plan.relayed(relayed ? 1 : node), topology, rank, dtype, fold_elements);
     if (other.phases == load.phases) return text;
-    return text + concat("  ", relayed ? std::string("directly") : concat("relayed(", node, ")"), ": about ",
-                         detail::seconds_text(estimate(other, topology).seconds), "\n");
+    return text + errors::concat("  ", relayed ? std::string("directly") : errors::concat("relayed(", node, ")"),
+                                 ": about ", detail::seconds_text(estimate(other, topology).seconds), "\n");
 }
 
 }  // namespace reshard::inline v0

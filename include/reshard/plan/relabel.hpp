@@ -39,8 +39,8 @@ struct Relabelling {
 /// The same placements and cutting order on another mesh of the same extents. Throws MeshError when extents differ.
 [[nodiscard]] inline DynamicDistribution on_mesh(DynamicDistribution const& distribution, DynamicMesh const& mesh) {
     if (!(mesh.extents() == distribution.mesh().extents())) {
-        raise(ErrorCode::mesh, "reshard::on_mesh: the mesh ", to_string(mesh), " has not the extents of ",
-              to_string(distribution.mesh()), ". Fix: only the ranks may differ.");
+        errors::raise(ErrorCode::mesh, "reshard::on_mesh: the mesh ", to_string(mesh), " has not the extents of ",
+                      to_string(distribution.mesh()), ". Fix: only the ranks may differ.");
     }
     return DynamicDistribution(mesh, distribution.shape(), distribution.placements(), distribution.signature().order());
 }

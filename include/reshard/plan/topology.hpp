@@ -58,8 +58,8 @@ class Topology {
 public:
     explicit Topology(std::vector<Tier> tiers) : tiers_(std::move(tiers)) {
         if (tiers_.empty() || size() > max_tiers) {
-            raise(ErrorCode::mesh, "reshard::Topology: ", tiers_.size(), " tiers. Fix: give 1 to ", max_tiers,
-                  ", the innermost first.");
+            errors::raise(ErrorCode::mesh, "reshard::Topology: ", tiers_.size(), " tiers. Fix: give 1 to ", max_tiers,
+                          ", the innermost first.");
         }
         for (int i = 0; i < size(); ++i) check(i);
     }
@@ -82,8 +82,8 @@ public:
     void require(Index rank) const {
         Tier const& last = tiers_.back();
         if (last.ranks == 0 || rank < last.ranks) return;
-        raise(ErrorCode::mesh, "reshard::Topology: rank ", rank, " is outside the outermost tier '", last.name, "' of ",
-              last.ranks, " ranks. Fix: make it larger, or 0 for all ranks.");
+        errors::raise(ErrorCode::mesh, "reshard::Topology: rank ", rank, " is outside the outermost tier '", last.name,
+                      "' of ", last.ranks, " ranks. Fix: make it larger, or 0 for all ranks.");
     }
 
     friend bool operator==(Topology const&, Topology const&) = default;
@@ -94,15 +94,15 @@ private:
         bool const last = i + 1 == size();
         if (own.name.empty()) fail(i, "has no name. Fix: name it, \"node\" for example.");
         if (own.ranks < 0 || (own.ranks == 0 && !last)) {
-            fail(i, concat("has ", own.ranks,
-                           " ranks per unit. Fix: give one or more; 0, all ranks, is for the "
-                           "outermost tier alone."));
+            fail(i, errors::concat("has ", own.ranks,
+                                   " ranks per unit. Fix: give one or more; 0, all ranks, is for the "
+                                   "outermost tier alone."));
         }
         if (i > 0 && own.ranks != 0) {
             Index const inner = tier(i - 1).ranks;
             if (own.ranks % inner != 0 || own.ranks / inner < 2) {
-                fail(i, concat("has ", own.ranks, " ranks per unit, the tier inside it ", inner,
-                               ". Fix: a unit holds two or more whole units of the tier inside."));
+                fail(i, errors::concat("has ", own.ranks, " ranks per unit, the tier inside it ", inner,
+                                       ". Fix: a unit holds two or more whole units of the tier inside."));
             }
         }
         if (!is_finite(own.latency) || own.latency < 0) fail(i, "has a bad latency. Fix: give seconds, 0 or more.");
@@ -114,7 +114,7 @@ private:
         }
     }
     [[noreturn]] void fail(int i, std::string const& what) const {
-        raise(ErrorCode::mesh, "reshard::Topology: tier ", i, " '", tier(i).name, "' ", what);
+        errors::raise(ErrorCode::mesh, "reshard::Topology: tier ", i, " '", tier(i).name, "' ", what);
     }
 
     /// By its bits, so that it holds under -ffast-math as well. Sums and products of what is below 1e300 stay finite.
@@ -130,10 +130,11 @@ private:
 [[nodiscard]] inline std::string to_string(Topology const& topology) {
     std::string text;
     for (Tier const& tier : topology.tiers()) {
-        text += concat(tier.name, ": ", tier.ranks == 0 ? std::string("all") : std::to_string(tier.ranks), " ranks, ",
-                       detail::seconds_text(tier.latency), ", ", detail::figures_text(tier.bandwidth / 1e9),
-                       " GB/s a rank");
-        if (tier.uplink > 0) text += concat(", ", detail::figures_text(tier.uplink / 1e9), " GB/s out of a unit");
+        text += errors::concat(tier.name, ": ", tier.ranks == 0 ? std::string("all") : std::to_string(tier.ranks),
+                               " ranks, ", detail::seconds_text(tier.latency), ", ",
+                               detail::figures_text(tier.bandwidth / 1e9), " GB/s a rank");
+        if (tier.uplink > 0)
+            text += errors::concat(", ", detail::figures_text(tier.uplink / 1e9), " GB/s out of a unit");
         text += '\n';
     }
     return text;

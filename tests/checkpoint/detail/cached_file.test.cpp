@@ -40,7 +40,7 @@ private:
     rlimit old_{};
 };
 
-std::string leaf(int file) { return concat("f", file); }
+std::string leaf(int file) { return errors::concat("f", file); }
 std::unique_ptr<CachedFile> counted(std::string const& path, std::atomic<int>& opened) {
     return std::make_unique<CachedFile>([path, &opened] {
         ++opened;
@@ -125,7 +125,8 @@ TEST_SUITE("checkpoint/cached_file") {
     TEST_CASE("a checkpoint of more files than may be open is read, loaded, compared, verified and rewritten") {
         TempFolder const folder;
         std::vector<Goal> goals;
-        for (int t = 0; t < 150; ++t) goals.push_back(goal(concat("w", t), DType::f32, "(3):(S0)", Shape{6, 5}));
+        for (int t = 0; t < 150; ++t)
+            goals.push_back(goal(errors::concat("w", t), DType::f32, "(3):(S0)", Shape{6, 5}));
         write(folder / "in", goals, 100);  // a file each
         FewDescriptors const few(64);
         Checkpoint const all = Checkpoint::open(folder / "in");
@@ -165,7 +166,7 @@ TEST_SUITE("checkpoint/cached_file") {
     TEST_CASE("a file that was replaced before it is opened again is an IoError that says so") {
         TempFolder const folder;
         std::vector<Goal> goals;
-        for (int t = 0; t < 100; ++t) goals.push_back(goal(concat("w", t), DType::u8, "(1):(R)", Shape{8}));
+        for (int t = 0; t < 100; ++t) goals.push_back(goal(errors::concat("w", t), DType::u8, "(1):(R)", Shape{8}));
         write(folder / "in", goals, 8);
         FewDescriptors const few(64);
         Checkpoint const all = Checkpoint::open(folder / "in");

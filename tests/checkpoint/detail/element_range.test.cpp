@@ -40,7 +40,7 @@ TEST_CASE("the boxes of a run are its elements in order, and few") {
             }
         });
         CHECK(next == end);
-        CHECK(boxes <= larger(2 * shape.rank() - 1, 1));
+        CHECK(boxes <= detail::larger(2 * shape.rank() - 1, 1));
     }
 }
 
@@ -61,7 +61,7 @@ TEST_CASE("any run of any strided view gathers to dense bytes, in pieces of any 
         Index first = 0;
         for (auto dim = dims.rbegin(); dim != dims.rend(); ++dim) {
             strides[*dim] = size;
-            Index const reach = (larger<Index>(shape.extent(*dim), 1) - 1) * size;
+            Index const reach = (detail::larger<Index>(shape.extent(*dim), 1) - 1) * size;
             size += reach + (random.chance(20) ? random.between(0, 3) : 0);
             if (random.chance(15)) {
                 first += reach;
@@ -83,7 +83,7 @@ TEST_CASE("any run of any strided view gathers to dense bytes, in pieces of any 
         std::vector<std::byte> got(static_cast<std::size_t>(end - begin) * 4);
         Index const most = random.between(1, 50);
         for (Index at = begin; at < end; at += most)
-            detail::gather(view, at, smaller(at + most, end), got.data() + (at - begin) * 4);
+            detail::gather(view, at, detail::smaller(at + most, end), got.data() + (at - begin) * 4);
         CHECK((got.empty() || std::memcmp(got.data(), all.data() + begin, got.size()) == 0));
     }
 }

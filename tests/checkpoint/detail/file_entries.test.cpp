@@ -27,9 +27,9 @@ struct Piece {
 Metadata sharding_info(std::vector<Piece> const& pieces) {
     std::string info = "{";
     for (Piece const& piece : pieces) {
-        info += concat(info.size() > 1 ? "," : "", "\"", piece.key, "\":{\"saved_offsets\":[");
-        for (int d = 0; d < piece.box.rank(); ++d) info += concat(d == 0 ? "" : ",", piece.box.begin(d));
-        info += piece.tensor.empty() ? std::string("]}") : concat("],\"logical_fqn\":\"", piece.tensor, "\"}");
+        info += errors::concat(info.size() > 1 ? "," : "", "\"", piece.key, "\":{\"saved_offsets\":[");
+        for (int d = 0; d < piece.box.rank(); ++d) info += errors::concat(d == 0 ? "" : ",", piece.box.begin(d));
+        info += piece.tensor.empty() ? std::string("]}") : errors::concat("],\"logical_fqn\":\"", piece.tensor, "\"}");
     }
     return {{"DCP_SHARDING_INFO", info + "}"}, {"DCP_VERSION", "1.0"}, {"format", "pt"}};
 }
@@ -46,7 +46,7 @@ std::string shard_name(int shard, int file = 1, int files = 1) {
     auto const five = [](int number) {
         return std::string(5 - std::to_string(number).size(), '0') + std::to_string(number);
     };
-    return concat("shard-", five(shard), "-model-", five(file), "-of-", five(files), ".safetensors");
+    return errors::concat("shard-", five(shard), "-model-", five(file), "-of-", five(files), ".safetensors");
 }
 
 Manifest shard(std::string const& leaf, std::vector<Piece> const& pieces) {
@@ -269,8 +269,8 @@ TEST_SUITE("checkpoint/detail/file_entries") {
                 shapes.push_back(random.shape());
                 int number = 0;
                 for (Box const& box : guillotine(random, Box(shapes.back()), 6)) {
-                    std::string const key = number == 0 ? concat("t", t) : concat("t", t, "/", number);
-                    Piece const piece{key, DType::u16, box, number++ == 0 ? "" : concat("t", t)};
+                    std::string const key = number == 0 ? errors::concat("t", t) : errors::concat("t", t, "/", number);
+                    Piece const piece{key, DType::u16, box, number++ == 0 ? "" : errors::concat("t", t)};
                     auto const owner = static_cast<std::size_t>(random.between(0, ranks - 1));
                     pieces[owner].push_back(piece);
                     auto const also = static_cast<std::size_t>(random.between(0, ranks - 1));

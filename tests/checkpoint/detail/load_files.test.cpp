@@ -23,12 +23,12 @@ struct Files {
         Manifest manifest;
         manifest.block_bytes = random.between(1, 30);
         for (int f = 0; f < 2; ++f) {
-            manifest.files.push_back({concat("f", f), 0, 0, -1});
+            manifest.files.push_back({errors::concat("f", f), 0, 0, -1});
             Index begin = 0;
             for (Index i = random.between(1, 6); i > 0; --i) {
                 Index const size = random.between(0, 40);
                 std::size_t const t = manifest.tensors.size();
-                manifest.tensors.push_back({concat("t", 100 + t), DType::u8, Shape{size}, 1, ""});
+                manifest.tensors.push_back({errors::concat("t", 100 + t), DType::u8, Shape{size}, 1, ""});
                 Extent extent{t, 0, f, begin, Box(Shape{size})};
                 for (Index k = 0; k < size; ++k) data[f].push_back(static_cast<std::byte>(random.between(0, 255)));
                 extent.has_checksum = t % 3 != 2;
@@ -37,7 +37,7 @@ struct Files {
                 auto const block = static_cast<std::size_t>(manifest.block_bytes);
                 bool const blocks = extent.has_checksum && bytes.size() > block && random.chance(50);
                 for (std::size_t at = 0; blocks && at < bytes.size(); at += block)
-                    extent.block_sums.push_back(crc32c(bytes.subspan(at, smaller(block, bytes.size() - at))));
+                    extent.block_sums.push_back(crc32c(bytes.subspan(at, detail::smaller(block, bytes.size() - at))));
                 manifest.extents.push_back(extent);
                 begin += size;
             }

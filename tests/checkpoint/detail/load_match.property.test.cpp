@@ -61,7 +61,7 @@ TEST_SUITE("checkpoint/detail/load_match") {
                 some.push_back(rank);
                 return some.size() < enough;
             });
-            ranks.resize(smaller(ranks.size(), enough));
+            ranks.resize(detail::smaller(ranks.size(), enough));
             CHECK(some == ranks);
         }
         CHECK(found > test::of_seeds(100));

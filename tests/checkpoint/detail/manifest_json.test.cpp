@@ -47,7 +47,7 @@ TEST_SUITE("checkpoint/detail/manifest_json") {
         CHECK(manifest_from(text, "m") == m);
         CHECK(to_json(manifest_from(text, "m")) == text);
         auto const page = std::filesystem::path(__FILE__).parent_path() / "../../../docs/manifest.md";
-        CHECK(contains(read_text(page.string()), concat("```json\n", text, "```\n")));
+        CHECK(contains(read_text(page.string()), errors::concat("```json\n", text, "```\n")));
         for (std::uint64_t const seed : reshard::test::seeds(150)) {
             CAPTURE(seed);
             reshard::test::Random random(seed);
@@ -103,7 +103,7 @@ TEST_SUITE("checkpoint/detail/manifest_json") {
         std::string const text = to_json(example_manifest());
         std::size_t const body = text.size() - 27;
         auto const sum = crc32c(std::as_bytes(std::span(text.data(), body)));
-        CHECK(text.substr(body) == concat(",\n  \"crc32c\": \"", reshard::detail::hex_text(sum, 8), "\"\n}\n"));
+        CHECK(text.substr(body) == errors::concat(",\n  \"crc32c\": \"", reshard::detail::hex_text(sum, 8), "\"\n}\n"));
         CHECK(manifest_from(with(text.substr(0, body) + "\n}", "\"version\": 2", "\"version\": 1"), "m") ==
               example_manifest());
         check_refused(text.substr(0, body) + "\n}", {"another sum"});
@@ -120,7 +120,7 @@ TEST_SUITE("checkpoint/detail/manifest_json") {
         CHECK(manifest_from(to_json(m, size), "m") == m);
         Caught const error = caught([&] { static_cast<void>(to_json(m, size - 1)); });
         CHECK(error.code == ErrorCode::format);
-        CHECK(contains(error.message, concat("of 7 boxes takes ", size, " bytes, more than the ", size - 1)));
+        CHECK(contains(error.message, errors::concat("of 7 boxes takes ", size, " bytes, more than the ", size - 1)));
         CHECK(contains(error.message, "Fix: save fewer, larger boxes"));
     }
 
@@ -148,7 +148,7 @@ TEST_SUITE("checkpoint/detail/manifest_json") {
             });
             CHECK(error.code == (std::ssize(whole) <= most_bytes ? ErrorCode::none : ErrorCode::format));
             if (error.code != ErrorCode::none)
-                CHECK(contains(error.message, concat("of 12000 boxes takes ", whole.size(), " bytes")));
+                CHECK(contains(error.message, errors::concat("of 12000 boxes takes ", whole.size(), " bytes")));
             return text;
         };
         CHECK(written(max_manifest_bytes) == whole);

@@ -96,10 +96,10 @@ TEST_CASE("canonical bits are equal exactly where values are equal or both NaN")
             double const before = float_value(format, bits);
             double const after = float_value(format, one);
             bool const same = std::isnan(before) ? std::isnan(after) : before == after;
-            if (!same || canonical(dtype, one) != one) FAIL(concat(name(dtype), " ", bits));
+            if (!same || canonical(dtype, one) != one) FAIL(errors::concat(name(dtype), " ", bits));
             // One zero and one NaN; all other bits stay what they are.
-            if (before == 0.0 && one != 0) FAIL(concat(name(dtype), " zero ", bits));
-            if (!std::isnan(before) && before != 0.0 && one != bits) FAIL(concat(name(dtype), " ", bits));
+            if (before == 0.0 && one != 0) FAIL(errors::concat(name(dtype), " zero ", bits));
+            if (!std::isnan(before) && before != 0.0 && one != bits) FAIL(errors::concat(name(dtype), " ", bits));
             if (std::isnan(before) && one != canonical(dtype, format.one_nan ? bits : format.sign - 1)) FAIL(bits);
         }
     };

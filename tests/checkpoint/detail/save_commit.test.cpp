@@ -60,7 +60,7 @@ TEST_SUITE("checkpoint/commit") {
             Caught const error = caught([&] {
                 commit.write_index_in_pieces([](auto const& take) {
                     take("third");
-                    raise(ErrorCode::format, "no more");
+                    errors::raise(ErrorCode::format, "no more");
                 });
             });
             CHECK(error.code == ErrorCode::format);

@@ -77,8 +77,8 @@ TEST_SUITE("checkpoint/detail/save_extents property") {
             for (Index i = random.between(0, 9); i > 0; --i) {
                 DType const dtype = random.pick(std::vector<DType>{DType::u8, DType::bf16, DType::f32, DType::i64});
                 list.push_back({names[static_cast<std::size_t>(i)], random.distribution(), dtype});
-                ranks = larger(ranks, list.back().distribution.mesh().last_rank() + 1);
-                axes = larger(axes, list.back().distribution.mesh().axes());
+                ranks = detail::larger(ranks, list.back().distribution.mesh().last_rank() + 1);
+                axes = detail::larger(axes, list.back().distribution.mesh().axes());
             }
             for (int axis = 0; axis < axes; ++axis)
                 if (random.chance(25)) options.replica_axes.push_back(axis);

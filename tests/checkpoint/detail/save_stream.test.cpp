@@ -30,11 +30,12 @@ struct Sources {
             Index step = 2;
             for (int dim = shape.rank() - 1; dim >= 0; --dim) {
                 strides[dim] = step;
-                step *= larger<Index>(shape.extent(dim), 1) + 1;
+                step *= detail::larger<Index>(shape.extent(dim), 1) + 1;
             }
         }
         Index reach = 1;
-        for (int dim = 0; dim < shape.rank(); ++dim) reach += larger<Index>(shape.extent(dim) - 1, 0) * strides[dim];
+        for (int dim = 0; dim < shape.rank(); ++dim)
+            reach += detail::larger<Index>(shape.extent(dim) - 1, 0) * strides[dim];
         memory.emplace_back();
         for (Index i = 0; i < reach * width; ++i)
             memory.back().push_back(static_cast<std::byte>(random.between(0, 255)));
@@ -58,7 +59,7 @@ struct Sources {
                 std::span(expected).subspan(static_cast<std::size_t>(span.begin), static_cast<std::size_t>(span.bytes));
             result.push_back(crc32c(bytes));
             for (bool const several = bytes.size() > 1U << 20U; several && !bytes.empty();) {
-                auto const block = bytes.first(smaller(bytes.size(), std::size_t{1} << 20U));
+                auto const block = bytes.first(detail::smaller(bytes.size(), std::size_t{1} << 20U));
                 result.push_back(crc32c(block));
                 bytes = bytes.subspan(block.size());
             }
@@ -159,7 +160,8 @@ TEST_SUITE("checkpoint/detail/save_stream") {
             std::atomic<int> done{0};
             CHECK_THROWS_AS(detail::run_on_workers(100'000, threads,
                                                    [&](std::size_t i, int) {
-                                                       if (i == 5) raise(ErrorCode::io, "IoError: five. Fix: none.");
+                                                       if (i == 5)
+                                                           errors::raise(ErrorCode::io, "IoError: five. Fix: none.");
                                                        ++done;
                                                    }),
                             IoError);

@@ -32,7 +32,7 @@ TEST_SUITE("checkpoint/stored_replicas") {
     TEST_CASE("both spellings name a copy, and nothing else does") {
         for (std::string const suffix : {".__tp_replica_", "._tp_replica"}) {
             for (int number : {0, 7, 10, 123456789}) {
-                std::string const text = concat("layer.0.w", suffix, number);
+                std::string const text = errors::concat("layer.0.w", suffix, number);
                 auto const name = replica_name(text);
                 REQUIRE(name.has_value());
                 CHECK(name->tensor == "layer.0.w");

@@ -30,8 +30,8 @@ TEST_SUITE("checkpoint/detail/weight_map") {
         CHECK(parse_weight_map(weight_map_text(map, 8, size), "i") == map);
         Caught const error = caught([&] { static_cast<void>(weight_map_text(map, 8, size - 1)); });
         CHECK(error.rule == SafetensorsRule::invalid_index);
-        CHECK(
-            contains(error.message, concat("the index of 2 tensors takes ", size, " bytes, more than the ", size - 1)));
+        CHECK(contains(error.message,
+                       errors::concat("the index of 2 tensors takes ", size, " bytes, more than the ", size - 1)));
     }
 
     TEST_CASE("what is wrong is named, with its place") {

@@ -25,7 +25,7 @@ namespace fake = test::fake;
 constexpr Index room = Index{1} << 16;  // of a rank on the device
 
 std::vector<Goal> goals_of(int ranks) {
-    std::string const mesh = concat("(", ranks, "):(");
+    std::string const mesh = errors::concat("(", ranks, "):(");
     return {goal("rows", DType::f32, mesh + "S0)", Shape{13, 40}),
             goal("columns", DType::f32, mesh + "S1)", Shape{9, 70}),
             goal("cyclic", DType::i64, mesh + "S0:cyc2)", Shape{23, 5}),
@@ -84,7 +84,7 @@ private:
     static Index reach(DynamicView const& view) {
         Index elements = 1;
         for (int dim = 0; dim < view.rank(); ++dim)
-            elements += larger<Index>(view.extent(dim) - 1, 0) * view.stride(dim);
+            elements += detail::larger<Index>(view.extent(dim) - 1, 0) * view.stride(dim);
         return elements * bytes(view.dtype());
     }
     LocalTensors host_;

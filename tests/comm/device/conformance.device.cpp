@@ -47,7 +47,7 @@ public:
         if (list_.empty()) return;
         CHECK(batches_left_-- > 0);
         fake::add_task(stream, [list = std::exchange(list_, {})] {
-            for (Copy const& each : list) deliver(each.from, each.to);
+            for (Copy const& each : list) transport::deliver(each.from, each.to);
             return true;
         });
     }

@@ -97,7 +97,7 @@ TEST_SUITE("comm/device") {
             for (auto& each : source) each = static_cast<std::byte>(rng() & 0xffU);
             std::vector<std::byte> got(static_cast<std::size_t>(to_span), std::byte{0xee});
             std::vector<std::byte> expected = got;
-            copy(source.data() + from_first, from, expected.data() + to_first, to);
+            transport::copy(source.data() + from_first, from, expected.data() + to_first, to);
             detail::copy_on_stream(source.data() + from_first, from, got.data() + to_first, to, stream);
             drain(stream);
             CHECK(got == expected);

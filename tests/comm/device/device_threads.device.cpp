@@ -277,7 +277,7 @@ TEST_SUITE("comm/device") {
             });
             CAPTURE(ended[1].text);
             CHECK(ended[1].code == one.seen);
-            CHECK(ended[1].says(concat("reshard: ", one.call, " failed: ")));
+            CHECK(ended[1].says(errors::concat("reshard: ", one.call, " failed: ")));
             CHECK(ended[1].says("Fix: "));
             for (std::size_t r : {0U, 2U}) {
                 CAPTURE(ended[r].text);

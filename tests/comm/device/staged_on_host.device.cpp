@@ -114,7 +114,7 @@ TEST_SUITE("comm/device") {
                 wrong += to[i] != (i % 2 == 0 ? other * 1000000 + static_cast<int>(i) : -1) ? 1 : 0;
             CHECK(wrong == 0);
             CHECK(comm.traffic().bytes_sent == 4 * count);
-            CHECK(comm.traffic().messages_sent == ceil_div(4 * count, window / 2 - 128));
+            CHECK(comm.traffic().messages_sent == detail::ceil_div(4 * count, window / 2 - 128));
             CHECK(comm.staging_bytes() <= window);
         }));
         check_nothing_left();
@@ -230,7 +230,7 @@ TEST_SUITE("comm/device") {
             });
             CAPTURE(ended[1].text);
             CHECK(ended[1].code == one.seen);
-            CHECK(ended[1].says(concat("reshard: ", one.call, " failed: ")));
+            CHECK(ended[1].says(errors::concat("reshard: ", one.call, " failed: ")));
             for (std::size_t r : {0U, 2U}) {
                 CAPTURE(ended[r].text);
                 CHECK(ended[r].code == ErrorCode::peer_failed);

@@ -97,7 +97,7 @@ TEST_SUITE("comm/mpi") {
                 std::vector<Goal> goals;
                 for (int i = 0; i < 5; ++i) {
                     DynamicShape const shape = random.shape();
-                    goals.push_back({{concat("t.", i), i % 2 == 0 ? DType::f32 : DType::bf16, shape},
+                    goals.push_back({{errors::concat("t.", i), i % 2 == 0 ? DType::f32 : DType::bf16, shape},
                                      random.distribution(random.mesh(), shape)});
                 }
                 SharedFolder const folder(comm);
@@ -120,7 +120,7 @@ TEST_SUITE("comm/mpi") {
     TEST_CASE("a file that the last rank cannot find is the same error on all, and nothing hangs") {
         MpiCommunicator comm(MPI_COMM_WORLD);
         SharedFolder const folder(comm);
-        std::vector<Goal> const goals{goal("w", DType::f32, concat("(", comm.size(), "):(S0)"), Shape{64, 3})};
+        std::vector<Goal> const goals{goal("w", DType::f32, errors::concat("(", comm.size(), "):(S0)"), Shape{64, 3})};
         if (comm.rank() == 0) write(folder.path(), goals);
         barrier(comm);
         bool const last = comm.rank() == comm.size() - 1 && comm.size() > 1;
@@ -131,7 +131,7 @@ TEST_SUITE("comm/mpi") {
             CHECK(message.empty());
         } else {
             check_thrown(comm, message,
-                         {concat("rank ", comm.size() - 1, " of ", comm.size(), ": IoError: "), "cannot open"});
+                         {errors::concat("rank ", comm.size() - 1, " of ", comm.size(), ": IoError: "), "cannot open"});
             CHECK(tensors.untouched());
         }
         load(folder.path(), tensors.list(), comm, EachRankReadsItsBoxes{});  // the communicator is as good as before

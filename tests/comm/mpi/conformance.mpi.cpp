@@ -74,10 +74,10 @@ public:
                     box.from = from;
                     box.to = to;
                     box.element = Index{1} << (rng() % 4U);
-                    Index const limit = (rng() % 4U == 0 ? most : smaller<Index>(most, 3000)) / box.element;
+                    Index const limit = (rng() % 4U == 0 ? most : detail::smaller<Index>(most, 3000)) / box.element;
                     box.extents[0] = 1 + static_cast<Index>(rng() % 40U);
                     box.extents[1] = 1 + static_cast<Index>(rng() % 40U);
-                    box.extents[2] = larger<Index>(1, limit / (box.extents[0] * box.extents[1]));
+                    box.extents[2] = detail::larger<Index>(1, limit / (box.extents[0] * box.extents[1]));
                     box.gap = static_cast<Index>(rng() % 3U);
                     box.turned = rng() % 2U == 0;
                     if (from == me_) from_bytes = (box.from_at = from_bytes) + box.bytes(false);
@@ -297,7 +297,7 @@ TEST_SUITE("comm/mpi") {
             std::vector<double> memory(12, 1.0);
             bool const receives = comm.rank() == 1;
             DType const wire = receives ? DType::u64 : DType::i64;
-            Conversion const conversion{DType::f64, wire, 1.0, converts ? convert : nullptr};
+            Conversion const conversion{DType::f64, wire, 1.0, converts ? transport::convert : nullptr};
             StridedBox const box =
                 receives && !converts ? test::box_of(8, {{3, 32}, {4, 8}}) : test::box_of(8, {{4, 24}, {3, 8}});
             auto* const base = reinterpret_cast<std::byte*>(memory.data());
@@ -513,11 +513,11 @@ TEST_SUITE("comm/mpi") {
         sends.push_back({next,
                          reinterpret_cast<std::byte const*>(floats.data()),
                          test::box_of(4, {{values, 4}}),
-                         {DType::f32, DType::f32, 1.0, convert}});
+                         {DType::f32, DType::f32, 1.0, transport::convert}});
         receives.push_back({previous,
                             reinterpret_cast<std::byte*>(doubles.data()),
                             test::box_of(8, {{values, 8}}),
-                            {DType::f64, DType::f32, 1.0, convert}});
+                            {DType::f64, DType::f32, 1.0, transport::convert}});
         CHECK(messages() == far * 24);
         CHECK(doubles == std::vector<double>(values, previous + 0.5));
     }
@@ -788,7 +788,7 @@ TEST_SUITE("comm/mpi") {
                 text = error.message();
             }
             CAPTURE(text);
-            CHECK(text.find(concat("rank ", culprit, " failed: bad header")) != std::string::npos);
+            CHECK(text.find(errors::concat("rank ", culprit, " failed: bad header")) != std::string::npos);
             CHECK_THROWS_AS(comm.exchange({}, {}).wait(), PeerFailed);
             CHECK_THROWS_AS(static_cast<void>(child.split(0, 0)), PeerFailed);
             MPI_Barrier(MPI_COMM_WORLD);

@@ -60,13 +60,13 @@ bool reported(char const* word, Body&& body) {
     try {
         body();
     } catch (Error const& error) {
-        report(concat(word, " ", type_of(error.code()), " ", error.message()));
+        report(errors::concat(word, " ", type_of(error.code()), " ", error.message()));
         return true;
     } catch (std::exception const& error) {
-        report(concat(word, " exception ", error.what()));
+        report(errors::concat(word, " exception ", error.what()));
         return true;
     }
-    report(concat(word, " none"));
+    report(errors::concat(word, " none"));
     return false;
 }
 
@@ -170,7 +170,7 @@ void throws(MpiCommunicator& comm, Place const& place) {
 }
 void throws_in_agree(MpiCommunicator& comm, Place const& /*place*/) {
     barrier(comm);
-    if (comm.rank() == culprit) raise(ErrorCode::io, "reshard: no such file. Fix: look for it.");
+    if (comm.rank() == culprit) errors::raise(ErrorCode::io, "reshard: no such file. Fix: look for it.");
     barrier(comm);
 }
 /// What an exception has to destroy before anybody catches it may take its time.
@@ -329,7 +329,7 @@ void killed_in_agree(MpiCommunicator& comm, Place const& /*place*/) {
 /// The same where it matters what everybody has to say, which takes a second round.
 void fail_on_the_late_one(MpiCommunicator& comm) {
     agree_on_errors(comm, [&] {
-        if (comm.rank() == 3) raise(ErrorCode::io, "reshard: no such file. Fix: look for it.");
+        if (comm.rank() == 3) errors::raise(ErrorCode::io, "reshard: no such file. Fix: look for it.");
     });
 }
 void killed_in_verdict(MpiCommunicator& comm, Place const& /*place*/) {
@@ -400,7 +400,7 @@ void stopped_in_message(MpiCommunicator& comm, Place const& /*place*/) {
         bool const written = memory != std::vector<std::byte>(memory.size(), std::byte{2});
         bool const said = message.find("may still write") != std::string_view::npos;
         report(written && !said ? "note WRITTEN BEHIND ITS BACK" : "note memory was as it was said to be");
-        report(concat("note written ", written ? 1 : 0, ", said ", said ? 1 : 0));
+        report(errors::concat("note written ", written ? 1 : 0, ", said ", said ? 1 : 0));
     });
 }
 /// The other way round, where the program ends and frees that memory on the way.
@@ -512,7 +512,7 @@ constexpr Scenario scenarios[] = {
 // ---- Bad input: a program that calls MPI itself ------------------------------------------------------------------
 
 void try_communicator(char const* what, MPI_Comm comm) {
-    reported(concat("bad ", what).c_str(), [&] { MpiCommunicator const made(comm); });
+    reported(errors::concat("bad ", what).c_str(), [&] { MpiCommunicator const made(comm); });
 }
 int bad_input(int argc, char** argv) {
     try_communicator("before_init", MPI_COMM_WORLD);
@@ -527,7 +527,7 @@ int bad_input(int argc, char** argv) {
     {
         int rank = 0;
         MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-        report(concat("rank ", rank));
+        report(errors::concat("rank ", rank));
         MPI_Comm half = MPI_COMM_NULL;
         MPI_Comm inter = MPI_COMM_NULL;
         MPI_Comm_split(MPI_COMM_WORLD, rank % 2, 0, &half);
@@ -587,8 +587,8 @@ int main(int argc, char** argv) {
         return 2;
     }
     std::string const name = argv[1];
-    report_file =
-        open(concat(argv[2], "/", getpid(), ".report").c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    report_file = open(errors::concat(argv[2], "/", getpid(), ".report").c_str(),
+                       O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
     if (report_file < 0) return 2;
     if (name == "bad_input") return bad_input(argc, argv);
     Place const place = place_of(argc > 3 ? argv[3] : "default");
@@ -599,7 +599,7 @@ int main(int argc, char** argv) {
         options.path = place.path;
         options.ranks_per_node = place.ranks_per_node;
         int const code = run_on_mpi(options, [&](MpiCommunicator& comm) {
-            report(concat("rank ", comm.rank()));
+            report(errors::concat("rank ", comm.rank()));
             std::exception_ptr thrown;
             reported("outcome", [&] {
                 try {
@@ -611,7 +611,7 @@ int main(int argc, char** argv) {
             });
             if (thrown) std::rethrow_exception(thrown);
         });
-        report(concat("returned ", code));
+        report(errors::concat("returned ", code));
         return code;
     }
     std::fprintf(stderr, "faults: no scenario is called '%s'\n", name.c_str());

@@ -58,7 +58,7 @@ std::vector<Part> carry(Case const& one, C& comm, Spoil const& spoil) {
     for (World const& world : one.saved) parts.push_back(loaded_part(world, one.count, rank));
     std::vector<MchTransition> tables;
     for (std::size_t t = 0; t < parts.size(); ++t) {
-        std::string const name = concat("table.", t);
+        std::string const name = errors::concat("table.", t);
         MchState state;
         if (rank < one.count) state = state_of(parts[t].world.ranks[static_cast<std::size_t>(rank)]);
         tables.push_back({table_of(one.saved[t], name), table_of(parts[t].world, name), state});
@@ -231,7 +231,8 @@ TEST_SUITE("comm/mpi") {
         one.saved = {trained(5, 60, 1, Policy::lru)};
         one.count = comm.size() + 1;
         std::vector<Part> const parts = carry(one, comm, unspoilt);
-        CHECK(parts[0].error.find(concat("the communicator only ", comm.size(), " ranks")) != std::string::npos);
+        CHECK(parts[0].error.find(errors::concat("the communicator only ", comm.size(), " ranks")) !=
+              std::string::npos);
         check_same(comm, parts[0].error);
     }
 }

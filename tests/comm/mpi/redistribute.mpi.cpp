@@ -218,7 +218,7 @@ TEST_SUITE("comm/mpi") {
         }
         CAPTURE(message);
         CHECK(message.find("the transport 'mpi' moves memory of the host") != std::string::npos);
-        CHECK(message.find(concat("rank ", comm.size() - 1, " of ")) == 0);
+        CHECK(message.find(errors::concat("rank ", comm.size() - 1, " of ")) == 0);
         CHECK(destination == std::vector<float>(destination.size(), -7.0F));
     }
 }

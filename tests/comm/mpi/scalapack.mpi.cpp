@@ -56,7 +56,7 @@ struct Side {
         memory.assign(1, untouched);
         if (!here()) return;
         DynamicShape const shape = distribution(layout, grid).local_shape(rank);
-        layout.lld = static_cast<int>(larger<Index>(shape.extent(0), 1)) + space;
+        layout.lld = static_cast<int>(detail::larger<Index>(shape.extent(0), 1)) + space;
         memory.assign(static_cast<std::size_t>(layout.lld * shape.extent(1) + 1), untouched);
     }
     [[nodiscard]] TensorView<double> view() {

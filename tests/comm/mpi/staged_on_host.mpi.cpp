@@ -25,7 +25,7 @@ TEST_SUITE("comm/mpi") {
                 auto comm = compose<StagedOnHost>(MpiCommunicator(MPI_COMM_WORLD), options);
                 test::conforms(comm);
                 CHECK(comm.staging_bytes() > 0);
-                CHECK(comm.staging_bytes() <= larger<Index>(window, 256 * comm.size()));
+                CHECK(comm.staging_bytes() <= detail::larger<Index>(window, 256 * comm.size()));
             }
         }
         CHECK(fake::counts().default_stream == 0);

@@ -40,7 +40,8 @@ public:
                   stream,
                   [](void* data) {
                       std::unique_ptr<std::vector<Copy>> const owned(static_cast<std::vector<Copy>*>(data));
-                      for (Copy const& each : *owned) copy(each.from.base, each.from.box, each.to.base, each.to.box);
+                      for (Copy const& each : *owned)
+                          transport::copy(each.from.base, each.from.box, each.to.base, each.to.box);
                   },
                   batch) == cudaSuccess);
     }

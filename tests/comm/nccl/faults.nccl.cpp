@@ -83,7 +83,7 @@ TEST_SUITE("comm/nccl") {
                     CHECK(mine.code == (r == culprit ? ErrorCode::transport : ErrorCode::peer_failed));
                     CHECK(mine.says("unhandled system error"));
                     CHECK(mine.says("Fix: "));
-                    if (r != culprit) CHECK(mine.says(concat("rank ", culprit, " failed: ")));
+                    if (r != culprit) CHECK(mine.says(errors::concat("rank ", culprit, " failed: ")));
                 }
             }
         }
@@ -128,7 +128,7 @@ TEST_SUITE("comm/nccl") {
             });
             CAPTURE(ended[1].text);
             CHECK(ended[1].code == one.seen);
-            if (one.seen != ErrorCode::out_of_memory) CHECK(ended[1].says(concat(one.call, " failed: ")));
+            if (one.seen != ErrorCode::out_of_memory) CHECK(ended[1].says(errors::concat(one.call, " failed: ")));
             CHECK(ended[1].says("Fix: "));
             for (std::size_t r : {0U, 2U}) {
                 CAPTURE(ended[r].text);
@@ -146,7 +146,7 @@ TEST_SUITE("comm/nccl") {
                 static_cast<void>(comm.split(0, 0));
             });
             CHECK(ended[0].code == ErrorCode::transport);
-            CHECK(ended[0].says(concat(call, " failed: ")));
+            CHECK(ended[0].says(errors::concat(call, " failed: ")));
             CHECK(ended[1].code == ErrorCode::peer_failed);
         }
     }
@@ -367,7 +367,7 @@ TEST_SUITE("comm/nccl") {
         auto const types = on_gpus(2, {}, [](NcclCommunicator& comm) {
             double value = 1;
             DType const wire = comm.rank() == 0 ? DType::i64 : DType::u64;
-            Conversion const conversion{DType::f64, wire, 1.0, convert};
+            Conversion const conversion{DType::f64, wire, 1.0, transport::convert};
             Send const send{1, reinterpret_cast<std::byte const*>(&value), box_of(8, {}), conversion};
             Receive const receive{0, reinterpret_cast<std::byte*>(&value), box_of(8, {}), conversion};
             if (comm.rank() == 0) return comm.exchange({&send, 1}, {}).wait();

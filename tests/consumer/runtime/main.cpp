@@ -51,7 +51,7 @@ int run(CommunicatorRef comm, runtime::Moves const& moves, int dies) {
     agree_on_errors(comm, [&] {
         for (std::size_t i = 0; i < to.size(); ++i) {
             if (to[i].memory == wanted[i].memory) continue;
-            raise(ErrorCode::user, concat(moves.list[i].name, " arrived with other values."));
+            errors::raise(ErrorCode::user, errors::concat(moves.list[i].name, " arrived with other values."));
         }
     });
     if (comm.rank() == 0) std::printf("moved and verified %zu tensors on %d ranks\n", to.size(), comm.size());

@@ -32,10 +32,10 @@ inline constexpr char const* sample_of_moves =
 inline Moves read_moves(std::string const& path) {
     using namespace reshard;
     std::ifstream file(path);
-    if (!file) raise(ErrorCode::io, concat(path, " cannot be read. Fix: name a file of moves."));
+    if (!file) errors::raise(ErrorCode::io, errors::concat(path, " cannot be read. Fix: name a file of moves."));
     auto const json = nlohmann::json::parse(file, nullptr, false);
     auto const wrong = [&](std::string const& what) {
-        raise(ErrorCode::format, concat(path, ": ", what, ". Fix: write ", sample_of_moves, "."));
+        errors::raise(ErrorCode::format, errors::concat(path, ": ", what, ". Fix: write ", sample_of_moves, "."));
     };
     if (json.is_discarded()) wrong("this is not JSON");
     auto const is = [](nlohmann::json const& object, char const* key, auto check) {
@@ -51,36 +51,39 @@ inline Moves read_moves(std::string const& path) {
     Moves moves;
     moves.ranks = json["ranks"].get<int>();
     for (auto const& one : json["tensors"]) {
-        std::string name = concat("tensor ", moves.list.size());
+        std::string name = errors::concat("tensor ", moves.list.size());
         for (char const* key : {"name", "dtype", "from", "to"})
-            if (!is(one, key, text)) wrong(concat(name, " has no text \"", key, "\""));
+            if (!is(one, key, text)) wrong(errors::concat(name, " has no text \"", key, "\""));
         name = one["name"].get<std::string>();
         auto const extents = [&](nlohmann::json const& shape) {
             bool good = shape.is_array() && shape.size() <= static_cast<std::size_t>(max_dims);
             for (auto const& extent : shape) good = good && extent.is_number_integer() && extent >= 0;
             return good;
         };
-        if (!is(one, "shape", extents)) wrong(concat(name, " has no list of extents \"shape\""));
+        if (!is(one, "shape", extents)) wrong(errors::concat(name, " has no list of extents \"shape\""));
         Indices shape;
         for (auto const& extent : one["shape"]) shape.push_back(extent.get<Index>());
         DType dtype = DType::f32;
         std::string const type = one["dtype"].get<std::string>();
         if (!parse_dtype(type, dtype) || !is_floating(dtype)) {
-            wrong(concat(name, " is of ", type, ", which is no type of floating-point numbers"));
+            wrong(errors::concat(name, " is of ", type, ", which is no type of floating-point numbers"));
         }
         auto const side = [&](char const* key) {
             std::string const placed = one[key].get<std::string>();
             try {
                 DynamicDistribution const where = parse(placed, DynamicShape(shape));
                 if (where.mesh().last_rank() >= moves.ranks) {
-                    raise(ErrorCode::mesh, concat("the mesh has rank ", where.mesh().last_rank(), " but there are ",
-                                                  moves.ranks, " ranks. Fix: raise \"ranks\", or name another mesh."));
+                    errors::raise(ErrorCode::mesh,
+                                  errors::concat("the mesh has rank ", where.mesh().last_rank(), " but there are ",
+                                                 moves.ranks, " ranks. Fix: raise \"ranks\", or name another mesh."));
                 }
                 for (Placement const& placement : where.placements())
-                    if (placement.is_partial()) raise(ErrorCode::placement, "addends cannot be filled. Fix: R or S.");
+                    if (placement.is_partial())
+                        errors::raise(ErrorCode::placement, "addends cannot be filled. Fix: R or S.");
                 return where;
             } catch (Error const& error) {
-                raise(error.code(), concat(path, ": \"", key, "\" of ", name, " is ", placed, ": ", error.message()));
+                errors::raise(error.code(),
+                              errors::concat(path, ": \"", key, "\" of ", name, " is ", placed, ": ", error.message()));
             }
         };
         DynamicDistribution const from = side("from");

@@ -31,7 +31,8 @@ class TempFolder {
 public:
     TempFolder() {
         std::string form = (std::filesystem::temp_directory_path() / "reshard_device_XXXXXX").string();
-        if (::mkdtemp(form.data()) == nullptr) raise(ErrorCode::io, concat("no folder ", form, " can be made"));
+        if (::mkdtemp(form.data()) == nullptr)
+            errors::raise(ErrorCode::io, errors::concat("no folder ", form, " can be made"));
         path_ = form;
     }
     TempFolder(TempFolder const&) = delete;
@@ -62,7 +63,7 @@ struct Goal {
     std::string placement;
 
     [[nodiscard]] DynamicDistribution on(int ranks) const {
-        return parse(concat("(", ranks, "):(", placement, ")"), shape);
+        return parse(errors::concat("(", ranks, "):(", placement, ")"), shape);
     }
 };
 
@@ -92,7 +93,7 @@ public:
             Index const width = bytes(goal.dtype);
             Index reach = 1;
             for (int dim = 0; dim < shape.rank(); ++dim)
-                reach += larger<Index>(shape.extent(dim) - 1, 0) * strides[dim];
+                reach += detail::larger<Index>(shape.extent(dim) - 1, 0) * strides[dim];
             auto const size = static_cast<std::size_t>(reach * width);
             Place place;
             place.expected.assign(size, untouched);
@@ -143,7 +144,7 @@ public:
             Place const& place = places_[i];
             auto const content = place.device ? place.device->host() : place.host;
             bool const intact = !place.device || place.device->is_intact(content.size());
-            if (content != place.expected || !intact) names += concat(" '", list_[i].name, "'");
+            if (content != place.expected || !intact) names += errors::concat(" '", list_[i].name, "'");
         }
         return names;
     }
@@ -205,7 +206,7 @@ void check_right(Tensors const& tensors, int rank) {
 template <class Make, class Strategy>
 void check_load(std::string const& folder, int ranks, Make const& make, bool gaps, Strategy const& strategy) {
     std::string const before = device_case();
-    device_case() += concat(", loaded by ", ranks, " ranks, '", Strategy::name, "'", gaps ? ", with gaps" : "");
+    device_case() += errors::concat(", loaded by ", ranks, " ranks, '", Strategy::name, "'", gaps ? ", with gaps" : "");
     on_ranks(ranks, make, loaded_goals(), gaps, [&](auto& comm, Tensors& tensors, auto const& settle) {
         LoadReport const report = load(folder, tensors.list(), comm, strategy);
         settle();
@@ -238,7 +239,7 @@ void check_every_strategy(std::string const& folder, int ranks, Make const& make
 template <class Make, class Save>
 void check_saved(char const* how, int ranks, Make const& make, bool gaps, Save const& save_them) {
     TempFolder const folder;
-    device_case() = concat("saved ", how, " by ", ranks, " ranks", gaps ? ", with gaps" : "");
+    device_case() = errors::concat("saved ", how, " by ", ranks, " ranks", gaps ? ", with gaps" : "");
     on_ranks(ranks, make, saved_goals(), gaps, [&](auto& comm, Tensors& tensors, auto const& settle) {
         tensors.fill();
         save_them(folder.path(), tensors, comm);
@@ -321,7 +322,7 @@ DEVICE_TEST("checksums are those of CRC-32C") {
 DEVICE_TEST("what is saved from devices is loaded onto devices, with every strategy and both communicators") {
     for (int saved_by : {1, 3}) {
         TempFolder const folder;
-        device_case() = concat("saved by ", saved_by, " ranks");
+        device_case() = errors::concat("saved by ", saved_by, " ranks");
         on_ranks(saved_by, device_threads, saved_goals(), false, [&](auto& comm, Tensors& tensors, auto const&) {
             tensors.fill();
             static_cast<void>(save(folder.path(), tensors.list(), comm));

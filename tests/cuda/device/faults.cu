@@ -54,7 +54,7 @@ int told_of_a_fault(Body const& body, int count = ranks) {
                 });
                 detail::cuda_check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
             } catch (Error const& error) {
-                note(concat("rank ", rank, ": ", error.what()));
+                note(errors::concat("rank ", rank, ": ", error.what()));
                 throw;
             }
         });
@@ -144,7 +144,7 @@ constexpr Case cases[] = {
 
 DEVICE_TEST("a kernel that fails is an error on every rank, and nobody waits for ever") {
     for (std::size_t i = 0; i != std::size(cases); ++i) {
-        std::string const call = concat("timeout 60 /proc/", static_cast<long>(getpid()), "/exe ", i, " 2>&1");
+        std::string const call = errors::concat("timeout 60 /proc/", static_cast<long>(getpid()), "/exe ", i, " 2>&1");
         device_case() = cases[i].name;
         std::printf("%s:\n", cases[i].name);
         std::fflush(stdout);

@@ -199,7 +199,7 @@ DEVICE_TEST("large: more than 2^32 entries are counted, and partitioned") {
     Index const entries = large((Index{1} << 32) + 5'077);
     Stream stream;
     for (Index ranks : {3, 100}) {  // short tiles and long ones
-        device_case() = concat("ranks ", ranks);
+        device_case() = errors::concat("ranks ", ranks);
         Index const fault = entries - 3;
         ByNumber const rule{ranks, fault};
         DeviceArray<Index> const counts(static_cast<std::size_t>(ranks));

@@ -125,7 +125,7 @@ DEVICE_TEST("redistribute on devices: equals the oracle on 1 to 4 ranks, in all 
         Random random(seed);
         Scene const scene = draw(random, seed % 10 == 0 ? 100000 : 3000);
         Mode const mode = modes[random.between(0, 2)];
-        device_case() = concat("seed ", seed, ", mode ", static_cast<int>(mode));
+        device_case() = errors::concat("seed ", seed, ", mode ", static_cast<int>(mode));
         std::string error;
         Result const is = run(scene, mode, error);
         CHECK(error.empty());
@@ -145,7 +145,7 @@ DEVICE_TEST("redistribute on devices: a slot held twice is refused on every rank
         shard.slots[1] = shard.slots[0];
         shard.raw[0] = 4;
         shard.raw[1] = 5;
-        device_case() = concat("seed ", seed);
+        device_case() = errors::concat("seed ", seed);
         std::string error;
         Result const is = run(scene, Mode::slot_owner_keep, error);
         CHECK(!error.empty());
@@ -170,7 +170,7 @@ DEVICE_TEST("redistribute on devices: rows follow their ids") {
         }
         std::vector<float> result(all.size());
         MchTable const current = library_table(table, table.offsets, table.buckets);
-        device_case() = concat("seed ", seed, ", width ", width);
+        device_case() = errors::concat("seed ", seed, ", width ", width);
         std::string const error =
             on_gpus(static_cast<int>(table.parts()), [&](DeviceThreadCommunicator& comm, Stream& stream) {
                 auto const r = static_cast<std::size_t>(comm.rank());

@@ -62,7 +62,7 @@ DEVICE_TEST("DeviceMemory: casts, folds, fills and factors leave the host's bits
         Memory const from = random_bytes(random, slots * slot_bytes);
         Memory const to = random_bytes(random, (columns + 4) * rows * 8);
         DeviceArray<std::byte> const from_there(from);
-        device_case() = concat("seed ", seed, " ", name(a), " to ", name(b));
+        device_case() = errors::concat("seed ", seed, " ", name(a), " to ", name(b));
         auto const compare = [&](DType type, bool exact, auto&& body) {
             Memory expected = to;
             DeviceArray<std::byte> const found_there(to);
@@ -77,7 +77,7 @@ DEVICE_TEST("DeviceMemory: casts, folds, fills and factors leave the host's bits
             CHECK(found == expected);
         };
         auto const convert_box = host_memory().convert;
-        if (can_convert(a, b, factor)) {
+        if (transport::can_convert(a, b, factor)) {
             compare(b, true, [&](auto const& memory, std::byte const* source, std::byte* target) {
                 Send const send{0, source, from_box, {a, a, 1.0, convert_box}};
                 Receive const receive{0, target, to_box, {b, a, factor, convert_box}};
@@ -97,7 +97,7 @@ DEVICE_TEST("DeviceMemory: casts, folds, fills and factors leave the host's bits
                 memory.fold(work);
             });
         }
-        if (supports(op, a) && can_convert(a, b, factor)) {
+        if (supports(op, a) && transport::can_convert(a, b, factor)) {
             compare(b, false, [&](auto const& memory, std::byte const* source, std::byte* target) {
                 work.slots.base = source;
                 work.to = {0, target, to_box, {b, a, factor, convert_box}};
@@ -144,7 +144,7 @@ DEVICE_TEST("DeviceMemory: lists of many boxes, of any length, leave the host's 
         host_memory().policy.deliver(here_from, here_to);
         device.deliver(there_from, there_to);
         stream.wait();
-        device_case() = concat("seed ", seed, ", ", count, " boxes");
+        device_case() = errors::concat("seed ", seed, ", ", count, " boxes");
         CHECK(to_there.host() == expected);
     }
 }
@@ -165,8 +165,8 @@ DEVICE_TEST("plans without a communicator: tensors of the device get what tensor
         auto const rank = static_cast<int>(random.between(0, mesh.last_rank()));
         DynamicShape const mine = from.local_shape(rank);
         DynamicShape const wanted = to.local_shape(rank);
-        Memory const source = random_bytes(random, larger<Index>(mine.size() * 4, 4));
-        Memory expected = random_bytes(random, larger<Index>(wanted.size() * 2, 4));
+        Memory const source = random_bytes(random, detail::larger<Index>(mine.size() * 4, 4));
+        Memory expected = random_bytes(random, detail::larger<Index>(wanted.size() * 2, 4));
         DeviceArray<std::byte> const source_there(source);
         DeviceArray<std::byte> const target_there(expected);
         Plan<> const move = plan(from, to);

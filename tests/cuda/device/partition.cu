@@ -86,7 +86,7 @@ DEVICE_TEST("device partition: equals the host's oracle for random worlds, width
             for (Index& width : columns) width = random.pick(widths);
         }
         auto const given = random_partition(random, entries, random.pick(worlds), columns, random.pick(skews));
-        device_case() = concat("seed ", seed, ", entries ", entries, ", world ", given.world);
+        device_case() = errors::concat("seed ", seed, ", entries ", entries, ", world ", given.world);
         check_case(given, PartitionMethod::tiles);
         check_case(given, PartitionMethod::sort);
     }
@@ -97,7 +97,7 @@ DEVICE_TEST("device partition: more than 256 destinations are sorted") {
         Random random(seed);
         auto const given =
             random_partition(random, 20000, random.pick(std::vector<Index>{257, 1024}), {8, 4, 8}, Skew::even);
-        device_case() = concat("seed ", seed);
+        device_case() = errors::concat("seed ", seed);
         CHECK(DevicePartition(given.entries, given.world).method() == PartitionMethod::sort);
         check_case(given, PartitionMethod::automatic);
     }
@@ -120,7 +120,7 @@ DEVICE_TEST("device partition: thrust's stable sort gives the same order") {
         WordColumns words;
         words.data.push_back(column.data());
         auto const result = partition_on_device(given, words, PartitionMethod::tiles);
-        device_case() = concat("world ", world);
+        device_case() = errors::concat("world ", world);
         CHECK(result.packed.size() == (sorted.size() - dropped) * 8);
         CHECK(std::memcmp(result.packed.data(), sorted.data() + dropped, result.packed.size()) == 0);
     }
@@ -201,7 +201,7 @@ DEVICE_TEST("split counts: many ranks, and tails of tiles") {
             DeviceArray<SplitFaults> const counted(1);
             split_counts(entries, ByList{device.data()}, counts.span(), counted.data(), stream);
             stream.wait();
-            device_case() = concat("world ", world, ", entries ", entries);
+            device_case() = errors::concat("world ", world, ", entries ", entries);
             CHECK(counts.host() == expected);
             CHECK(counted.host()[0].out_of_range == faults.out_of_range);
             CHECK(counts.is_intact(counts.size() * 8));

@@ -28,7 +28,7 @@ int gpus() {
 
 /// Small whole numbers, so that no sum depends on its order in any type.
 std::vector<std::byte> values(Random& random, DType type, Index count) {
-    std::vector<std::byte> memory(static_cast<std::size_t>(larger<Index>(count, 1) * bytes(type)));
+    std::vector<std::byte> memory(static_cast<std::size_t>(detail::larger<Index>(count, 1) * bytes(type)));
     detail::with_number(type, [&]<class T>() {
         for (std::size_t i = 0; i + sizeof(T) <= memory.size(); i += sizeof(T)) {
             detail::store_element<T>(memory.data() + i, static_cast<detail::Accumulator<T>>(random.between(0, 7)));

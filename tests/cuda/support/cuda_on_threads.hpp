@@ -139,11 +139,11 @@ private:
         std::map<std::string, std::string> found;
         for (std::size_t t = 0; t < where_.size(); ++t) {
             std::string& list = found[where_[t].load(std::memory_order_relaxed)];
-            if (list.size() < 40) list += concat(" ", t);
+            if (list.size() < 40) list += errors::concat(" ", t);
             if (list.size() >= 40 && list.back() != '.') list += " ...";
         }
         std::string what = "DeviceBlock: threads wait for others of their block that never come:";
-        for (auto const& [where, list] : found) what += concat(" threads", list, " ", where, ";");
+        for (auto const& [where, list] : found) what += errors::concat(" threads", list, " ", where, ";");
         progress_.fail(what);
         progress_.over.store(true, std::memory_order_release);
         block_.ring();

@@ -150,7 +150,7 @@ Bytes emulate_sort(Blocks& run, EmulatedPartition& memory, Rule const& rule, Col
     memory.watch(run);
     auto const each = [&](auto const& body) {
         run.template tiles<detail::NoState, detail::NoShared>(
-            ceil_div(plan.entries, detail::block_threads),
+            detail::ceil_div(plan.entries, detail::block_threads),
             detail::EachIndex<std::decay_t<decltype(body)>>{plan.entries, body});
     };
     each(detail::ListDestinations<Rule, Index>{plan, rule, keys.data(), entries.data()});

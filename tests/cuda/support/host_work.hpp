@@ -29,7 +29,7 @@ public:
     public:
         Memory() = default;
         Memory(HostDevice& device, Index bytes)
-            : device_(&device), words_(static_cast<std::size_t>(ceil_div(bytes, 8) + 1), 0xa5a5a5a5a5a5a5a5) {
+            : device_(&device), words_(static_cast<std::size_t>(detail::ceil_div(bytes, 8) + 1), 0xa5a5a5a5a5a5a5a5) {
             device.claim(words_.data(), bytes);
             if (HostDevice::watcher != nullptr) HostDevice::watcher->allocated(words_.data(), bytes);
         }
@@ -60,7 +60,8 @@ public:
 
     [[nodiscard]] Memory allocate(Index bytes) {
         if (device_->allocations++ >= device_->refused_from) {
-            raise(ErrorCode::out_of_memory, concat("tests: no ", bytes, " bytes of device memory. Fix: none."));
+            errors::raise(ErrorCode::out_of_memory,
+                          errors::concat("tests: no ", bytes, " bytes of device memory. Fix: none."));
         }
         return Memory(*device_, bytes);
     }
@@ -132,15 +133,18 @@ public:
     }
     void check(char const* who, char const* what, void const* memory, Index bytes, Index alignment) const {
         if (bytes != 0 && reinterpret_cast<std::uintptr_t>(memory) % static_cast<std::uintptr_t>(alignment) != 0) {
-            raise(ErrorCode::buffer, concat(who, ": ", what, " is not aligned to its elements. Fix: align it."));
+            errors::raise(ErrorCode::buffer,
+                          errors::concat(who, ": ", what, " is not aligned to its elements. Fix: align it."));
         }
         if (device_->has(memory, bytes)) return;
-        raise(ErrorCode::buffer, concat(who, ": ", what, " is memory of the host. Fix: copy it to the device first."));
+        errors::raise(ErrorCode::buffer,
+                      errors::concat(who, ": ", what, " is memory of the host. Fix: copy it to the device first."));
     }
 
 private:
     void own(void const* memory, Index bytes) const {
-        if (!device_->has(memory, bytes)) raise(ErrorCode::buffer, "tests: the device was given memory of the host.");
+        if (!device_->has(memory, bytes))
+            errors::raise(ErrorCode::buffer, "tests: the device was given memory of the host.");
     }
     HostDevice* device_;
 };
@@ -174,9 +178,10 @@ public:
         return inner_->bind(sends, receives);
     }
     void check_memory(void const* memory, Index bytes = 1) const {
-        if (!device_->has(memory, bytes)) raise(ErrorCode::buffer, "tests: memory of the host is to be sent. Fix: no.");
+        if (!device_->has(memory, bytes))
+            errors::raise(ErrorCode::buffer, "tests: memory of the host is to be sent. Fix: no.");
     }
-    [[nodiscard]] OnDevice split(int, int) { raise(ErrorCode::transport, "tests: no split."); }
+    [[nodiscard]] OnDevice split(int, int) { errors::raise(ErrorCode::transport, "tests: no split."); }
     void abort(ErrorCode code, std::string_view reason) noexcept { inner_->abort(code, reason); }
 
 private:

@@ -36,7 +36,7 @@ public:
     template <class Body>
     void run(std::string const& kernel, Index units, Body&& body) {
         watch::Launch launch(kernel, &device_);
-        std::vector<Index> tiles(static_cast<std::size_t>(ceil_div(units, detail::box_tile)));
+        std::vector<Index> tiles(static_cast<std::size_t>(detail::ceil_div(units, detail::box_tile)));
         std::vector<int> threads(detail::box_threads);
         std::iota(tiles.begin(), tiles.end(), Index{0});
         std::iota(threads.begin(), threads.end(), 0);
@@ -120,7 +120,7 @@ TEST_CASE("watched: copies and conversions of random boxes") {
         DType const a = types[rng() % types.size()];
         DType const b = types[rng() % types.size()];
         double const factor = rng() % 2 == 0 ? 1.0 : 1.0 / 3.0;
-        if (!can_convert(a, b, factor) || (a == b && factor == 1.0)) continue;
+        if (!transport::can_convert(a, b, factor) || (a == b && factor == 1.0)) continue;
         Placed given = place_aligned(rng, extents, bytes(a), true);
         Placed cast = place_aligned(rng, extents, bytes(b), false);
         launches.claim(given);
@@ -172,7 +172,7 @@ TEST_CASE("watched: folds, with and without a conversion, fills and factors of r
         });
         Placed wide = place_aligned(rng, extents, 8, false);
         launches.claim_unwritten(wide);
-        if (!can_convert(type, DType::f64, 1.0 / 3.0)) continue;
+        if (!transport::can_convert(type, DType::f64, 1.0 / 3.0)) continue;
         detail::FoldCastBox const cast{detail::fold_box(op, type, from.base(), slot, from.box.dims[0].stride, slots,
                                                         wide.base(), wide.box, divisor),
                                        detail::cast_rule(type, DType::f64, 1.0 / 3.0)};

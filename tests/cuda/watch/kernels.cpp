@@ -118,7 +118,7 @@ std::string predictions() {
     std::string text = "# kernel bytes sectors shared conflicts\n";
     for (auto const& [name, launched] : kernels) {
         watch::Traffic const one = watch::traffic_of(name);
-        text += concat(launched, " ", one.bytes(), " ", one.sectors, " ", one.shared, " ", one.conflicts, "\n");
+        text += errors::concat(launched, " ", one.bytes(), " ", one.sectors, " ", one.shared, " ", one.conflicts, "\n");
     }
     return text;
 }
@@ -217,7 +217,7 @@ TEST_CASE("traffic: bytes per entry, sectors used and bank conflicts are within 
     Index conflicts = 0;
     for (char const* name : {"CountState", "ScatterState<8>", "split counts", "merge"}) {
         watch::Traffic const one = watch::traffic_of(name);
-        used = smaller(used, one.sectors_used());
+        used = reshard::detail::smaller(used, one.sectors_used());
         requests += one.shared;
         conflicts += one.conflicts;
     }

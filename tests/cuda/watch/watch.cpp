@@ -45,7 +45,8 @@ Findings& findings() {
 void add_fault(std::string const& kernel, std::string const& kind, Address pc, std::string const& what) {
     Findings& all = findings();
     std::lock_guard const lock(all.mutex);
-    if (all.known.insert({kernel, kind, pc}).second) all.faults.push_back(concat(kernel, ": ", kind, ": ", what));
+    if (all.known.insert({kernel, kind, pc}).second)
+        all.faults.push_back(errors::concat(kernel, ": ", kind, ": ", what));
 }
 
 /// Which bytes of allocated memory have been written. Memory that tests claim holds what they wrote there.
@@ -65,7 +66,7 @@ public:
     }
     void read(std::string const& who, void const* memory, Index bytes) override {
         if (visit(reinterpret_cast<Address>(memory), static_cast<std::size_t>(bytes), false)) return;
-        add_fault(who, "never written", 0, concat("among ", bytes, " bytes of global memory"));
+        add_fault(who, "never written", 0, errors::concat("among ", bytes, " bytes of global memory"));
     }
     /// Whether all of these bytes have been written; from now on they are, if `writes`.
     bool visit(Address at, std::size_t bytes, bool writes) {
@@ -173,9 +174,10 @@ struct UnderWay {
         if (at >= state && at < state + state_bytes) return;
         bool const in_shared = is_shared(at);
         auto const where = [&] {
-            return concat(size, " bytes ",
-                          in_shared ? concat("at ", at - shared, " of shared memory") : "of global memory",
-                          " by thread ", now.thread, " of block ", now.block, " in phase ", now.phase);
+            return errors::concat(
+                size, " bytes ",
+                in_shared ? errors::concat("at ", at - shared, " of shared memory") : "of global memory", " by thread ",
+                now.thread, " of block ", now.block, " in phase ", now.phase);
         };
         if (at % size != 0) fault("misaligned", pc, where());
         if (in_shared) {
@@ -206,7 +208,8 @@ struct UnderWay {
             if (other == nullptr && kind != Kind::atomic && line->atomic) other = (*line->atomic)[place].meeting(now);
             if (other == nullptr && kind != Kind::read) other = line->read[place].meeting(now);
             if (other != nullptr) {
-                fault("race", pc, concat(where(), ", and by thread ", other->thread, " of block ", other->block));
+                fault("race", pc,
+                      errors::concat(where(), ", and by thread ", other->thread, " of block ", other->block));
                 return;
             }
             if (kind == Kind::write) line->written[place] = now;
@@ -252,7 +255,7 @@ struct UnderWay {
             }
             if (words.empty()) continue;
             std::size_t most = 1;
-            for (auto const& [bank, list] : words) most = larger(most, list.size());
+            for (auto const& [bank, list] : words) most = detail::larger(most, list.size());
             ++traffic.shared;
             traffic.conflicts += static_cast<Index>(most) - 1;
         }
@@ -277,7 +280,8 @@ struct UnderWay {
             std::span<Access const> const lanes(accesses.data() + i, end - i);
             if (accesses[i].kind == Kind::atomic) {
                 (accesses[i].shared ? traffic.shared_atomics : traffic.atomics) += static_cast<Index>(lanes.size());
-                for (Access const& lane : lanes) traffic.contention = larger(traffic.contention, ++atomics[lane.at]);
+                for (Access const& lane : lanes)
+                    traffic.contention = detail::larger(traffic.contention, ++atomics[lane.at]);
             } else if (accesses[i].shared) {
                 count_shared(lanes);
             } else {
@@ -375,7 +379,7 @@ Launch::~Launch() {
               &Traffic::memory, &Traffic::shared, &Traffic::conflicts, &Traffic::atomics, &Traffic::shared_atomics}) {
             sum.*field += mine.*field;
         }
-        sum.contention = larger(sum.contention, mine.contention);
+        sum.contention = detail::larger(sum.contention, mine.contention);
     }
     launch.reset();
 }

@@ -78,7 +78,8 @@ TEST_SUITE("exec/detail/batch_check") {
         run_on_threads(3, [&](ThreadCommunicator& comm) {
             Verdict ended;
             try {
-                detail::agree_on_batch(comm, {}, lists[comm.rank()], [](Index place) { return concat("at ", place); });
+                detail::agree_on_batch(comm, {}, lists[comm.rank()],
+                                       [](Index place) { return errors::concat("at ", place); });
             } catch (Error const& error) {
                 ended.reason = error.message();
             }

@@ -94,9 +94,10 @@ TEST_SUITE("mch/checkpoint_old") {
     TEST_CASE("tables go by their names, in whatever order they were saved") {
         std::string const table = R"({"layout":"sorted","eviction":"none","offsets":[0,0],"ranks":[0],"hash_size":9,)"
                                   R"("hash_function":"","buckets":1,"columns":[],"iteration":0,"rows":[]})";
-        std::string const text = concat(R"({"format":"reshard-mch","version":1,"save":"0000000000000abc","files":[)",
-                                        R"("mch-0000000000000abc-00000-of-00001.safetensors"],"tables":{"z":)", table,
-                                        R"(,"a":)", table, R"(},"ids":{"z":[[0,0]],"a":[[0,0]]}})");
+        std::string const text =
+            errors::concat(R"({"format":"reshard-mch","version":1,"save":"0000000000000abc","files":[)",
+                           R"("mch-0000000000000abc-00000-of-00001.safetensors"],"tables":{"z":)", table, R"(,"a":)",
+                           table, R"(},"ids":{"z":[[0,0]],"a":[[0,0]]}})");
         auto const index = detail::index_from(text, "index");
         REQUIRE(index.tables.size() == 2);
         CHECK(index.tables[0].table.name == "a");
@@ -307,24 +308,25 @@ TEST_SUITE("mch/checkpoint_old") {
         std::string const zero = text_of_bounds(bounds[0]);
         std::string const one = text_of_bounds(bounds[1]);
         auto const parsed = [&] {
-            refused(concat("[[", bounds[0].live, ",0],", one, "]"), "contradicts itself");
-            refused(concat("[[3,4,5,6],", one, "]"), "contradicts itself");
-            refused(concat("[[3,3,5,6],", one, "]"), "contradicts itself");
-            refused(concat("[[3,0,6,5],", one, "]"), "contradicts itself");
-            refused(concat("[[151,0,5,6],", one, "]"), "has more ids than the shard has slots");
+            refused(errors::concat("[[", bounds[0].live, ",0],", one, "]"), "contradicts itself");
+            refused(errors::concat("[[3,4,5,6],", one, "]"), "contradicts itself");
+            refused(errors::concat("[[3,3,5,6],", one, "]"), "contradicts itself");
+            refused(errors::concat("[[3,0,6,5],", one, "]"), "contradicts itself");
+            refused(errors::concat("[[151,0,5,6],", one, "]"), "has more ids than the shard has slots");
         };
         parsed();
         MchIdBounds wrong = bounds[0];
         wrong.live -= 1;
-        refused(concat("[", text_of_bounds(wrong), ",", one, "]"), concat("; its text says ", wrong.live, ", "));
+        refused(errors::concat("[", text_of_bounds(wrong), ",", one, "]"),
+                errors::concat("; its text says ", wrong.live, ", "));
         make_version_1(folder);
         parsed();
         wrong = bounds[1];
         wrong.highest /= 10;  // a digit less
         wrong.lowest /= 10;
-        refused(concat("[", zero, ",", text_of_bounds(wrong), "]"),
-                concat("; its text says ", wrong.live, ", 0 and from ", wrong.lowest));
+        refused(errors::concat("[", zero, ",", text_of_bounds(wrong), "]"),
+                errors::concat("; its text says ", wrong.live, ", 0 and from ", wrong.lowest));
         refused("[[0,0],[0,0]]", "; its text says 0, 0 and ");
-        refused(concat("[", zero, ",[0,0]]"), concat("has ", bounds[1].live, " ids, "));
+        refused(errors::concat("[", zero, ",[0,0]]"), errors::concat("has ", bounds[1].live, " ids, "));
     }
 }

@@ -69,14 +69,15 @@ TEST_SUITE("mch/checkpoint_text") {
             write_text(index, good);
         };
         std::string const one = text_of_bounds(bounds[1]);
-        refused(concat("[[", bounds[0].live, ",0],", one, "]"), "contradicts itself");
-        refused(concat("[[3,4,5,6],", one, "]"), "contradicts itself");
-        refused(concat("[[3,3,5,6],", one, "]"), "contradicts itself");
-        refused(concat("[[3,0,6,5],", one, "]"), "contradicts itself");
-        refused(concat("[[151,0,5,6],", one, "]"), "has more ids than the shard has slots");
-        refused(concat("[", one, "]"), "has 1 entries for 2 shards");
+        refused(errors::concat("[[", bounds[0].live, ",0],", one, "]"), "contradicts itself");
+        refused(errors::concat("[[3,4,5,6],", one, "]"), "contradicts itself");
+        refused(errors::concat("[[3,3,5,6],", one, "]"), "contradicts itself");
+        refused(errors::concat("[[3,0,6,5],", one, "]"), "contradicts itself");
+        refused(errors::concat("[[151,0,5,6],", one, "]"), "has more ids than the shard has slots");
+        refused(errors::concat("[", one, "]"), "has 1 entries for 2 shards");
         MchIdBounds wrong = bounds[0];
         wrong.live -= 1;
-        refused(concat("[", text_of_bounds(wrong), ",", one, "]"), concat("; its text says ", wrong.live, ", "));
+        refused(errors::concat("[", text_of_bounds(wrong), ",", one, "]"),
+                errors::concat("; its text says ", wrong.live, ", "));
     }
 }

@@ -41,7 +41,7 @@ template <class Body>
 void for_box_threads(Index units, Body const& body) {
     ThreadedBlocks run;
     run.tiles<detail::NoState, detail::NoShared>(
-        ceil_div(units, detail::box_tile),
+        reshard::detail::ceil_div(units, detail::box_tile),
         [&](auto& block, auto&, Index tile) { block.each([&](int thread, auto&) { body(tile, thread); }); });
 }
 

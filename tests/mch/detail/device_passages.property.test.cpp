@@ -168,7 +168,7 @@ TEST_CASE("redistribute on devices: many tables in one message a pair of ranks; 
                 tables.push_back({library_table(table, table.saved_offsets, scenes[t].saved_buckets),
                                   library_table(table, table.offsets, table.buckets),
                                   library_state(table, results[t].shards[r])});
-                tables.back().saved.name = tables.back().current.name = concat("table ", t);
+                tables.back().saved.name = tables.back().current.name = errors::concat("table ", t);
             }
             if (r == 0) device.downloads = 0;
             auto changes = reshard::detail::redistribute_with(work, std::span<MchTransition const>(tables), comm,
@@ -215,7 +215,7 @@ TEST_CASE("redistribute on devices: of what comes to many tables each step is on
                 list.push_back({library_table(scene.table, scene.table.saved_offsets, scene.saved_buckets),
                                 library_table(scene.table, scene.table.offsets, scene.table.buckets),
                                 library_state(scene.table, result.shards[r])});
-                list.back().saved.name = list.back().current.name = concat("table ", list.size());
+                list.back().saved.name = list.back().current.name = errors::concat("table ", list.size());
             }
             if (r == 0) device.launches = device.uploads = 0;
             auto changes = reshard::detail::redistribute_with(work, std::span<MchTransition const>(list), comm,
@@ -268,7 +268,7 @@ TEST_CASE("redistribute on devices: of many tables that are wrong the host's fir
                     tables.push_back({library_table(table, table.saved_offsets, scenes[t].saved_buckets),
                                       library_table(table, table.offsets, table.buckets),
                                       library_state(table, shards[t][static_cast<std::size_t>(comm.rank())])});
-                    tables.back().saved.name = tables.back().current.name = concat("table ", t);
+                    tables.back().saved.name = tables.back().current.name = errors::concat("table ", t);
                 }
                 redistribute(std::span<MchTransition const>(tables), comm);
             });
@@ -365,7 +365,7 @@ TEST_CASE("redistribute on devices: memory of the host, misaligned or refused is
     end = run([](HostDevice&, List& list) {
         MchTransition& one = list[0];
         for (int c = 0; c < 15; ++c) {
-            std::string const name = concat("more ", c);
+            std::string const name = errors::concat("more ", c);
             one.saved.metadata.push_back({name, 1, 0});
             one.current.metadata.push_back({name, 1, 0});
             static std::vector<std::vector<std::uint8_t>> memory;

@@ -71,7 +71,7 @@ TEST_SUITE("mch/leaving_rule") {
                 std::string const error = carried(one.world, count, one.wrong)[0];
                 CAPTURE(error);
                 CHECK(contains(error, "table 'user': position "));
-                CHECK(contains(error, concat("but with hash size ", one.wrong, " it was looked up on rank ")));
+                CHECK(contains(error, errors::concat("but with hash size ", one.wrong, " it was looked up on rank ")));
                 CHECK(contains(error, "Fix: give the hash size and the hash function that the table was trained with"));
                 CHECK(fits(error, one.world.hash_size));
                 CHECK(carried(one.world, count, one.world.hash_size)[0].empty());

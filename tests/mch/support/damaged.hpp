@@ -17,8 +17,8 @@ namespace reshard::test::torchrec {
 /// Sums of every 64 KiB, as files of old releases have them in their metadata.
 inline std::string old_sums_text(std::span<std::byte const> bytes) {
     std::string text;
-    for (; !bytes.empty(); bytes = bytes.subspan(smaller(bytes.size(), std::size_t{65536})))
-        text += reshard::detail::hex_text(crc32c(bytes.first(smaller(bytes.size(), std::size_t{65536}))), 8);
+    for (; !bytes.empty(); bytes = bytes.subspan(detail::smaller(bytes.size(), std::size_t{65536})))
+        text += reshard::detail::hex_text(crc32c(bytes.first(detail::smaller(bytes.size(), std::size_t{65536}))), 8);
     return text;
 }
 
@@ -123,7 +123,7 @@ inline std::vector<Ids> load_apart(std::string const& folder, World const& saved
 }
 /// As texts have them.
 inline std::string text_of_bounds(MchIdBounds const& one) {
-    return concat("[", one.live, ",", one.negative, ",", one.lowest, ",", one.highest, "]");
+    return errors::concat("[", one.live, ",", one.negative, ",", one.lowest, ",", one.highest, "]");
 }
 
 }  // namespace reshard::test::torchrec

@@ -75,7 +75,7 @@ template <class Byte>
     Index expected = transfer.box.element_bytes;
     for (int d = transfer.box.dims.size() - 1; d >= 0; --d) {
         if (transfer.box.dims[d].stride != expected && transfer.box.dims[d].extent != 1) {
-            raise(ErrorCode::transport, "tests: the replayed world moves dense memory only.");
+            errors::raise(ErrorCode::transport, "tests: the replayed world moves dense memory only.");
         }
         expected *= transfer.box.dims[d].extent;
     }
@@ -226,7 +226,7 @@ private:
         throw replay::Stop{};
     }
     [[noreturn]] static void refuse(std::string_view what) {
-        raise(ErrorCode::transport, concat("tests: replayed world: ", what, "."));
+        errors::raise(ErrorCode::transport, errors::concat("tests: replayed world: ", what, "."));
     }
     [[nodiscard]] replay::Brought& brought() { return world_->next_[static_cast<std::size_t>(rank_)]; }
     [[nodiscard]] replay::Done const* next(replay::Call call) {
@@ -290,7 +290,7 @@ std::vector<RankEnd> ReplayWorld::run(Body&& body) {
             } catch (std::exception const& error) {
                 ends[r] = comm.end();
                 ends[r]->code = ErrorCode::user;
-                ends[r]->message = concat("tests: what the caller does not expect: ", error.what());
+                ends[r]->message = errors::concat("tests: what the caller does not expect: ", error.what());
             }
             ++ended;
         }
@@ -298,11 +298,11 @@ std::vector<RankEnd> ReplayWorld::run(Body&& body) {
         if (ended == 0 && complete(std::move(next_))) continue;
         std::string text = "tests: ranks went different ways:";  // in a real world they would wait forever
         for (std::size_t r = 0; r < ranks; ++r) {
-            text +=
-                concat(" rank ", r,
-                       ends[r] ? concat(" ended (", ends[r]->message, ")")
-                       : next_.size() == ranks && next_[r].call == replay::Call::exchange ? std::string(" exchanges")
-                                                                                          : std::string(" waits"));
+            text += errors::concat(" rank ", r,
+                                   ends[r] ? errors::concat(" ended (", ends[r]->message, ")")
+                                   : next_.size() == ranks && next_[r].call == replay::Call::exchange
+                                       ? std::string(" exchanges")
+                                       : std::string(" waits"));
         }
         RankEnd diverged;
         diverged.code = ErrorCode::transport;

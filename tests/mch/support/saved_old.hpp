@@ -75,14 +75,14 @@ inline void save_old(std::string const& folder, World& world, std::uint64_t id =
             },
             metadata);
         MchIdBounds const ids = id_bounds(MchLayout::sorted, module.raw);
-        files += concat(rank == 0 ? "\"" : ",\"", leaf, "\"");
-        bounds += concat(rank == 0 ? "[" : ",[", ids.live, ",", ids.negative);
-        if (ids.highest >= 0) bounds += concat(",", ids.lowest, ",", ids.highest);
+        files += errors::concat(rank == 0 ? "\"" : ",\"", leaf, "\"");
+        bounds += errors::concat(rank == 0 ? "[" : ",[", ids.live, ",", ids.negative);
+        if (ids.highest >= 0) bounds += errors::concat(",", ids.lowest, ",", ids.highest);
         bounds += "]";
     }
     std::string const text =
-        concat("{\"format\":\"reshard-mch\",\"version\":2,\"save\":\"", save, "\",\"files\":[", files,
-               "],\"tables\":{\"user\":", in::to_json(saved), "},\"ids\":{\"user\":[", bounds, "]}");
+        errors::concat("{\"format\":\"reshard-mch\",\"version\":2,\"save\":\"", save, "\",\"files\":[", files,
+                       "],\"tables\":{\"user\":", in::to_json(saved), "},\"ids\":{\"user\":[", bounds, "]}");
     checkpoint_test::write_text(folder + "/mch.index.json", text + in::index_end(text));
 }
 

@@ -41,9 +41,9 @@ struct Setup {
 };
 
 inline std::string to_string(Setup const& s) {
-    return concat("(", s.from, " -> ", s.to, ") ", s.slots, " slots, fill ", static_cast<int>(s.fill), ", kind ",
-                  static_cast<int>(s.kind), ", ", s.columns, " columns", s.one_destination ? ", one destination" : "",
-                  s.plain ? ", plain" : "");
+    return errors::concat("(", s.from, " -> ", s.to, ") ", s.slots, " slots, fill ", static_cast<int>(s.fill),
+                          ", kind ", static_cast<int>(s.kind), ", ", s.columns, " columns",
+                          s.one_destination ? ", one destination" : "", s.plain ? ", plain" : "");
 }
 
 struct Scene {
@@ -293,15 +293,16 @@ inline std::string difference(Table const& table, Result const& is, Outcome cons
         auto const where = [&](std::string_view what, auto const& one, auto const& other) {
             std::size_t i = 0;
             while (i < one.size() && i < other.size() && one[i] == other[i]) ++i;
-            return concat("rank ", r, ": ", what, " differ at ", i, ": ",
-                          i < one.size() ? concat(static_cast<Id>(one[i])) : std::string("end"), " instead of ",
-                          i < other.size() ? concat(static_cast<Id>(other[i])) : std::string("end"));
+            return errors::concat("rank ", r, ": ", what, " differ at ", i, ": ",
+                                  i < one.size() ? errors::concat(static_cast<Id>(one[i])) : std::string("end"),
+                                  " instead of ",
+                                  i < other.size() ? errors::concat(static_cast<Id>(other[i])) : std::string("end"));
         };
         if (a.raw != b.raw) return where("ids", a.raw, b.raw);
         if (a.slots != b.slots) return where("slots", a.slots, b.slots);
         for (std::size_t c = 0; c < a.metadata.size(); ++c) {
             if (a.metadata[c] == b.metadata[c]) continue;
-            return where(concat("bytes of column ", table.columns[c].name), a.metadata[c], b.metadata[c]);
+            return where(errors::concat("bytes of column ", table.columns[c].name), a.metadata[c], b.metadata[c]);
         }
         if (a.segments != b.segments) return where("segments", a.segments, b.segments);
         if (a.iteration != b.iteration) return where("iterations", a.iteration, b.iteration);
@@ -310,11 +311,11 @@ inline std::string difference(Table const& table, Result const& is, Outcome cons
         if (x == y) continue;
         if (x.evicted != y.evicted) return where("evicted ids", x.evicted, y.evicted);
         if (x.left_out != y.left_out) return where("ids left out", x.left_out, y.left_out);
-        if (x.moves != y.moves) return concat("rank ", r, ": moves differ");
-        return concat("rank ", r, ": counts differ: before ", x.live_before, "/", y.live_before, ", after ",
-                      x.live_after, "/", y.live_after, ", sent ", x.sent, "/", y.sent, ", received ", x.received, "/",
-                      y.received, ", unreachable ", x.unreachable, "/", y.unreachable, ", unpinned ", x.unpinned, "/",
-                      y.unpinned);
+        if (x.moves != y.moves) return errors::concat("rank ", r, ": moves differ");
+        return errors::concat("rank ", r, ": counts differ: before ", x.live_before, "/", y.live_before, ", after ",
+                              x.live_after, "/", y.live_after, ", sent ", x.sent, "/", y.sent, ", received ",
+                              x.received, "/", y.received, ", unreachable ", x.unreachable, "/", y.unreachable,
+                              ", unpinned ", x.unpinned, "/", y.unpinned);
     }
     return {};
 }

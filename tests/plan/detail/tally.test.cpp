@@ -84,8 +84,8 @@ Index check_narrowed(Grid const& from, Grid const& to, Index piece, unsigned axe
     detail::Tally const home(to, sets, forms, piece, axes);
     detail::Tally const all(to, sets, forms);
     Index const length = all.elements() - home.elements();
-    Index const begin = random.between(-1, larger<Index>(length - 1, 0));
-    Interval const stretch{begin, begin + random.between(1, larger<Index>(length / 3, 1))};
+    Index const begin = random.between(-1, detail::larger<Index>(length - 1, 0));
+    Interval const stretch{begin, begin + random.between(1, detail::larger<Index>(length / 3, 1))};
     std::set<Key> wanted;
     std::set<Key> whole;
     detail::Meeting(to, sets, forms).for_each([&](Message const& message, Index destination) {

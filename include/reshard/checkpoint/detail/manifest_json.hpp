@@ -331,17 +331,18 @@ inline void sort_extents(Manifest& manifest, std::string_view file) {
     using detail::JsonReader;
     using detail::quote_name;
     if (json_text.size() > detail::as_size(max_manifest_bytes)) {
-        detail::refuse_manifest(file, concat("it has ", json_text.size(), " bytes, more than ", max_manifest_bytes));
+        detail::refuse_manifest(file,
+                                errors::concat("it has ", json_text.size(), " bytes, more than ", max_manifest_bytes));
     }
     detail::JsonTree const tree(json_text, file, detail::refuse_manifest);
     JsonReader const json(tree);
     if (json.at("format").text_view() != detail::manifest_format)
-        json.at("format").fail(concat("is not '", detail::manifest_format, "'"));
+        json.at("format").fail(errors::concat("is not '", detail::manifest_format, "'"));
     Index const version = json.at("version").integer();
     if (version > detail::manifest_version) {
-        raise(ErrorCode::format, "reshard::Manifest: ", file, ": it is of version ", version,
-              ", this library reads versions up to ", detail::manifest_version,
-              ". Fix: load it with the release of reshard that saved it, or a newer one.");
+        errors::raise(ErrorCode::format, "reshard::Manifest: ", file, ": it is of version ", version,
+                      ", this library reads versions up to ", detail::manifest_version,
+                      ". Fix: load it with the release of reshard that saved it, or a newer one.");
     }
     if (version < 1) json.at("version").fail("is 0: the first is 1");
     if (version > 1) detail::check_manifest_seal(json_text, file);
@@ -367,7 +368,7 @@ inline void sort_extents(Manifest& manifest, std::string_view file) {
             names.push_back(item.at("name").text_view());
         });
         std::string_view const twin = detail::twin_of(names);
-        if (twin.data() != nullptr) json.at(key).fail(concat("has ", quote_name(twin), " twice"));
+        if (twin.data() != nullptr) json.at(key).fail(errors::concat("has ", quote_name(twin), " twice"));
     };
     read_list("files",
               [&](JsonReader const& item) { manifest.files.push_back(detail::file_from(item, manifest.world_size)); });

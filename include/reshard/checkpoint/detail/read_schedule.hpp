@@ -50,7 +50,7 @@ struct WantedExtent {
         if (dim < box.rank()) part.set(dim, intersect(box[dim], rows));
         return part;
     }
-    [[nodiscard]] Index bytes() const noexcept { return rows.empty() ? 0 : read().size() * reshard::bytes(dtype); }
+    [[nodiscard]] Index bytes() const noexcept { return rows.empty() ? 0 : read().size() * enums::bytes(dtype); }
     /// Whether this copy is that of a rank of the mesh.
     [[nodiscard]] bool is_for(DynamicMesh const& mesh, Index rank) const {
         return replicas == 1 || AxisSubset(mesh, replica_axes).index(mesh.ordinal(rank)) % replicas == replica;
@@ -109,7 +109,7 @@ public:
 
     /// \pre the box is one run of the file: single indices, one interval, then whole dimensions.
     void add(std::size_t number, WantedExtent const& extent, Box const& box) {
-        Index const bytes = box.size() * reshard::bytes(extent.dtype);
+        Index const bytes = box.size() * enums::bytes(extent.dtype);
         if (bytes == 0) return;
         if (window_bytes_ != 0 && bytes > window_bytes_) {
             int dim = 0;
@@ -117,7 +117,7 @@ public:
             if (dim < box.rank()) return cut(number, extent, box, dim, bytes / box.extent(dim));
         }
         if (used_ > 0 && (bytes > window_bytes_ - used_ || pieces_ == most_pieces)) next_window();
-        Index const begin = extent.begin + place_in(extent.box, box) * reshard::bytes(extent.dtype);
+        Index const begin = extent.begin + place_in(extent.box, box) * enums::bytes(extent.dtype);
         schedule_->pieces.push_back({number, reader_, window_, used_, begin, bytes, box});
         used_ += bytes;
         ++pieces_;

@@ -250,7 +250,7 @@ private:
             if (spot == nullptr) return;
             hashes = hasher_.block_hashes(tensor.view, block);
             their_hashes.resize(hashes.size());
-            bytes.resize(as_size(smaller(block, tensor.view.size()) * reshard::bytes(dtype)));
+            bytes.resize(as_size(smaller(block, tensor.view.size()) * enums::bytes(dtype)));
             their_bytes.resize(bytes.size());
         });
         pending_.agree(comm_);
@@ -260,7 +260,7 @@ private:
         auto const differs = std::mismatch(hashes.begin(), hashes.end(), their_hashes.begin()).first;
         Index const begin = spot == nullptr ? 0 : smaller((differs - hashes.begin()) * block, tensor.view.size());
         Index const end = spot == nullptr ? 0 : begin + smaller(block, tensor.view.size() - begin);
-        bytes.resize(as_size((end - begin) * reshard::bytes(dtype)));
+        bytes.resize(as_size((end - begin) * enums::bytes(dtype)));
         their_bytes.resize(bytes.size());
         pending_.attempt([&, this] { hasher_.read(tensor.view, begin, end, bytes.data()); });
         compares ? mail_.receive(peer, std::span(their_bytes)) : mail_.send(peer, std::span<std::byte const>(bytes));
@@ -268,7 +268,7 @@ private:
         if (!compares) return;
         Spot one{difference};
         if (Index const at = first_difference(dtype, bytes, their_bytes, hasher_.is_canonical()); at >= 0) {
-            auto const width = static_cast<int>(reshard::bytes(dtype));
+            auto const width = static_cast<int>(enums::bytes(dtype));
             one = {difference, begin + at, load_bits(width, their_bytes.data() + at * width),
                    load_bits(width, bytes.data() + at * width)};
         }

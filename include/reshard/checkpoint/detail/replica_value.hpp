@@ -72,7 +72,7 @@ struct FloatFormat {
 /// The number that an integer's bits stand for, in 64 bits of two's complement.
 [[nodiscard]] constexpr std::int64_t integer_value(DType dtype, std::uint64_t bits) noexcept {
     if (!is_signed_integer(dtype)) return static_cast<std::int64_t>(bits);
-    auto const shift = static_cast<unsigned>(64 - reshard::bits(dtype));
+    auto const shift = static_cast<unsigned>(64 - enums::bits(dtype));
     return static_cast<std::int64_t>(bits << shift) >> shift;
 }
 
@@ -96,7 +96,7 @@ struct FloatFormat {
         number = concat(number_text(real, 9), imaginary < 0.0F ? "" : "+", number_text(imaginary, 9), "i");
     }
     char raw[24];
-    std::snprintf(raw, sizeof(raw), " (0x%0*llx)", reshard::bits(dtype) / 4, static_cast<unsigned long long>(bits));
+    std::snprintf(raw, sizeof(raw), " (0x%0*llx)", enums::bits(dtype) / 4, static_cast<unsigned long long>(bits));
     return number + raw;
 }
 

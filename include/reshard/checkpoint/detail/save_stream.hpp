@@ -126,7 +126,7 @@ public:
                     put(span.begin + begin, {span.view.data() + begin, as_size(end - begin)}, step_bytes, sink);
                     return;
                 }
-                Index const element = reshard::bytes(span.view.dtype());
+                Index const element = enums::bytes(span.view.dtype());
                 while (begin < end) {
                     if (filled == 0) ahead = span.begin + begin;
                     Index const room = (std::ssize(buffer) - filled) / element * element;
@@ -203,7 +203,7 @@ private:
             std::memcpy(to, view.data() + begin, as_size(end - begin));
             return;
         }
-        Index const element = reshard::bytes(view.dtype());
+        Index const element = enums::bytes(view.dtype());
         std::unique_lock<std::mutex> lock;
         if (span.from != nullptr) lock = std::unique_lock(*fetching_);
         gather(view, begin / element, end / element, to, span.from);

@@ -170,7 +170,7 @@ private:
             Place const next = fill_half(receives, ahead, half ^ 1, launch);
             static_cast<void>(fill_half(receives, done, half, [&](Piece const& piece) {
                 Receive const to = piece.of(receives);
-                reshard::copy(piece.window.base, piece.window.box, to.base, to.box);
+                transport::copy(piece.window.base, piece.window.box, to.base, to.box);
             }));
             done = ahead;
             ahead = next;
@@ -183,7 +183,7 @@ private:
         for (int half = 0; at.transfer < sends.size(); half ^= 1) {
             static_cast<void>(fill_half(sends, at, half, [&](Piece const& piece) {
                 Send const from = piece.of(sends);
-                reshard::copy(from.base, from.box, piece.window.base, piece.window.box);
+                transport::copy(from.base, from.box, piece.window.base, piece.window.box);
             }));
             passage_->wait();  // the other half is the next one
             at = fill_half(sends, at, half, [&](Piece const& piece) {

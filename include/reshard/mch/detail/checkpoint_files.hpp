@@ -63,8 +63,8 @@ private:
         for_each_tensor(saved, [&, this](std::string const& name, MchColumn const* column, MchRowsInfo const* rows) {
             StoredTensor const* const tensor = catalogue().find(name);
             if (tensor == nullptr) refuse(concat("it has no tensor ", quote_name(name)));
-            auto const is = concat("tensor ", quote_name(name), " is ", reshard::name(tensor->dtype), " ",
-                                   to_string(tensor->shape));
+            auto const is =
+                concat("tensor ", quote_name(name), " is ", enums::name(tensor->dtype), " ", to_string(tensor->shape));
             if (!is_byte_sized(tensor->dtype)) refuse(concat(is, ", which has no whole bytes"));
             if (tensor->shape.rank() == 0 || tensor->shape.extent(0) != slots)
                 refuse(concat(is, ", but table ", quote_name(table.name), " has ", slots, " slots"));
@@ -80,7 +80,7 @@ private:
                 Indices shape{slots};
                 for (Index extent : rows->row_shape) shape.push_back(extent);
                 if (tensor->dtype == rows->dtype && tensor->shape.extents() == shape) return;
-                refuse(concat(is, ", not ", reshard::name(rows->dtype), " ", to_string(shape)));
+                refuse(concat(is, ", not ", enums::name(rows->dtype), " ", to_string(shape)));
             }
             Index const width = tensor->shape.size() / slots * bytes(tensor->dtype);
             bool const integers = column == nullptr || column->name == mch_counts || column->name == mch_last_access;

@@ -170,14 +170,14 @@ inline void add_old_tensor(Manifest& manifest, OpenFiles const& files, std::stri
         Indices extents = part.shape.extents();
         extents[0] = table.size();
         if (Index bytes = 0; count_stored_bytes(part.dtype, extents, bytes) != SafetensorsRule::none) {
-            refuse_mch_file(file.path(), "tensor ", quote_name(name), " would be ", reshard::name(part.dtype), " ",
+            refuse_mch_file(file.path(), "tensor ", quote_name(name), " would be ", enums::name(part.dtype), " ",
                             to_string(extents), " in all, beyond 64 bits. Fix: restore the index.");
         }
         StoredTensor const whole{name, part.dtype, DynamicShape(extents), 1, ""};
         if (place == manifest.tensors.size()) manifest.tensors.push_back(whole);
         if (StoredTensor const& known = manifest.tensors[place]; known != whole) {
-            refuse_mch_file(file.path(), "tensor ", quote_name(name), " is ", reshard::name(part.dtype), " ",
-                            to_string(part.shape), ", other ranks have ", reshard::name(known.dtype), " ",
+            refuse_mch_file(file.path(), "tensor ", quote_name(name), " is ", enums::name(part.dtype), " ",
+                            to_string(part.shape), ", other ranks have ", enums::name(known.dtype), " ",
                             to_string(known.shape), " in all. Fix: restore the files of one save.");
         }
         Extent extent{place, 0, rank, part.begin, Box(part.shape)};

@@ -45,8 +45,8 @@ TEST_SUITE("comm/nccl") {
             auto comm = nccl_from<NcclKernelCommunicator>(host, stream);
             std::vector<std::byte> memory(256);
             std::vector<std::byte> const before = memory;
-            Conversion const widens{DType::f64, DType::f32, 1.0, convert};
-            Conversion const plain{DType::f32, DType::f32, 1.0, convert};
+            Conversion const widens{DType::f64, DType::f32, 1.0, transport::convert};
+            Conversion const plain{DType::f32, DType::f32, 1.0, transport::convert};
             int const shift = comm.rank() == 0 ? 4 : 0;
             Send const send{1 - comm.rank(), memory.data(), test::box_of(4, {{4, 4}}), plain};
             Receive const receive{1 - comm.rank(), memory.data() + 128 + shift, test::box_of(8, {{4, 8}}), widens};
@@ -66,8 +66,8 @@ TEST_SUITE("comm/nccl") {
         "what one side converts: the other, which travels as it is, is not given to a kernel where it is unaligned") {
         test::run_box_kernels_on_host();
         auto const exchange = [](auto& comm, std::vector<std::byte>& memory) {
-            Conversion const plain{DType::f32, DType::f32, 1.0, convert};
-            Conversion const shortens{DType::bf16, DType::f32, 1.0, convert};
+            Conversion const plain{DType::f32, DType::f32, 1.0, transport::convert};
+            Conversion const shortens{DType::bf16, DType::f32, 1.0, transport::convert};
             float const value = 3.5F;
             std::memcpy(memory.data() + 1, &value, sizeof(value));
             Send const send{0, memory.data() + 1, test::box_of(4, {}), plain};

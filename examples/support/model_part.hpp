@@ -35,7 +35,8 @@ public:
         auto* const base = reinterpret_cast<std::byte*>(memory_.data());
         for (std::size_t i = 0; i < targets.size(); ++i) {
             tensors_.push_back({targets[i].name, targets[i].distribution,
-                                reshard::DynamicView(base + places[i], targets[i].dtype, shape_of(targets[i]))});
+                                reshard::DynamicView(base + places[i], targets[i].dtype, shape_of(targets[i])),
+                                targets[i].within});
         }
     }
 

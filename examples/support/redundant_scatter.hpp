@@ -52,6 +52,11 @@ inline reshard::LoadReport redundant_scatter(std::string const& path, std::span<
     auto const task = [] { return TensorTask{redundant_scatter_name, "scatters", 0}; };
     agree_on_tensors(comm, tensors, task, [&] {
         parts::check_apart(tensors, comm.rank(), redundant_scatter_name);
+        for (LocalTensor const& tensor : tensors) {
+            if (tensor.within.is_whole()) continue;
+            errors::raise(ErrorCode::shape, redundant_scatter_name, ": '", tensor.name,
+                          "' is a box. Fix: list all of it.");
+        }
         checkpoint.emplace(Checkpoint::open(path));
         wanted = parts::match(Catalogue(*checkpoint), tensors);
     });

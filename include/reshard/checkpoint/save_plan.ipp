@@ -149,7 +149,8 @@ private:
         StoredTensor stored{source.name, source.dtype, whole_shape(source), 1, {}};
         if (source.within.is_whole()) stored.distribution = to_string(from);
         Index const whole_bytes = stored_bytes({source.name, source.dtype, from.shape()});
-        bool const is_cut = stored_bytes({source.name, source.dtype, stored.shape}) != whole_bytes;
+        Index const larger_bytes = stored_bytes({source.name, source.dtype, stored.shape});
+        bool const is_cut = larger_bytes != whole_bytes;
         unsigned free = 0;
         unsigned apart = 0;
         auto const refuse_cut = [&] {
@@ -167,7 +168,7 @@ private:
                 refuse(ErrorCode::transition,
                        concat("is Partial along mesh axis ", axis, ": no rank has its values, only addends. ",
                               "Fix: reduce it first, for example redistribute it to Replicate or Shard."));
-            } else if (placement.is_replicate() && kept_apart(axis) && whole_bytes > 0) {
+            } else if (placement.is_replicate() && kept_apart(axis) && larger_bytes > 0) {
                 apart |= 1U << axis;
             } else if (placement.is_replicate()) {
                 free |= 1U << axis;

@@ -4,6 +4,7 @@
 /// \depends comm/policy.hpp, core/detail/watched.hpp.
 #pragma once
 
+#include <reshard/comm/agree.hpp>
 #include <reshard/comm/policy.hpp>
 #include <reshard/core/detail/watched.hpp>
 
@@ -99,7 +100,7 @@ public:
         return {guarded([&] { return this->inner_.bind(sends, receives); }), *this};
     }
     [[nodiscard]] Verdict agree(Verdict mine) {
-        return guarded([&] { return Base::agree(std::move(mine)); });
+        return guarded([&] { return detail::agreed(this->inner_, std::move(mine)); });
     }
     [[nodiscard]] AbortOnFailure split(int colour, int key) {
         return AbortOnFailure(guarded([&] { return this->inner_.split(colour, key); }));

@@ -73,6 +73,8 @@ inline constexpr std::string_view no_memory_text =
 }
 #endif
 
+inline constexpr std::string_view own_error = " (This rank's own error: ";
+
 /// Collective: comm.agree(mine). All ranks throw alike where one is lost meanwhile, or has come too late; behind that,
 /// one that had an error of its own says so.
 template <class C>
@@ -80,13 +82,20 @@ template <class C>
 #if defined(__cpp_exceptions)
     if (!mine.ok()) {
         std::string own;  // there may be no memory for it
-        static_cast<void>(verdict_of([&] { own = concat(" (This rank's own error: ", words_of(mine), ")"); }));
+        static_cast<void>(verdict_of([&] { own = words_of(mine); }));
+        auto const raise_both = [&](Error const& error) {
+            std::string_view const told = error.message();  // the communicator's failure may be the rank's own error
+            if (own.empty() || told.find(own) != told.npos || own.find(told) != own.npos) throw;
+            std::string more;
+            static_cast<void>(verdict_of([&] { more = concat(own_error, own, ")"); }));
+            raise_with(error, more);
+        };
         try {
             return comm.agree(std::move(mine));
         } catch (PeerFailed const& error) {
-            raise_with(error, own);
+            raise_both(error);
         } catch (DeadlineExceeded const& error) {
-            raise_with(error, own);
+            raise_both(error);
         }
     }
 #endif

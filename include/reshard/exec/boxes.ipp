@@ -269,6 +269,11 @@ RESHARD_INLINE std::vector<LocalTensor> box_tensors(std::string_view name, BoxTa
         for (int d = 0; d < box.rank(); ++d) begin.push_back(box.begin(d));
         list.push_back({std::string(name), replicated(mesh, box.shape()), view, {table.shape(), begin}});
     });
+    if (list.empty() && !table.boxes().empty() && table.shape().size() == 0) {  // it has a name and a shape
+        DynamicMesh const holder(Indices{1}, first_rank(table.boxes()[0].rank));
+        list.push_back(
+            {std::string(name), replicated(holder, table.shape()), DynamicView(nullptr, dtype, table.shape())});
+    }
     return list;
 }
 

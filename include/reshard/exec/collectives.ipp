@@ -132,10 +132,11 @@ private:
     // Collective, and complete on all where a rank has no memory for its part.
     agree_on_errors(comm, [&] { line.emplace(comm.split(place.colour, place.key)); });
     PreparedPlan apart(*line, nullptr);  // behind `line`: it goes first
-    Verdict const again = comm.agree(verdict_of([&] {
-        bool const here = mesh.contains(comm.rank());
-        apart = here ? make(*line, alone, each) : PreparedPlan(*line, new BatchJob(*line, {}, {}, {}));
-    }));
+    Verdict const again =
+        agreed(comm, verdict_of([&] {
+                   bool const here = mesh.contains(comm.rank());
+                   apart = here ? make(*line, alone, each) : PreparedPlan(*line, new BatchJob(*line, {}, {}, {}));
+               }));
     if (again.ok()) {
         apart.own(std::move(*line));
         return apart;

@@ -80,8 +80,15 @@ template <class Tensor>
 /// Calls refuse(why), which throws, for a box that is none of the larger tensor.
 template <class Refuse>
 void check_within(DynamicShape const& shape, Within const& within, Refuse const& refuse) {
+    if (within.is_whole() && within.begin.size() != 0) {
+        refuse(concat("begins at ", to_string(within.begin), " of no tensor. Fix: give the shape of the larger one."));
+    }
     if (within.is_whole()) return;
-    bool fits = shape.rank() == within.shape.rank() && within.begin.size() == shape.rank();
+    if (shape.rank() != within.shape.rank()) {
+        refuse(concat("a box of shape ", to_string(shape), " is none of a tensor of shape ", to_string(within.shape),
+                      ". Fix: give the box as many dimensions, of extent 1 where it has one index."));
+    }
+    bool fits = within.begin.size() == shape.rank();
     for (int dim = 0; fits && dim < shape.rank(); ++dim)
         fits = within.begin[dim] >= 0 && within.begin[dim] <= within.shape.extent(dim) - shape.extent(dim);
     if (fits) return;

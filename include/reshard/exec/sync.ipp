@@ -22,7 +22,7 @@ inline void check_sync(LocalTensor const& tensor, int root) {
                ": its ranks hold addends, which need not be equal. Fix: redistribute it to R or S first, or leave it "
                "out.");
     }
-    if (!distribution.contains(root)) {
+    if (has_replicas(distribution) && !distribution.contains(root)) {
         refuse(ErrorCode::mesh, "has no part on the root, rank ", root, ": its mesh is ",
                to_string(distribution.mesh()), ". Fix: choose a root in the mesh, or sync such tensors on their own.");
     }
@@ -58,7 +58,7 @@ RESHARD_INLINE void sync(std::span<LocalTensor const> tensors, CommunicatorRef c
         for (std::size_t i = 0; i < tensors.size(); ++i) {
             LocalTensor const& tensor = tensors[i];
             detail::check_sync(tensor, options.root);
-            if (detail::copies_of(tensor.distribution).size() == 1) continue;
+            if (!detail::has_replicas(tensor.distribution)) continue;
             Plan<> const plan = detail::replica_plan(tensor.distribution, options.root);
             batch.add(plan, tensor.view, tensor.view, tensor.name);
             if (plan.from().contains(rank)) stretches.push_back({tensor.view, i, false});

@@ -237,24 +237,28 @@ inline void append_wanted(std::vector<WantedExtent>& wanted, Catalogue const& ca
     }
 }
 
-/// Who wants the same extent reads it once: the first of them, whatever one of them needs, the others nothing.
+/// Who wants rows of an extent that touch reads them together: the first of them all, the others nothing.
 /// \pre `wanted` is sorted by extent
-inline void read_once(std::span<WantedExtent> wanted, std::span<LocalTensor const> targets) {
-    for (std::size_t i = 0; i < wanted.size();) {
-        WantedExtent& first = wanted[i];
-        int const dim = first.row_dim();
-        Interval rows{INT64_MAX, 0};
-        for (; i < wanted.size() && wanted[i].extent == first.extent; ++i) {
-            LocalTensor const& target = targets[wanted[i].target];
-            Interval const asked = dim < first.box.rank() ? box_in_whole(target)[dim] : Interval{};
-            rows = {smaller(rows.begin, asked.begin), larger(rows.end, asked.end)};
-            wanted[i].rows = {};
+inline void read_together(std::span<WantedExtent> wanted, std::span<LocalTensor const> targets) {
+    for (WantedExtent& one : wanted) {
+        int const dim = one.row_dim();
+        if (dim < one.box.rank()) one.rows = box_in_whole(targets[one.target])[dim];
+    }
+    sort_list(wanted, [](WantedExtent const& a, WantedExtent const& b) {
+        return std::tie(a.extent, a.rows.begin, a.target) < std::tie(b.extent, b.rows.begin, b.target);
+    });
+    WantedExtent* first = nullptr;
+    for (WantedExtent& one : wanted) {
+        if (first != nullptr && first->extent == one.extent && one.rows.begin <= first->rows.end) {
+            first->rows.end = larger(first->rows.end, one.rows.end);
+            one.rows = {};
+        } else {
+            first = &one;
         }
-        first.rows = dim < first.box.rank() ? rows : all_rows;
     }
 }
 
-/// Sorted by (file, begin), as the files are read and the catalogue is, then by target. Throws FormatError
+/// Sorted by (file, begin), as the files are read and the catalogue is, then by what is read. Throws FormatError
 /// (TensorNotFound), ShapeError, MismatchError, MeshError, TransitionError, DTypeError.
 [[nodiscard]] inline std::vector<WantedExtent> match(Catalogue const& catalogue, std::span<LocalTensor const> targets,
                                                      LoadOptions const& options = {}) {
@@ -266,10 +270,7 @@ inline void read_once(std::span<WantedExtent> wanted, std::span<LocalTensor cons
     std::vector<WantedExtent> wanted;
     wanted.reserve(targets.size());
     for (std::size_t i = 0; i < targets.size(); ++i) append_wanted(wanted, catalogue, targets[i], i, options);
-    sort_list(wanted, [](WantedExtent const& a, WantedExtent const& b) {
-        return a.extent != b.extent ? a.extent < b.extent : a.target < b.target;
-    });
-    read_once(wanted, targets);
+    read_together(wanted, targets);
     return wanted;
 }
 

@@ -11,6 +11,7 @@
 #include <reshard/checkpoint/ranged_read.hpp>
 #include <reshard/comm/agree.hpp>
 #include <reshard/comm/collectives.hpp>
+#include <reshard/core/detail/keep_for_good.hpp>
 #include <reshard/core/sorting.hpp>
 #include <reshard/exec/agree_tensors.hpp>
 #include <reshard/memory/copy.hpp>
@@ -121,7 +122,7 @@ void for_each_window(ReadSchedule const& schedule, Visit&& visit) {
     }
     return runs;
 }
-/// ... and of what goes by way of staging memory, where ranks together read all that is wanted.
+/// ... and of what goes by way of staging memory, where ranks together read all rows that are wanted.
 [[nodiscard]] inline std::vector<ExtentRun> summed_runs(Catalogue const& catalogue,
                                                         std::span<WantedExtent const> wanted,
                                                         LoadOptions const& options) {
@@ -143,9 +144,8 @@ void for_each_window(ReadSchedule const& schedule, Visit&& visit) {
            });
 }
 
-/// Runs that one rank tells the others: a span of the files has a part of an extent at each of its ends. (Two more for
-/// a tensor that is listed twice.)
-using ExtentParts = std::array<ExtentRun, 4>;
+/// Runs that one rank tells the others: a span of the files has a part of an extent at each of its ends.
+using ExtentParts = std::array<ExtentRun, 2>;
 
 /// The parts of all ranks; `all` has room for them. Collective; allocates nothing.
 inline void gather_parts(CommunicatorRef comm, SumVerdict const& mine, std::span<ExtentParts> all,
@@ -192,6 +192,10 @@ public:
         report.extra_bytes = larger(report.extra_bytes, staging_bytes());
         ++report.collectives.agreements;  // about the memory
     }
+    StagedLoad& operator=(StagedLoad&&) = delete;
+    ~StagedLoad() {
+        if (passing_) keep_for_good(std::move(staging_));  // a device that is late may still read it
+    }
 
     /// Collective. Throws the error of the lowest rank that fails to read, or to list what it passes on, on every rank.
     void run(LoadFiles& files, ReadOptions const& reads) {
@@ -206,11 +210,13 @@ public:
                     list_needs(pieces);
                 }
             });
+            passing_ = true;
             if (spread_ == Spread::broadcast) {
                 pass_all(pieces);
             } else {
                 pass_needs();
             }
+            passing_ = false;
         });
     }
 
@@ -303,6 +309,7 @@ private:
     ReadSchedule const& schedule_;
     Spread spread_;
     LoadReport& report_;
+    bool passing_ = false;
     Workspace staging_;  ///< which the ranks of a node read in place, where the transport has it
     Needs needs_;
     std::vector<std::vector<Send>> sends_to_;  ///< by rank, while a window is gone through

@@ -23,8 +23,8 @@ namespace reshard::inline v0::detail {
 
 inline constexpr Interval all_rows{0, INT64_MAX};
 
-/// An extent of a tensor that is wanted, as it is stored: elements smaller than a byte are bytes. Who else wants it
-/// follows in the list.
+/// An extent of a tensor that is wanted, as it is stored: elements smaller than a byte are bytes. Who else wants some
+/// of the same rows follows in the list.
 struct WantedExtent {
     std::size_t target = 0;  ///< the tensor's place in the caller's list
     std::size_t extent = 0;  ///< its place in the catalogue
@@ -84,11 +84,13 @@ struct Piece {
     Box box;
 };
 
-/// visit(extent) for all that want something of a piece's extent.
+/// visit(extent) for all that a piece is read for.
 template <class Visit>
 void for_each_wanting(std::span<WantedExtent const> wanted, Piece const& piece, Visit&& visit) {
-    std::size_t const extent = wanted[piece.wanted].extent;
-    for (std::size_t i = piece.wanted; i < wanted.size() && wanted[i].extent == extent; ++i) visit(wanted[i]);
+    std::size_t i = piece.wanted;
+    do {
+        visit(wanted[i++]);
+    } while (i < wanted.size() && wanted[i].rows.empty() && wanted[i].extent == wanted[piece.wanted].extent);
 }
 
 struct ReadSchedule {

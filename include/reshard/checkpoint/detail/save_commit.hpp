@@ -77,7 +77,7 @@ public:
             ++agreements_;
             if (verdict.ok()) verdict.reason = std::exchange(summary_, {});
             verdict.digest = digest_;
-            verdict = comm_.agree(std::move(verdict));
+            verdict = agreed(comm_, std::move(verdict));
         }
         if (verdict.ok()) return;
         if (take_back && !published_.empty()) static_cast<void>(::unlink(published_.c_str()));

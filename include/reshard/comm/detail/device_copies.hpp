@@ -13,6 +13,7 @@
 #include <reshard/memory/loop_nest.hpp>
 #include <reshard/memory/memory_policy.hpp>
 
+#include <atomic>  // atomic
 #include <memory>  // shared_ptr
 #include <span>
 #include <vector>
@@ -25,28 +26,39 @@ struct Delivery {
     Receive to;
 };
 
-/// deliver() by the host, in the middle of a stream.
+/// deliver() by the host, in the middle of a stream: by a stream that is late, when ranks have given up and their
+/// memory may be gone, nothing.
 class HostJobs {
 public:
+    HostJobs() = default;
+    /// They are called off when `failed` is 2, which is before any rank leaves.
+    explicit HostJobs(std::shared_ptr<std::atomic<std::uint32_t> const> failed) : failed_(std::move(failed)) {}
+
     /// Before an exchange, for all that it adds: jobs keep their addresses.
     void reserve(Index most) {
         jobs_.clear();
         jobs_.reserve(as_size(most));
     }
     void add(Send const& from, Receive const& to, cudaStream_t stream) {
-        jobs_.push_back({from, to});
+        jobs_.push_back({{from, to}, failed_.get()});
         cuda_check(cudaLaunchHostFunc(
                        stream,
                        [](void* data) {
-                           auto const& job = *static_cast<Delivery const*>(data);
-                           deliver(job.from, job.to);
+                           auto const& [what, failed] = *static_cast<Job const*>(data);
+                           if (failed == nullptr || failed->load(std::memory_order_seq_cst) != 2)
+                               deliver(what.from, what.to);
                        },
                        &jobs_.back()),
                    "cudaLaunchHostFunc");
     }
 
 private:
-    std::vector<Delivery> jobs_;
+    struct Job {
+        Delivery what;
+        std::atomic<std::uint32_t> const* failed;
+    };
+    std::vector<Job> jobs_;
+    std::shared_ptr<std::atomic<std::uint32_t> const> failed_;
 };
 
 /// Owned by a communicator, which outlives the plans that use it. Work between its exchanges passes through it.

@@ -68,7 +68,8 @@ public:
         : team_(std::move(team)),
           rank_(rank),
           window_(std::move(window)),
-          copies_(window_->options.host_staging, window_->options.staging) {
+          copies_(window_->options.host_staging, window_->options.staging),
+          jobs_(std::shared_ptr<std::atomic<std::uint32_t> const>(team_->family(), &team_->family()->state())) {
         CurrentDevice const device(window_->device);
         window_->patience.deadline = comparable(team_->family()->options().deadline);
         auto place = std::make_shared<DevicePlace>(window_->device);
@@ -337,7 +338,8 @@ private:
     void await_device() {
         if (detail::await_device(waiting_since_, deadline())) return;
         team_->raise_deadline(
-            rank_, concat("reshard::DeviceThreadCommunicator: rank ", rank_, " waited ", as_index(deadline().count()),
+            rank_, concat("reshard::DeviceThreadCommunicator: rank ", team_->member(rank_), " waited ",
+                          as_index(deadline().count()),
                           " ms for its device, or for those it sends to, to be done with an exchange. Fix: look for "
                           "what keeps a stream busy, or raise ThreadOptions::deadline."));
     }

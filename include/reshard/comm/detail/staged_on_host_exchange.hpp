@@ -319,7 +319,7 @@ private:
         if (detail::await_device(marked_, options_.deadline)) return;
         raise(ErrorCode::deadline, "reshard::StagedOnHost (", std::string_view(C::name), "): waited ",
               as_index(options_.deadline.count()),
-              " ms for the device. Fix: look for what keeps the stream busy, or raise "
+              " ms for its device. Fix: look for what keeps the stream busy, or raise "
               "StagedOnHostOptions::deadline.");
     }
 

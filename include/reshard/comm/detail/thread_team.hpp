@@ -54,6 +54,8 @@ public:
     /// Changes whenever a waiting rank has reason to look up: somebody failed or returned.
     [[nodiscard]] unsigned alarms() const noexcept { return alarms_.load(std::memory_order_seq_cst); }
     [[nodiscard]] bool poisoned() const noexcept { return failure_.state.load(std::memory_order_seq_cst) == 2; }
+    /// 2 when it is poisoned.
+    [[nodiscard]] std::atomic<std::uint32_t> const& state() const noexcept { return failure_.state; }
     /// \pre poisoned(). Never changes again.
     [[nodiscard]] FailureRecord const& failure() const noexcept { return failure_.record; }
     /// Everything `rank` ever did is visible to who reads true.

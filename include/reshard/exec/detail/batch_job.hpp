@@ -101,7 +101,9 @@ private:
     /// The error, which says what becomes of the destination. Communicators know nothing of each other: where two wait
     /// for each other, only who owns one can tell what to look for.
     [[noreturn]] void raise_unspecified(Error const& error) const {
-        bool const has_waited = comm_ && error.code() == ErrorCode::deadline;
+        std::string_view const told = error.message();  // of a device no other plan is in the way
+        bool const has_waited =
+            comm_ && error.code() == ErrorCode::deadline && told.find("ms for its device") == told.npos;
         raise_with(error, has_waited ? " (What the destination holds is unspecified. What ran has a communicator of "
                                        "its own: ranks that run two such plans in different orders wait for each "
                                        "other. Run them in the same order everywhere.)"

@@ -9,6 +9,7 @@
 #include <reshard/checkpoint/verify_checkpoint.hpp>
 #include <reshard/comm/threads.hpp>
 #include <reshard/exec/boxes.hpp>
+#include <reshard/exec/sync.hpp>
 #include <reshard/init/initialize.hpp>
 
 #include <doctest/doctest.h>
@@ -241,6 +242,79 @@ TEST_SUITE("checkpoint/within") {
             CHECK(report.bytes_loaded == 4 * 4 * 4);
         });
         CHECK(read == 4 * 8 * 4);
+
+        // Rows far from each other, of a tensor in one extent, those that touch and overlap together.
+        Shape const tall{3000, 64};
+        std::vector<PlacedTensor> rows;
+        for (Index const begin : {2990, 0, 2, 2995}) {
+            rows.push_back({"table", parse("(2):(R)", Shape{5, 64}), DType::f32, {tall, {begin, 0}}});
+        }
+        for (int how = 0; how < 3; ++how) {
+            read = 0;
+            run_on_threads(2, [&](ThreadCommunicator& comm) {
+                Memory model({{"table", parse("(1):(R)", tall), DType::f32}}, comm.rank(), false);
+                model.fill();
+                save(folder.path(), model.list(), comm);
+                Memory part(rows, comm.rank(), false);
+                LoadReport const report = how == 0   ? load(folder.path(), part.list(), comm, OneRankReads<Scatter>{})
+                                          : how == 1 ? load(folder.path(), part.list(), comm, OneRankReads<Broadcast>{})
+                                                     : load(folder.path(), part.list(), comm,
+                                                            CooperativeRead{.cooperation = Cooperation::always});
+                CHECK(part.wrong() == 0);
+                std::lock_guard<std::mutex> const lock(guard);
+                read += report.bytes_read;
+            });
+            CHECK(read == (7 + 10) * 64 * 4);
+        }
+    }
+
+    TEST_CASE("boxes without elements, and a larger tensor without any") {
+        auto const part = [](Index begin, Index count) {
+            return PlacedTensor{"w", parse("(2):(R)", Shape{count, 4}), DType::f32, {Shape{8, 4}, {begin, 0}}};
+        };
+        SaveOptions apart;
+        apart.replica_axes = {0};
+        for (auto const& list :
+             {std::vector{part(0, 4), part(4, 0), part(4, 4)}, std::vector{part(4, 0), part(4, 4), part(0, 4)}}) {
+            TempFolder const folder;
+            run_on_threads(2, [&](ThreadCommunicator& comm) {
+                Memory memory(list, comm.rank(), false);
+                memory.fill();
+                save(folder.path(), memory.list(), comm, apart);
+                Memory again(list, comm.rank(), false);
+                load(folder.path(), again.list(), comm);
+                CHECK(again.wrong() == 0);
+            });
+            CHECK(Catalogue(Checkpoint::open(folder.path())).tensors()[0].replicas == 2);
+        }
+        TempFolder const folder;
+        BoxTable const nothing(Shape{0, 4}, {{1, Box{{0, 0}, {0, 4}}}});
+        run_on_threads(2, [&](ThreadCommunicator& comm) {
+            std::vector<DynamicView> const views(comm.rank() == 1 ? 1 : 0,
+                                                 DynamicView(nullptr, DType::f32, Shape{0, 4}));
+            save(folder.path(), box_tensors("t", nothing, DType::f32, comm.rank(), views), comm);
+        });
+        Catalogue const saved(Checkpoint::open(folder.path()));
+        REQUIRE(saved.find("t") != nullptr);
+        CHECK(saved.find("t")->shape == Shape{0, 4});
+    }
+
+    TEST_CASE("boxes of one rank each have nothing to synchronise, boxes with copies become equal") {
+        Shape const shape{4, 2};
+        BoxTable const table(
+            shape,
+            {{0, Box{{0, 2}, {0, 2}}}, {1, Box{{2, 3}, {0, 2}}}, {0, Box{{3, 4}, {0, 2}}}, {1, Box{{3, 4}, {0, 2}}}});
+        run_on_threads(2, [&](ThreadCommunicator& comm) {
+            std::vector<std::vector<float>> memory;
+            std::vector<DynamicView> views;
+            for (HeldBox const& held : table.boxes_of(comm.rank())) {
+                memory.emplace_back(static_cast<std::size_t>(held.box.size()), static_cast<float>(comm.rank()));
+                views.emplace_back(reinterpret_cast<std::byte*>(memory.back().data()), DType::f32, held.box.shape());
+            }
+            sync(box_tensors("t", table, DType::f32, comm.rank(), views), comm);
+            CHECK(memory[0][0] == static_cast<float>(comm.rank()));
+            CHECK(memory[1] == std::vector<float>(2, 0.0F));
+        });
     }
 
     TEST_CASE("what a table of boxes says is saved, and loaded by another and by a distribution") {
@@ -328,6 +402,10 @@ TEST_SUITE("checkpoint/within") {
         PlacedTensor flat = part(0, 4);
         flat.within.begin = {0};
         check_same(saving({flat}), ErrorCode::shape, {"'w'", "at [0]", "a begin for each dimension"});
+        flat.within = {{}, {4, 0}};
+        check_same(saving({flat}), ErrorCode::shape, {"'w'", "begins at [4,0] of no tensor", "the larger one"});
+        flat.within = {Shape{2, 4, 4}, {1, 0, 0}};
+        check_same(saving({flat}), ErrorCode::shape, {"'w'", "[4,4] is none of", "[2,4,4]", "as many dimensions"});
         PlacedTensor const all{"w", parse("(2):(R)", whole), DType::f32};
         check_same(saving({part(0, 4), all}), ErrorCode::format, {"'w'", "given twice"});
         for (test::Thrown const& none : saving({part(4, 4), part(0, 4)})) CHECK(none.message == "");

@@ -86,6 +86,24 @@ TEST_SUITE("comm/agree") {
         CHECK(thrown[1].code == ErrorCode::deadline);
     }
 
+    TEST_CASE("an error of the communicator in the work of an agreement is told once") {
+        ThreadOptions options;
+        options.deadline = std::chrono::milliseconds(100);
+        auto const thrown = test::thrown_by(
+            2,
+            [&](ThreadCommunicator& comm) {
+                if (comm.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(300));
+                agree_on_errors(comm, [&] { static_cast<void>(comm.split(0, 0)); });
+            },
+            options);
+        for (test::Thrown const& each : thrown) {
+            CAPTURE(each);
+            std::size_t const first = each.message.find("waited 100 ms");
+            CHECK(first != std::string::npos);
+            CHECK(each.message.find("waited 100 ms", first + 1) == std::string::npos);
+        }
+    }
+
     TEST_CASE("what fails is pending, what comes after it is left out, and the next agreement tells all") {
         std::vector<int> done(2, 0);
         auto const thrown = test::thrown_by(2, [&](ThreadCommunicator& comm) {

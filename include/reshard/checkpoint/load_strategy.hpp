@@ -24,8 +24,9 @@ struct LoadOptions {
     /// rank that it is R on; MismatchError where there are several. Ranks of targets without such an axis read
     /// replica 0.
     std::vector<int> replica_axes{};
-    /// Whether extents that were saved with a CRC-32C are compared with it as they are read. What is read in staging
-    /// memory is always whole; who reads directly compares the blocks that lie whole in what it reads.
+    /// Whether extents that were saved with a CRC-32C are compared with it as they are read. Tensors that
+    /// are read in staging memory are compared whole; who reads directly, or asks for boxes of larger tensors, compares
+    /// the blocks that lie whole in what is read.
     bool verify_checksums = true;
     /// (name in the checkpoint, name in the list): tensors that the program calls otherwise. `model.layers.*` to
     /// `blocks.*` is about all that begin so; the first that fits counts, and a name that none fits is that of the
@@ -202,7 +203,7 @@ struct LoadForecast {
     Index bytes_on_wire = 0;  ///< of these, what crosses ranks
     Index messages = 0;       ///< that carry them: one from a rank to another for each window that has something for it
     Index bytes_of_lists = 0;   ///< cross ranks besides: lists of tensors, figures for a choice, sums of parts
-    Index bytes_in_files = 0;   ///< of the extents that somebody reads, each counted once
+    Index bytes_in_files = 0;   ///< of the rows that somebody reads, each counted once
     Index bytes_read = 0;       ///< from files, gaps that are read along included
     Index most_bytes_read = 0;  ///< by one rank
     Index reads = 0;

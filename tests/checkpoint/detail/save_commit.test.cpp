@@ -4,10 +4,15 @@
 #include <doctest/doctest.h>
 
 #include <reshard/comm/self.hpp>
+#include <reshard/comm/threads.hpp>
 
+#include "../../support/thrown.hpp"
 #include "../support.hpp"
 
+#include <atomic>
+#include <chrono>
 #include <string>
+#include <thread>
 #include <vector>
 
 using namespace checkpoint_test;
@@ -25,6 +30,32 @@ auto const new_text = [](auto const& take) { take("new"); };
 }  // namespace
 
 TEST_SUITE("checkpoint/commit") {
+    TEST_CASE("a rank that comes too late says what it had to say all the same") {
+        TempFolder const folder;
+        ThreadOptions options;
+        options.deadline = std::chrono::milliseconds(100);
+        std::atomic<bool> given_up = false;
+        auto const thrown = test::thrown_by(
+            2,
+            [&](ThreadCommunicator& comm) {
+                SaveCommit commit(folder / "here", comm, names(), false);
+                try {
+                    commit.agree([&] {
+                        if (comm.rank() == 1) return;
+                        while (!given_up) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+                        errors::raise(ErrorCode::io, "no space left. Fix: make room.");
+                    });
+                } catch (...) {
+                    given_up = true;
+                    throw;
+                }
+            },
+            options);
+        CHECK(thrown[0].code == ErrorCode::peer_failed);
+        CHECK(thrown[0].message.find("(This rank's own error: no space left. Fix: make room.)") != std::string::npos);
+        CHECK(thrown[1].code == ErrorCode::deadline);
+    }
+
     TEST_CASE("what goes wrong after the new index has its name says that the save is complete") {
         TempFolder const folder;
         std::filesystem::create_directory(folder / "here");

@@ -434,6 +434,30 @@ TEST_SUITE("comm/device") {
         }
     }
 
+    TEST_CASE("the host's part of a late stream is called off when ranks have given up: their memory may be gone") {
+        ThreadOptions options;
+        options.deadline = 200ms;
+        std::atomic<bool> go = false;
+        fake::Stream streams[2];
+        std::vector<std::byte> all(64, std::byte{0xEE});
+        fake::set_elsewhere(fake::Elsewhere::pageable);
+        auto const ended = on_devices(2, 2, options, [&](ThreadCommunicator& host, cudaStream_t) {
+            int const me = host.rank();
+            DeviceThreadCommunicator comm(std::move(host), streams[me]);
+            std::vector<std::byte> const mine(32, std::byte{7});
+            std::vector<std::byte> other(64);
+            if (me == 0) fake::hold(comm.stream(), go);
+            all_gather(comm, std::span<std::byte const>(mine), std::span<std::byte>(me == 0 ? all : other));
+        });
+        fake::set_elsewhere(fake::Elsewhere::current_device);
+        CHECK((ended[0].code == ErrorCode::deadline || ended[1].code == ErrorCode::deadline));
+        go = true;
+        for (cudaStream_t stream : streams) fake::finish(stream);
+        CHECK(all == std::vector<std::byte>(64, std::byte{0xEE}));
+        ++test::kept_windows;
+        check_nothing_left();
+    }
+
     TEST_CASE("a rank leaves a failed exchange only when no device reads its memory any more") {
         // Rank 2 fails between the phases. By then rank 0 has asked its device to read memory of rank 1, which does so
         // when `go` is set; rank 1 frees its memory as soon as it is out. AddressSanitizer sees a violation as well.

@@ -25,9 +25,8 @@ namespace reshard::inline v0 {
 /// Loads this rank's part of the tensors from a checkpoint that this rank has. Communicates nothing: a rank that fails
 /// throws alone. Throws IoError, FormatError (TensorNotFound; bytes that are not those that were saved), MismatchError
 /// (shape or element type), ShapeError (a box that is none of its tensor), BufferError, DTypeError and TransitionError (a
-/// Partial without identity); once reading has
-/// begun the message says that the tensors are partly filled. The files are read, not mapped, also when the checkpoint
-/// is mapped.
+/// Partial without identity); once reading has begun the message says that the tensors are partly filled. The files are
+/// read, not mapped, also when the checkpoint is mapped.
 LoadReport load(Checkpoint const& checkpoint, std::span<LocalTensor const> tensors, int rank,
                 EveryRankReads const& strategy = {});
 

@@ -126,6 +126,19 @@ TEST_CASE("equal replicas cost 16 bytes per rank and group, whatever the tensors
     });
 }
 
+TEST_CASE("one difference among many tensors is found by the hashes of that tensor") {
+    run_on_threads(8, [&](ThreadCommunicator& comm) {
+        Model model(comm.rank());
+        for (int i = 0; i < 1000; ++i) model.add(errors::concat("w", i), distribution(Mesh{4, 2}, Shape{8}, "S0,R"));
+        if (comm.rank() == 3) model.at<std::uint32_t>(517, 1) ^= 1U;
+        Traffic const before = comm.traffic();
+        ReplicaReport const report = verify_replicas(model.tensors, comm, reporting);
+        REQUIRE(report.differences.size() == 1);
+        CHECK(report.differences[0].tensor == 517);
+        CHECK((comm.traffic() - before).bytes_sent < Index{32} << 10);
+    });
+}
+
 TEST_CASE("one flipped bit in one rank is found: who, where, and both values") {
     Outcome const outcome = verify(4, {}, [](Model& model, int rank) {
         model.add("norm", distribution(Mesh{4}, Shape{6}, "R"));

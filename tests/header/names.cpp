@@ -17,7 +17,6 @@ inline constexpr int copy = 1;
 inline constexpr int deliver = 1;
 inline constexpr int fill_identity = 1;
 inline constexpr int fold = 1;
-inline constexpr int part = 1;
 inline constexpr int part_of = 1;
 inline constexpr int scale = 1;
 inline constexpr int symbol = 1;
@@ -27,6 +26,7 @@ template <class... Words>
 constexpr int raise(ErrorCode /*code*/, Words... /*words*/) {
     return 1;
 }
+constexpr int part(int number) { return number; }
 constexpr Index ceil_div(Index a, Index b) { return (a + b - 1) / b; }
 template <class T>
 constexpr T smaller(T a, T b) {
@@ -44,7 +44,7 @@ static_assert(name(DType::f32) == "F32" && name(Reduce::sum) == "sum" && name(1)
 static_assert(bytes(DType::f32) == 4 && bytes(1) == 1);
 
 int main() {
-    int const mine = concat + convert + copy + deliver + fill_identity + fold + part + part_of + scale + symbol;
+    int const mine = concat + convert + copy + deliver + fill_identity + fold + part(1) + part_of + scale + symbol;
     Index const others = ceil_div(3, 2) + smaller(2, 3) + larger(2, 3);
     return mine == 10 && others == 7 && raise(ErrorCode::io, "no ", "more") == 1 ? 0 : 1;
 }

@@ -90,7 +90,7 @@ private:
         for (Index axis : mesh.axis_numbers(axes)) words.add_signed(-1 - axis);
     });
     if (mine.ok()) mine.digest = words.value();
-    return comm.agree(std::move(mine)).ok();
+    return agreed(comm, std::move(mine)).ok();
 }
 
 /// Collective. What make(comm, mesh, axes) prepares, for tensors that are alike on all ranks. Where they are not (cut

@@ -52,12 +52,13 @@ TEST_CASE("hashes of all ranks become differences, in the order of tensors, then
         return hashes[rank * tensors.size() + tensor];
     };
     for (std::size_t rank = 0; rank < 6; ++rank) hash(rank, 0).low = rank;
-    CHECK(detail::differences_of(hashes, tensors).empty());
+    std::vector<std::size_t> const all{0, 1, 2, 3};
+    CHECK(detail::differences_of(hashes, tensors, all).empty());
     hash(3, 1).low = 1;
     hash(0, 1).low = 2;
     hash(2, 1).low = 3;
     hash(4, 3).high = 1;
-    auto const differences = detail::differences_of(hashes, tensors);
+    auto const differences = detail::differences_of(hashes, tensors, all);
     REQUIRE(differences.size() == 3);
     CHECK(differences[0].tensor == 1);
     CHECK(differences[0].name == "b");
@@ -68,7 +69,14 @@ TEST_CASE("hashes of all ranks become differences, in the order of tensors, then
     CHECK(differences[2].tensor == 3);
     CHECK(differences[2].ranks == Ranks{1, 3, 4});
     CHECK(differences[2].odd == Ranks{4});
-    CHECK(detail::differences_of({}, {}).empty());
+    CHECK(detail::differences_of({}, {}, {}).empty());
+    std::vector<detail::Hash128> last;  // of the last alone
+    for (std::size_t rank = 0; rank < 6; ++rank) last.push_back(hash(rank, 3));
+    std::vector<std::size_t> const place{3};
+    auto const of_last = detail::differences_of(last, tensors, place);
+    REQUIRE(of_last.size() == 1);
+    CHECK(of_last[0].tensor == 3);
+    CHECK(of_last[0].odd == Ranks{4});
 }
 
 TEST_CASE("what is so on one rank is known to all, and harms nobody") {

@@ -454,8 +454,32 @@ TEST_SUITE("comm/device") {
         go = true;
         for (cudaStream_t stream : streams) fake::finish(stream);
         CHECK(all == std::vector<std::byte>(64, std::byte{0xEE}));
-        ++test::kept_windows;
+        test::kept_windows += 2;
         check_nothing_left();
+    }
+
+    TEST_CASE("an exchange that ends has brought its bytes, or throws, where a rank that is done with it has failed") {
+        std::atomic<bool> go = false;
+        fake::Stream streams[3];
+        std::vector<std::byte> got[2]{std::vector<std::byte>(64), std::vector<std::byte>(64)};
+        fake::set_elsewhere(fake::Elsewhere::pageable);
+        auto const ended = on_devices(3, 3, {}, [&](ThreadCommunicator& host, cudaStream_t) {
+            int const me = host.rank();
+            DeviceThreadCommunicator comm(std::move(host), streams[me]);
+            if (me == 2) {
+                comm.exchange({}, {}).wait();  // all have enqueued what they fetch
+                comm.abort(ErrorCode::user, "enough");
+                go = true;
+                return;
+            }
+            std::vector<std::byte> const mine(64, std::byte{7});
+            if (me == 0) fake::hold(comm.stream(), go);
+            Send const send{1 - me, mine.data(), box_of(1, {{64, 1}})};
+            Receive const receive{1 - me, got[me].data(), box_of(1, {{64, 1}})};
+            comm.exchange({&send, 1}, {&receive, 1}).wait();
+        });
+        fake::set_elsewhere(fake::Elsewhere::current_device);
+        for (int r = 0; r < 2; ++r) CHECK((ended[r].code != ErrorCode::none || got[r][0] == std::byte{7}));
     }
 
     TEST_CASE("a rank leaves a failed exchange only when no device reads its memory any more") {

@@ -86,13 +86,16 @@ inline void judge(ReplicaDifference& difference) {
     }
 }
 
-/// Groups whose ranks have different hashes of a tensor. `hashes`: of all tensors on rank 0, then on rank 1, ...
+/// Groups whose ranks have different hashes of one of the tensors at `places`. `hashes`: of these on rank 0, then on
+/// rank 1, ...
 [[nodiscard]] inline std::vector<ReplicaDifference> differences_of(std::span<Hash128 const> hashes,
-                                                                   std::span<LocalTensor const> tensors) {
+                                                                   std::span<LocalTensor const> tensors,
+                                                                   std::span<std::size_t const> places) {
     std::vector<ReplicaDifference> result;
     std::vector<Hash128> of_group;
-    for (std::size_t t = 0; t < tensors.size(); ++t) {
-        std::vector<bool> seen(hashes.size() / tensors.size(), false);
+    for (std::size_t i = 0; i < places.size(); ++i) {
+        std::size_t const t = places[i];
+        std::vector<bool> seen(hashes.size() / places.size(), false);
         for (std::size_t rank = 0; rank < seen.size(); ++rank) {
             if (seen[rank] || !is_copied(tensors[t], static_cast<int>(rank))) continue;
             ReplicaDifference one;
@@ -100,7 +103,7 @@ inline void judge(ReplicaDifference& difference) {
             of_group.clear();
             for (int const r : one.ranks) {
                 seen[as_size(r)] = true;
-                of_group.push_back(hashes[as_size(r) * tensors.size() + t]);
+                of_group.push_back(hashes[as_size(r) * places.size() + i]);
             }
             one.contents = number_contents(of_group);
             if (*std::max_element(one.contents.begin(), one.contents.end()) == 0) continue;
@@ -154,6 +157,7 @@ public:
           hashes_(tensors.size()) {
         std::size_t const most = larger<std::size_t>(groups_.size(), 1);  // messages at once, either way
         mail_.make_room(most, most);
+        places_.make_room(comm.size());
         all_hashes_.make_room(comm.size());
         spots_.make_room(comm.size());
     }
@@ -175,8 +179,13 @@ public:
         });
         pending_.agree(comm_);
         if (!is_anywhere(comm_, differs_from_before())) return report;
-        all_hashes_.gather(comm_, hashes_, pending_);
-        pending_.attempt([&, this] { report.differences = differences_of(all_hashes_.all, tensors_); });
+        std::vector<std::size_t> const places = unequal_tensors();
+        std::vector<Hash128> mine;
+        pending_.attempt([&, this] {
+            for (std::size_t const t : places) mine.push_back(hashes_[t]);
+        });
+        all_hashes_.gather(comm_, mine, pending_);
+        pending_.attempt([&, this] { report.differences = differences_of(all_hashes_.all, tensors_, places); });
         pending_.agree(comm_);
         locate(report.differences);
         return report;
@@ -220,18 +229,46 @@ private:
         std::uint64_t reference_value = 0;
     };
 
+    /// To the next rank of a group, and from the one before it.
+    void pass_on(ReplicaGroup const& group, Hash128 const& mine, Hash128& theirs) {
+        std::vector<int> const& ranks = group.ranks;
+        auto const place = as_size(std::find(ranks.begin(), ranks.end(), comm_.rank()) - ranks.begin());
+        mail_.send(ranks[(place + 1) % ranks.size()], std::span<Hash128 const>(&mine, 1));
+        mail_.receive(ranks[(place + ranks.size() - 1) % ranks.size()], std::span(&theirs, 1));
+    }
     /// Collective. Whether this rank has other bytes than the one before it, in any group: where copies are not all
     /// equal, some rank has.
     [[nodiscard]] bool differs_from_before() {
-        for (ReplicaGroup& group : groups_) {
-            std::vector<int> const& ranks = group.ranks;
-            auto const place = as_size(std::find(ranks.begin(), ranks.end(), comm_.rank()) - ranks.begin());
-            mail_.send(ranks[(place + 1) % ranks.size()], std::span<Hash128 const>(&group.mine, 1));
-            mail_.receive(ranks[(place + ranks.size() - 1) % ranks.size()], std::span(&group.theirs, 1));
-        }
+        for (ReplicaGroup& group : groups_) pass_on(group, group.mine, group.theirs);
         mail_.deliver(comm_);
         return std::any_of(groups_.begin(), groups_.end(),
                            [](ReplicaGroup const& group) { return !(group.theirs == group.mine); });
+    }
+
+    /// Collective; the same on every rank, ascending: the tensors of which some rank differs from the one before it.
+    [[nodiscard]] std::vector<std::size_t> unequal_tensors() {
+        std::vector<Hash128> theirs;
+        std::vector<std::size_t> found;
+        pending_.attempt([&, this] {
+            theirs.resize(hashes_.size());
+            std::size_t messages = 0;
+            for (ReplicaGroup const& group : groups_) messages += group.tensors.size();
+            mail_.make_room(messages, messages);
+        });
+        pending_.agree(comm_);
+        for (ReplicaGroup const& group : groups_)
+            for (std::size_t const t : group.tensors) pass_on(group, hashes_[t], theirs[t]);
+        mail_.deliver(comm_);
+        pending_.attempt([&, this] {
+            for (ReplicaGroup const& group : groups_)
+                for (std::size_t const t : group.tensors)
+                    if (!(theirs[t] == hashes_[t])) found.push_back(t);
+        });
+        places_.gather(comm_, found, pending_);
+        found = std::move(places_.all);
+        std::sort(found.begin(), found.end());
+        found.erase(std::unique(found.begin(), found.end()), found.end());
+        return found;
     }
 
     /// Collective: where the copies of a tensor differ first. Two ranks of a group swap 16 bytes per block, and one
@@ -282,6 +319,7 @@ private:
     std::vector<ReplicaGroup> groups_;
     std::vector<Hash128> hashes_;  ///< per tensor, those that this rank has a copy of
     TransferLists mail_;
+    GatheredLists<std::size_t> places_;
     GatheredLists<Hash128> all_hashes_;
     GatheredLists<Spot> spots_;
     PendingVerdict pending_;

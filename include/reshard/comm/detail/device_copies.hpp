@@ -44,18 +44,26 @@ public:
         cuda_check(cudaLaunchHostFunc(
                        stream,
                        [](void* data) {
-                           auto const& [what, failed] = *static_cast<Job const*>(data);
-                           if (failed == nullptr || failed->load(std::memory_order_seq_cst) != 2)
-                               deliver(what.from, what.to);
+                           auto& job = *static_cast<Job*>(data);
+                           job.called_off = job.failed != nullptr && job.failed->load(std::memory_order_seq_cst) == 2;
+                           if (!job.called_off) deliver(job.what.from, job.what.to);
                        },
                        &jobs_.back()),
                    "cudaLaunchHostFunc");
+    }
+
+    /// Of an exchange whose jobs the device is done with: whether one did nothing.
+    [[nodiscard]] bool any_called_off() const noexcept {
+        for (Job const& job : jobs_)
+            if (job.called_off) return true;
+        return false;
     }
 
 private:
     struct Job {
         Delivery what;
         std::atomic<std::uint32_t> const* failed;
+        bool called_off = false;
     };
     std::vector<Job> jobs_;
     std::shared_ptr<std::atomic<std::uint32_t> const> failed_;

@@ -123,6 +123,7 @@ public:
                 join();
                 stage_ = Stage::draining;
             } else if (place_->complete.reached()) {
+                if (jobs_.any_called_off()) team_->raise_failure(rank_, true);
                 settle(team_->seat(rank_), rank_);
                 team_->seat(rank_).transfers = {};  // leave() looks at them
                 place_->fetching.store(false, std::memory_order_release);

@@ -24,9 +24,9 @@ namespace reshard::inline v0 {
 
 /// Loads this rank's part of the tensors from a checkpoint that this rank has. Communicates nothing: a rank that fails
 /// throws alone. Throws IoError, FormatError (TensorNotFound; bytes that are not those that were saved), MismatchError
-/// (shape or element type), ShapeError (a box that is none of its tensor), BufferError, DTypeError and TransitionError (a
-/// Partial without identity); once reading has begun the message says that the tensors are partly filled. The files are
-/// read, not mapped, also when the checkpoint is mapped.
+/// (shape or element type), ShapeError (a box that is none of its tensor), BufferError, DTypeError and TransitionError
+/// (a Partial without identity); once reading has begun the message says that the tensors are partly filled. The files
+/// are read, not mapped, also when the checkpoint is mapped.
 LoadReport load(Checkpoint const& checkpoint, std::span<LocalTensor const> tensors, int rank,
                 EveryRankReads const& strategy = {});
 
@@ -51,10 +51,10 @@ LoadReport load_from_one(std::string const& path, std::span<LocalTensor const> t
 /// no file. All ranks list the same tensors in the same order, and the same options; what differs is the memory.
 ///
 /// Throws the same error on every rank, naming the rank it belongs to: IoError, FormatError (TensorNotFound),
-/// MismatchError (lists that differ; shape or element type other than the file's), ShapeError, BufferError, MeshError, DTypeError,
-/// TransitionError, OutOfMemory; until the first read nothing is touched, and later the message says that the tensors
-/// are partly filled. Errors of the transport as from any collective. When a save into the folder has removed files
-/// before they were open, all ranks start again, with the new ones, a few times; then that is an IoError.
+/// MismatchError (lists that differ; shape or element type other than the file's), ShapeError, BufferError, MeshError,
+/// DTypeError, TransitionError, OutOfMemory; until the first read nothing is touched, and later the message says that
+/// the tensors are partly filled. Errors of the transport as from any collective. When a save into the folder has
+/// removed files before they were open, all ranks start again, with the new ones, a few times; then that is an IoError.
 template <class How>
 LoadReport load(std::string const& path, std::span<LocalTensor const> tensors, CommunicatorRef comm,
                 OneRankReads<How> const& strategy) {

@@ -305,7 +305,7 @@ TEST_SUITE("comm/device") {
             comm.exchange({&send, 1}, {&receive, 1}).wait();
         });
         CHECK(ended[0].code == ErrorCode::deadline);
-        CHECK(ended[0].says("for the device"));
+        CHECK(ended[0].says("for its device"));
         CHECK(ended[1].code == ErrorCode::peer_failed);
         CHECK(fake::counts().freed_while_held == 0);
         check_only_windows_left(2, 4);  // those of rank 0, at least

@@ -24,8 +24,8 @@ namespace detail {
 }  // namespace detail
 
 /// What load(checkpoint, tensors, rank) comes to on ranks 0 to ranks - 1. Throws what a load throws before it reads:
-/// FormatError (TensorNotFound), MismatchError, ShapeError, MeshError, BufferError for options that mean nothing, DTypeError,
-/// TransitionError.
+/// FormatError (TensorNotFound), MismatchError, ShapeError, MeshError, BufferError for options that mean nothing,
+/// DTypeError, TransitionError.
 [[nodiscard]] LoadForecast forecast_load(Catalogue const& catalogue, std::span<PlacedTensor const> targets, int ranks,
                                          EveryRankReads const& strategy, LoadModel const& model = {});
 

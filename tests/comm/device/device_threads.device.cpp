@@ -479,7 +479,7 @@ TEST_SUITE("comm/device") {
             comm.exchange({&send, 1}, {&receive, 1}).wait();
         });
         fake::set_elsewhere(fake::Elsewhere::current_device);
-        for (int r = 0; r < 2; ++r) CHECK((ended[r].code != ErrorCode::none || got[r][0] == std::byte{7}));
+        for (std::size_t r = 0; r < 2; ++r) CHECK((ended[r].code != ErrorCode::none || got[r][0] == std::byte{7}));
     }
 
     TEST_CASE("a rank leaves a failed exchange only when no device reads its memory any more") {

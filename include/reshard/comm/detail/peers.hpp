@@ -68,9 +68,11 @@ void for_each_pair(std::span<Send const> sends, std::span<Receive const> receive
     while (!sends.empty() || !receives.empty()) {
         bool const sends_first = receives.empty() || (!sends.empty() && sends[0].peer < receives[0].peer);
         int const peer = sends_first ? sends[0].peer : receives[0].peer;
-        auto const take = [peer](auto& list) {
-            auto const taken = transfers_with(list, peer);
-            list = list.subspan(taken.size());
+        auto const take = [peer](auto& list) {  // goes on also where somebody has not sorted them
+            std::size_t n = 0;
+            while (n < list.size() && list[n].peer == peer) ++n;
+            auto const taken = list.first(n);
+            list = list.subspan(n);
             return taken;
         };
         auto const mine = take(sends);

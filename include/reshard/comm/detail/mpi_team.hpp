@@ -4,7 +4,6 @@
 /// \depends comm/detail/{mpi_family,mpi_greetings,team}.hpp.
 #pragma once
 
-#include <reshard/comm/agree.hpp>
 #include <reshard/comm/detail/mpi_family.hpp>
 #include <reshard/comm/detail/mpi_greetings.hpp>
 #include <reshard/comm/detail/team.hpp>
@@ -312,7 +311,7 @@ inline void report_end(MpiTeam& team, ErrorCode code, std::string_view text) noe
     // The same failure, to which a rank may have added what concerns itself.
     std::string_view const reason = std::string_view(family.failure.reason).substr(0, 200);
     bool const known = code == ErrorCode::peer_failed || text.substr(0, reason.size()) == reason;
-    if (first || !known || text.find(own_error) != text.npos) return print_end(family.rank, code, text);
+    if (first || !known) return print_end(family.rank, code, text);
     tell_failure(family);
 }
 

@@ -182,53 +182,75 @@ inline void check_dcp_names(std::span<CheckpointFile const> files, std::string_v
 /// (file, begin). Throws FormatError naming the tensor, the file and the remedy: for boxes of one tensor that differ in
 /// dtype or number of dimensions, that leave something out or overlap, and for gaps in the numbers of the files.
 [[nodiscard]] inline Manifest dcp_manifest(std::vector<Manifest> headers, std::string_view folder) {
-    Manifest manifest = joined(std::move(headers));
+    struct Entry {  // of a header: moving all of them about would take as much memory again
+        Extent const& extent;
+        StoredTensor const& tensor;
+        int file;
+    };
+    Manifest manifest;
+    if (!headers.empty()) manifest.metadata = std::move(headers[0].metadata);
+    std::size_t count = 0;
+    for (Manifest const& header : headers) count += header.extents.size();
+    std::vector<Entry> entries;
+    entries.reserve(count);
+    for (Manifest& header : headers) {
+        auto const file = static_cast<int>(manifest.files.size());
+        for (Extent const& extent : header.extents)
+            entries.push_back({extent, header.tensors[extent.tensor], file + extent.file});
+        std::move(header.files.begin(), header.files.end(), std::back_inserter(manifest.files));
+    }
     check_dcp_names(manifest.files, folder);
     for (CheckpointFile& file : manifest.files) {
         if (file.writer < 0) file.writer = dcp_name(file.leaf).shard - 1;
         manifest.world_size = larger(manifest.world_size, file.writer + 1);
     }
-    std::vector<StoredTensor> const entries = std::exchange(manifest.tensors, {});
-    std::vector<Extent> found = std::exchange(manifest.extents, {});
-    auto const file_of = [&](Extent const& extent) -> CheckpointFile const& {
-        return manifest.files[as_size(extent.file)];
+    auto const file_of = [&](Entry const& entry) -> CheckpointFile const& {
+        return manifest.files[as_size(entry.file)];
     };
-    sort_list(found, [&](Extent const& a, Extent const& b) {
-        if (int const order = entries[a.tensor].name.compare(entries[b.tensor].name); order != 0) return order < 0;
-        if (int const order = a.box.rank() - b.box.rank(); order != 0) return order < 0;
-        for (int d = 0; d < a.box.rank(); ++d) {
-            Interval const ours = a.box[d];
-            Interval const theirs = b.box[d];
+    std::vector<std::size_t> order(count);
+    for (std::size_t i = 0; i < count; ++i) order[i] = i;
+    sort_list(order, [&](std::size_t i, std::size_t j) {
+        Entry const& a = entries[i];
+        Entry const& b = entries[j];
+        if (int const way = a.tensor.name.compare(b.tensor.name); way != 0) return way < 0;
+        if (int const way = a.extent.box.rank() - b.extent.box.rank(); way != 0) return way < 0;
+        for (int d = 0; d < a.extent.box.rank(); ++d) {
+            Interval const ours = a.extent.box[d];
+            Interval const theirs = b.extent.box[d];
             if (ours != theirs) return std::tie(ours.begin, ours.end) < std::tie(theirs.begin, theirs.end);
         }
-        return std::tie(file_of(a).writer, file_of(a).leaf, a.begin) <
-               std::tie(file_of(b).writer, file_of(b).leaf, b.begin);
+        return std::tie(file_of(a).writer, file_of(a).leaf, a.extent.begin) <
+               std::tie(file_of(b).writer, file_of(b).leaf, b.extent.begin);
     });
 
     std::vector<Indices> reach;
-    Extent const* first = nullptr;  // of the tensor
-    Extent const* last = nullptr;   // that was taken
-    for (Extent const& extent : found) {
-        StoredTensor const& entry = entries[extent.tensor];
-        int const dims = extent.box.rank();
-        if (manifest.tensors.empty() || manifest.tensors.back().name != entry.name) {
-            first = &extent;
-            manifest.tensors.push_back({entry.name, entry.dtype, {}, 1, {}});
+    Entry const* first = nullptr;  // of the tensor
+    Box const* last = nullptr;     // that was taken
+    manifest.extents.reserve(count);
+    for (std::size_t const i : order) {
+        Entry const& entry = entries[i];
+        Box const& box = entry.extent.box;
+        DType const dtype = entry.tensor.dtype;
+        int const dims = box.rank();
+        if (manifest.tensors.empty() || manifest.tensors.back().name != entry.tensor.name) {
+            first = &entry;
+            manifest.tensors.push_back({entry.tensor.name, dtype, {}, 1, {}});
             reach.emplace_back();
             for (int d = 0; d < dims; ++d) reach.back().push_back(0);
-        } else if (entry.dtype != manifest.tensors.back().dtype || dims != first->box.rank()) {
+        } else if (dtype != manifest.tensors.back().dtype || dims != first->extent.box.rank()) {
             refuse_dcp(folder,
-                       concat("tensor ", quote_name(entry.name), " is ", name(manifest.tensors.back().dtype), " of ",
-                              first->box.rank(), " dimensions in ", quote_name(file_of(*first).leaf), ", and ",
-                              name(entry.dtype), " of ", dims, " in ", quote_name(file_of(extent).leaf)),
+                       concat("tensor ", quote_name(entry.tensor.name), " is ", name(manifest.tensors.back().dtype),
+                              " of ", first->extent.box.rank(), " dimensions in ", quote_name(file_of(*first).leaf),
+                              ", and ", name(dtype), " of ", dims, " in ", quote_name(file_of(entry).leaf)),
                        "keep the files of one save in a folder.");
-        } else if (extent.box == last->box && !extent.box.empty()) {
+        } else if (box == *last && !box.empty()) {
             continue;
         }
-        last = &extent;
-        for (int d = 0; d < dims; ++d) reach.back()[d] = larger(reach.back()[d], extent.box.end(d));
-        manifest.extents.push_back(extent);
+        last = &box;
+        for (int d = 0; d < dims; ++d) reach.back()[d] = larger(reach.back()[d], box.end(d));
+        manifest.extents.push_back(entry.extent);
         manifest.extents.back().tensor = manifest.tensors.size() - 1;
+        manifest.extents.back().file = entry.file;
     }
     for (std::size_t t = 0; t < manifest.tensors.size(); ++t) {
         StoredTensor& tensor = manifest.tensors[t];

@@ -148,13 +148,13 @@ private:
         most_axes_ = larger(most_axes_, mesh.axes());
         StoredTensor stored{source.name, source.dtype, whole_shape(source), 1, {}};
         if (source.within.is_whole()) stored.distribution = to_string(from);
-        Index const whole_bytes = stored_bytes({source.name, source.dtype, from.shape()});
-        Index const larger_bytes = stored_bytes({source.name, source.dtype, stored.shape});
-        bool const is_cut = larger_bytes != whole_bytes;
+        Index const own_bytes = stored_bytes({source.name, source.dtype, from.shape()});
+        Index const whole_bytes = stored_bytes({source.name, source.dtype, stored.shape});
+        bool const is_cut = whole_bytes != own_bytes;
         unsigned free = 0;
         unsigned apart = 0;
         auto const refuse_cut = [&] {
-            if (is_byte_sized(source.dtype) || whole_bytes == 0) return;
+            if (is_byte_sized(source.dtype) || own_bytes == 0) return;
             refuse(ErrorCode::dtype,
                    concat("has elements of ", name(source.dtype), ", smaller than a byte, which cannot be cut. ",
                           "Fix: replicate it, or view the storage as U8."));
@@ -168,7 +168,7 @@ private:
                 refuse(ErrorCode::transition,
                        concat("is Partial along mesh axis ", axis, ": no rank has its values, only addends. ",
                               "Fix: reduce it first, for example redistribute it to Replicate or Shard."));
-            } else if (placement.is_replicate() && kept_apart(axis) && larger_bytes > 0) {
+            } else if (placement.is_replicate() && kept_apart(axis) && whole_bytes > 0) {
                 apart |= 1U << axis;
             } else if (placement.is_replicate()) {
                 free |= 1U << axis;
@@ -191,11 +191,11 @@ private:
         }
         ++added_;
 
-        unsigned const alike = whole_bytes == 0 ? (1U << mesh.axes()) - 1U : free;
+        unsigned const alike = own_bytes == 0 ? (1U << mesh.axes()) - 1U : free;
         SaveFamily const& groups = dealer_.add_tensor(source, alike, apart);
         // A tensor without elements has no bytes, but it has a name and a shape: the lowest rank keeps them.
-        if (whole_bytes == 0 && (is_next || is_cut)) return;
-        if (whole_bytes == 0) return dealer_.add(0, 0);
+        if (own_bytes == 0 && (is_next || is_cut)) return;
+        if (own_bytes == 0) return dealer_.add(0, 0);
         Index const line = shortest_line();
         for (Index g = 0; g < groups.groups(); ++g) {
             Indices const at = mesh.coordinates(mesh.rank_at(groups.first[as_size(g)]));

@@ -73,8 +73,6 @@ inline constexpr std::string_view no_memory_text =
 }
 #endif
 
-inline constexpr std::string_view own_error = " (This rank's own error: ";
-
 /// Collective: comm.agree(mine). All ranks throw alike where one is lost meanwhile, or has come too late; behind that,
 /// one that had an error of its own says so.
 template <class C>
@@ -87,7 +85,7 @@ template <class C>
             std::string_view const told = error.message();  // the communicator's failure may be the rank's own error
             if (own.empty() || told.find(own) != told.npos || own.find(told) != own.npos) throw;
             std::string more;
-            static_cast<void>(verdict_of([&] { more = concat(own_error, own, ")"); }));
+            static_cast<void>(verdict_of([&] { more = concat(" (This rank's own error: ", own, ")"); }));
             raise_with(error, more);
         };
         try {

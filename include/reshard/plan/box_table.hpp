@@ -59,29 +59,30 @@ public:
     template <class Visit>
     void for_each_near(Box const& wanted, Visit&& visit) const {
         detail::for_each_near(sorted_, order_, wanted, box_of(), [&, this](std::span<std::size_t const> near) {
-            for (std::size_t i = 0; i < near.size();) {
-                Box const& box = boxes_[near[i]].box;
-                std::size_t const first = i++;
-                while (i < near.size() && boxes_[near[i]].box == box) ++i;
-                if (!intersect(box, wanted).empty()) visit(box, near.subspan(first, i - first));
-            }
+            for_each_class(near, [&](Box const& box, std::span<std::size_t const> copies) {
+                if (!intersect(box, wanted).empty()) visit(box, copies);
+            });
         });
     }
-
     /// Calls visit(box, copies) for each box that is not empty, as above.
     template <class Visit>
     void for_each_class(Visit&& visit) const {
-        for (std::size_t i = 0; i < sorted_.size();) {
-            Box const& box = boxes_[sorted_[i]].box;
-            std::size_t const first = i++;
-            while (i < sorted_.size() && boxes_[sorted_[i]].box == box) ++i;
-            visit(box, std::span(sorted_).subspan(first, i - first));
-        }
+        for_each_class(sorted_, visit);
     }
 
 private:
     friend BoxExchange exchange(BoxTable const& from, BoxTable const& to, Index rank);
     void sort();
+    /// For each box among some of sorted_, equal ones of which are side by side.
+    template <class Visit>
+    void for_each_class(std::span<std::size_t const> places, Visit&& visit) const {
+        for (std::size_t i = 0; i < places.size();) {
+            Box const& box = boxes_[places[i]].box;
+            std::size_t const first = i++;
+            while (i < places.size() && boxes_[places[i]].box == box) ++i;
+            visit(box, places.subspan(first, i - first));
+        }
+    }
     /// Of a box that is not empty: its number in an order in which equal ones follow each other.
     [[nodiscard]] std::size_t turn_of(std::size_t place) const noexcept { return turn_[place]; }
 

@@ -64,27 +64,20 @@ inline constexpr std::string_view dcp_sharding_info = "DCP_SHARDING_INFO";
     return at == metadata.end() || at->first != key ? nullptr : &at->second;
 }
 
-/// What the headers of files say, one after the other: a tensor for each entry, and its extent at the same place. The
-/// metadata is that of the first.
-[[nodiscard]] inline Manifest joined(std::vector<Manifest> headers) {
-    Manifest all;
-    if (!headers.empty()) all.metadata = std::move(headers[0].metadata);
+/// What files of whole tensors hold together, with the metadata of the first. Copies that are stored apart become one
+/// tensor with replicas. \pre names are distinct
+[[nodiscard]] inline Manifest whole_manifest(std::vector<Manifest> headers) {
+    Manifest result;
+    if (!headers.empty()) result.metadata = std::move(headers[0].metadata);
     for (Manifest& header : headers) {
         for (Extent& extent : header.extents) {
-            extent.tensor += all.tensors.size();
-            extent.file += static_cast<int>(all.files.size());
-            all.extents.push_back(std::move(extent));
+            extent.tensor += result.tensors.size();
+            extent.file += static_cast<int>(result.files.size());
+            result.extents.push_back(std::move(extent));
         }
-        std::move(header.tensors.begin(), header.tensors.end(), std::back_inserter(all.tensors));
-        std::move(header.files.begin(), header.files.end(), std::back_inserter(all.files));
+        std::move(header.tensors.begin(), header.tensors.end(), std::back_inserter(result.tensors));
+        std::move(header.files.begin(), header.files.end(), std::back_inserter(result.files));
     }
-    return all;
-}
-
-/// What files of whole tensors hold together. Copies that are stored apart become one tensor with replicas.
-/// \pre names are distinct
-[[nodiscard]] inline Manifest whole_manifest(std::vector<Manifest> headers) {
-    Manifest result = joined(std::move(headers));
     sort_tensors(result);
     group_replicas(result);
     return result;

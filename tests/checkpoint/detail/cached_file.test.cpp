@@ -77,7 +77,7 @@ TEST_SUITE("checkpoint/cached_file") {
         for (int f = 0; f < 60; ++f) all.push_back(counted(folder / leaf(f), opened));
         for (auto const& one : all) static_cast<void>(one->use());
         CHECK(::fcntl(use->get(), F_GETFD) >= 0);
-        CHECK(held->use() == use);
+        CHECK(held->use().get() == use.get());
     }
 
     TEST_CASE("where all that may be open are in use, the next one is opened as well, for its user") {

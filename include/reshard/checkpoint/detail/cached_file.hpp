@@ -8,6 +8,7 @@
 
 #include <sys/resource.h>
 
+#include <atomic>      // atomic
 #include <functional>  // function
 #include <list>        // list
 #include <mutex>       // mutex
@@ -18,8 +19,13 @@ namespace reshard::inline v0::detail {
 /// beyond that the one that was used longest ago is closed, and opened again at its next use. Any thread may use it.
 class CachedFile {
 public:
+    /// Whoever has used it says so in order: what is closed next was read before.
+    struct Done {
+        std::atomic<int>* users;
+        void operator()(FileDescriptor const*) const noexcept { users->fetch_sub(1, std::memory_order_release); }
+    };
     /// While somebody has it the file stays open.
-    using Use = std::shared_ptr<FileDescriptor const>;
+    using Use = std::unique_ptr<FileDescriptor const, Done>;
 
     /// `open` opens the file for use, or throws.
     explicit CachedFile(std::function<FileDescriptor()> open) : open_(std::move(open)) {}
@@ -27,28 +33,28 @@ public:
     ~CachedFile() {
         Cache& all = cache();
         std::lock_guard<std::mutex> const lock(all.mutex);
-        if (file_) all.by_use.erase(place_);
+        if (file_.is_open()) all.by_use.erase(place_);
     }
 
     [[nodiscard]] Use use() {
         Cache& all = cache();
         std::unique_lock<std::mutex> lock(all.mutex);
-        if (!file_) {
+        if (!file_.is_open()) {
             lock.unlock();  // other files need not wait for a slow open
-            auto opened = std::make_shared<FileDescriptor>(open_());
+            FileDescriptor opened = open_();
             lock.lock();
-            if (!file_) {
+            if (!file_.is_open()) {
                 all.by_use.push_front(this);
                 place_ = all.by_use.begin();
                 file_ = std::move(opened);
                 is_used_ = true;
-                Use mine = file_;  // in use from here on: where all others are, this one is not closed for it
+                Use mine = in_use();  // from here on: where all others are, this one is not closed for it
                 close_oldest(all);
                 return mine;
             }
         }
         all.by_use.splice(all.by_use.begin(), all.by_use, place_);
-        return file_;
+        return in_use();
     }
     [[nodiscard]] bool is_used() const noexcept { return is_used_; }
 
@@ -56,7 +62,7 @@ public:
     void close_written(std::string_view path) {
         Cache& all = cache();
         std::lock_guard<std::mutex> const lock(all.mutex);
-        if (file_) close(all);
+        if (file_.is_open()) close(all);
         refuse_lost(error_, path);
     }
 
@@ -74,23 +80,28 @@ private:
         if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return SIZE_MAX;
         return as_size(limit.rlim_cur / 2);
     }
+    /// Under the lock, as whoever closes it asks under the lock.
+    [[nodiscard]] Use in_use() noexcept {
+        users_.fetch_add(1, std::memory_order_relaxed);
+        return {&file_, Done{&users_}};
+    }
     void close(Cache& all) noexcept {
-        if (int const error = file_->close(); error != 0) error_ = error;
-        file_.reset();
+        if (int const error = file_.close(); error != 0) error_ = error;
         all.by_use.erase(place_);
     }
     static void close_oldest(Cache& all) noexcept {
         std::size_t const most = most_open();
         for (auto at = all.by_use.end(); all.by_use.size() > most && at != all.by_use.begin();) {
             CachedFile& one = **--at;
-            if (one.file_.use_count() > 1) continue;  // somebody is reading it
+            if (one.users_.load(std::memory_order_acquire) > 0) continue;
             ++at;
             one.close(all);
         }
     }
 
     std::function<FileDescriptor()> open_;
-    std::shared_ptr<FileDescriptor> file_;
+    FileDescriptor file_;
+    std::atomic<int> users_{0};
     std::list<CachedFile*>::iterator place_;  ///< while it is open
     int error_ = 0;                           ///< of closing it
     bool is_used_ = false;

@@ -149,6 +149,7 @@ void check_cut(SplitRule const& rule, Index extent, Index parts) {
             bool const held = std::find(piece.begin(), piece.end(), i) != piece.end();
             REQUIRE(set.contains(i) == held);
             REQUIRE(set.local_index(i) == before);
+            if (held) REQUIRE(set.global_index(before) == i);
             before += held ? 1 : 0;
             Interval const from = set.segment_from(i);  // the first segment that ends behind i
             Index first = 0;

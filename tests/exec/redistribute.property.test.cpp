@@ -5,6 +5,7 @@
 #include <doctest/doctest.h>
 
 #include <reshard/comm/threads.hpp>
+#include <reshard/exec/batch.hpp>
 #include <reshard/plan/equal_addends.hpp>
 #include <reshard/plan/fold_chunks.hpp>
 #include <reshard/plan/relay.hpp>
@@ -384,6 +385,51 @@ TEST_SUITE("exec/redistribute") {
     }
     TEST_CASE("law.meaning: in pieces, direct, relayed and at once") {
         for (std::uint64_t seed : test::seeds(200)) random_in_pieces(seed);
+    }
+    TEST_CASE("law.bits: a fold in pieces, at once and chunk by chunk, alone and in a batch") {
+        Shape const shape{48, 48};
+        Plan<> const move = plan(parse("(2,2,3):(S0,S0,P+)", shape), parse("(2,2,3):(S1,P+,S1)", shape));
+        auto const addend = [](Index k, Index i) {  // sums depend on the order
+            return (k == 0 ? 1e5F : 1.0F) / static_cast<float>(3 + (k * 31 + i * 7) % 101);
+        };
+        std::vector<float> want;
+        for (Index i = 0; i < shape.size(); ++i) {
+            want.push_back(oracle::fold<float>(Reduce::sum, {addend(0, i), addend(1, i), addend(2, i)}));
+        }
+        struct Case {
+            Index fold_elements;
+            Index chunks;
+        };
+        // A rank folds 24 rows, 12 of each half; of five chunks one has rows of both.
+        for (Case const& one : {Case{INT64_MAX, 1}, Case{117, 5}, Case{100, 6}, Case{1, 64}}) {
+            CAPTURE(one.chunks);
+            planning::Steps const steps = move.steps().folding(one.fold_elements);
+            planning::Step const& fold = *steps.find(planning::StepKind::fold);
+            REQUIRE(to_string(steps.to(fold).distribution) == "(2,2,3):(S1,S0:str2,S1)");
+            REQUIRE(planning::FoldChunks(steps).count() == one.chunks);
+            oracle::Locals<float> alone(12);
+            oracle::Locals<float> batched(12);
+            run_on_threads(12, [&](ThreadCommunicator& comm) {
+                Index const me = comm.rank();
+                std::vector<float> source;
+                for (Index i : oracle::elements(move.from(), me)) {
+                    source.push_back(addend(oracle::addend_of(move.from(), me), i));
+                }
+                TensorView<float const> const from(source.data(), move.from().local_shape(me));
+                auto const to = [&](oracle::Locals<float>& results) {
+                    DynamicShape const local = move.to().local_shape(me);
+                    results[oracle::at(me)].resize(oracle::at(local.size()));
+                    return TensorView<float>(results[oracle::at(me)].data(), local);
+                };
+                PrepareOptions const options{.fold_elements = one.fold_elements};
+                redistribute(move, comm, from, to(alone), options);
+                Batch batch;
+                batch.add(move, from, to(batched), "in pieces", options);
+                redistribute(batch, comm);
+            });
+            bool const same = oracle::gather(alone, move.to()) == want && oracle::gather(batched, move.to()) == want;
+            CHECK(same);
+        }
     }
     TEST_CASE("law.meaning: relayed, on one mesh and between meshes") {
         for (std::uint64_t seed : test::seeds(300)) {

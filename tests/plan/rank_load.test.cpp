@@ -69,6 +69,18 @@ TEST_SUITE("plan/rank_load") {
         CHECK(at_once.find("tier node: sends 12.0 MiB in 3 messages") != std::string::npos);
     }
 
+    TEST_CASE("what is folded on its way to another mesh is passed on chunk by chunk") {
+        DynamicShape const shape(Indices{4096, 1024});
+        auto const move = plan_across(parse("(4):(P+)", shape), parse("(4)+4:(S0)", shape));
+        RankLoad const host = load_of(move, two_tiers(), 0, DType::f32);
+        RankLoad const device = load_of(move, two_tiers(), 0, DType::f32, INT64_MAX);
+        CHECK(host.phases[1][1] == TierLoad{32, 0, 4 << 20, 0});
+        CHECK(device.phases[1][1] == TierLoad{1, 0, 4 << 20, 0});
+        CHECK(device.memory - host.memory == 31 * 5 * 4 * (1 << 15));  // four addends, and the result
+        std::string const text = explain(move, two_tiers(), 0, DType::f32);
+        CHECK(text.find("  phase 2: exchange in 32 chunks; sends 4.0 MiB in 1 message") != std::string::npos);
+    }
+
     TEST_CASE("loads of random plans are the plan's own cost, tier by tier") {
         for (std::uint64_t seed : test::seeds(300)) {
             test::Random random(seed);

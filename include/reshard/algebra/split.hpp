@@ -194,6 +194,11 @@ public:
         if (round == rounds()) return round * each_.size() + intersect(last_, {span_.begin, position}).size();
         return round * each_.size() + intersect(each_, {0, from_begin % pitch_}).size();
     }
+    /// The element that local_index() tells this of. \pre 0 <= local < size()
+    [[nodiscard]] constexpr Index global_index(Index local) const noexcept {
+        Index const k = each_.empty() ? 0 : detail::smaller(local / each_.size(), whole_segments());
+        return segment(k).begin + local - k * each_.size();
+    }
     /// The segment that holds `position`, else the next one; where none follows, the empty one at the span's end.
     [[nodiscard]] constexpr Interval segment_from(Index position) const noexcept {
         Interval const none{span_.end, span_.end};

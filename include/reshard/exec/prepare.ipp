@@ -83,9 +83,10 @@ RESHARD_INLINE RunRequest PreparedPlan::start() & {
 }
 
 RESHARD_INLINE void detail::bind_work(JobWork& work, std::vector<JobStep>& steps, RankSteps const& mine,
-                                      planning::Step const& step, JobPlaces& places, std::span<std::byte> scratch) {
+                                      planning::Step const& step, JobPlaces const& places,
+                                      std::span<std::byte> scratch) {
     work.carry_out = carry_out;
-    if (step.kind == planning::StepKind::fold) return;  // behind the exchange of its addends
+    if (mine.steps.from(step).place == planning::Place::scratch) return;  // behind the exchange of addends
     if (step.kind == planning::StepKind::exchange) {
         return bind_fold(work, steps, mine, step, places, aligned(scratch.data()));
     }

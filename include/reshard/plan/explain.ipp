@@ -66,14 +66,18 @@ inline void explain_reason(std::string& text, Plan<> const& plan) {
 /// What an exchange is for.
 [[nodiscard]] inline std::string exchange_text(planning::Steps const& steps, planning::Step const& step) {
     planning::Layout const& to = steps.to(step);
+    std::string text = "exchange";
     if (to.addends != 0) {
-        Index const chunks = planning::FoldChunks(steps).count();
-        return concat("exchange and fold of ", to.addends, " addends (", name(steps.find(planning::StepKind::fold)->op),
-                      ", in mesh order) as ", to_string(to.distribution),
-                      chunks == 1 ? std::string() : concat(" in ", chunks, " chunks"));
+        append(text, {" and fold of ", to.addends, " addends (", name(steps.find(planning::StepKind::fold)->op),
+                      ", in mesh order) as ", to_string(to.distribution)});
+    } else if (step.to == steps.relays.share) {
+        append(text, {" to relays as ", to_string(to.distribution)});
+    } else if (step.from == steps.relays.share) {
+        text += " among relays";
     }
-    if (step.to == steps.relays.share) return concat("exchange to relays as ", to_string(to.distribution));
-    return step.from == steps.relays.share ? "exchange among relays" : "exchange";
+    Index const chunks = steps.in_chunks(step) ? planning::FoldChunks(steps).count() : 1;
+    if (chunks != 1) append(text, {" in ", chunks, " chunks"});
+    return text;
 }
 
 }  // namespace detail

@@ -2,13 +2,14 @@
 /// \file   reshard/plan/fold_chunks.hpp
 /// \brief  A fold is carried out chunk after chunk: what arrives is folded while it is in the cache, and scratch memory
 ///         holds the addends of one chunk.
-/// \depends plan/steps.
+/// \depends plan/steps, plan/detail/share.
 ///
 /// A chunk of what a rank folds is a part of its share along one dimension; every rank's share has the same number of
-/// chunks, and both sides of an exchange know all shares, so nobody asks. Shares that interleave are many boxes:
-/// they are folded at once.
+/// chunks, and both sides of an exchange know all shares, so nobody asks. Where the result lies in scratch memory, the
+/// exchange that takes it from there goes chunk by chunk as well, each behind its fold.
 #pragma once
 
+#include <reshard/plan/detail/share.hpp>
 #include <reshard/plan/steps.hpp>
 
 namespace reshard::inline v0 {
@@ -51,6 +52,36 @@ namespace detail {
     return multiply_fits(a, b, product) ? product : INT64_MAX;
 }
 
+/// Adds what lies within an interval of a dimension of a message, as few messages.
+inline void add_within(std::vector<Message>& parts, Message const& message, int dim, Interval within) {
+    int at = 0;
+    while (at < message.repeats.size() && message.repeats[at].dim != dim) ++at;
+    Interval hull = message.box[dim];  // of one repetition, with all that lies in it
+    for (int inner = at + 1; inner < message.repeats.size() && message.repeats[inner].dim == dim; ++inner) {
+        hull.end += message.repeats[inner].pitch * (message.repeats[inner].count - 1);
+    }
+    if (at == message.repeats.size()) {
+        Interval const both = intersect(hull, within);
+        if (both.empty()) return;
+        parts.push_back(message);
+        parts.back().box[dim] = both;
+        return;
+    }
+    BoxRepeat const repeat = message.repeats[at];
+    auto const begins = [&](Index k) { return hull.begin + k * repeat.pitch; };
+    auto const ends = [&](Index k) { return hull.end + k * repeat.pitch; };
+    Index k = first_where<Index>(0, repeat.count, [&](Index i) { return ends(i) > within.begin; });
+    Index const last = first_where(k, repeat.count, [&](Index i) { return begins(i) >= within.end; });
+    while (k < last) {  // those that lie inside go together, one that the interval cuts goes alone
+        Index next = k + 1;
+        bool const inside = begins(k) >= within.begin && ends(k) <= within.end;
+        if (inside) next = first_where(next, last, [&](Index i) { return ends(i) > within.end; });
+        Message const part = slice(message, {dim, at}, {k, next});
+        inside ? parts.push_back(part) : add_within(parts, part, dim, within);
+        k = next;
+    }
+}
+
 }  // namespace detail
 
 namespace planning {
@@ -62,17 +93,14 @@ public:
     explicit FoldChunks(Steps const& steps) {
         Step const* const fold = steps.find(StepKind::fold);
         if (fold == nullptr) return;
-        Layout const& slots = steps.from(*fold);
         Layout const& folded = steps.to(*fold);
-        addends_ = slots.addends;
-        waits_ = folded.place == Place::scratch;
-        converts_ = steps.converts;
-        if (interleaved(steps.layouts.front().distribution) || interleaved(folded.distribution)) return;
+        Index const addends = steps.from(*fold).addends;
+        areas_ = addends + (folded.place == Place::scratch || steps.converts ? 1 : 0);
         Index const share = detail::largest_piece(folded.distribution);
         Index const limit = detail::larger(steps.fold_elements, Index{1});
-        if (detail::saturated_product(share, addends_) <= detail::saturated_product(limit, 4))
+        if (detail::saturated_product(share, addends) <= detail::saturated_product(limit, 4))
             return;  // not worth the messages
-        Index const chunk = detail::larger(detail::larger(limit / addends_, limit / 32), Index{1});
+        Index const chunk = detail::larger(detail::larger(limit / addends, limit / 32), Index{1});
         count_ = detail::smaller(detail::ceil_div(share, chunk), most);
     }
 
@@ -86,7 +114,7 @@ public:
         }
         return longest;
     }
-    /// A chunk of so many indices.
+    /// A chunk of so many local indices.
     [[nodiscard]] Interval part_of(Index extent, Index chunk) const noexcept {
         return detail::part({SplitKind::balanced, nullptr}, extent, count_, chunk);
     }
@@ -95,13 +123,13 @@ public:
         if (count_ > 1) share[dim_of(share)] = detail::ceil_div(share[dim_of(share)], count_);
         return share;
     }
-    /// Elements of scratch memory for a share: the addends of a chunk, and the result where it waits or is converted.
+    /// Elements of scratch memory for a share: the addends of a chunk, and the result where it lies there.
     [[nodiscard]] Index scratch_elements(Indices const& share) const noexcept {
-        return scratch_elements(product(share), product(largest_of(share)));
+        return detail::saturated_product(product(largest_of(share)), areas_);
     }
     /// The same for all ranks at once. \pre no share has an extent beyond `largest`.
     [[nodiscard]] Index largest_scratch(Indices const& largest) const noexcept {
-        if (count_ == 1) return scratch_elements(product(largest), product(largest));
+        if (count_ == 1) return scratch_elements(largest);
         Index chunk = 0;  // of a share that is cut along dim: those before it were too short
         Indices share = largest;
         for (int dim = 0; dim < largest.size(); ++dim) {
@@ -109,27 +137,32 @@ public:
             chunk = detail::larger(chunk, product(share));
             share[dim] = detail::smaller(largest[dim], count_ - 1);
         }
-        return scratch_elements(product(largest), chunk);
+        return detail::saturated_product(chunk, areas_);
     }
 
-    /// What of an exchange of addends belongs to a chunk: of each message the part within its receiver's chunk.
-    [[nodiscard]] Exchange of(Exchange const& whole, DynamicDistribution const& folded, Index rank, Index chunk) const {
+    /// What of an exchange belongs to a chunk: of each message the part within that chunk of who folds it.
+    /// \pre steps.in_chunks(exchange)
+    [[nodiscard]] Exchange of(Exchange const& whole, Steps const& steps, Step const& exchange, Index rank,
+                              Index chunk) const {
         if (count_ == 1) return whole;
         Exchange result;
-        auto const cut = [&](std::vector<Message> const& messages, std::vector<Message>& parts, bool sent) {
+        bool const brings = steps.to(exchange).addends != 0;  // else it passes on what is folded
+        DynamicDistribution const& folded = (brings ? steps.to(exchange) : steps.from(exchange)).distribution;
+        auto const cut = [&, this](std::vector<Message> const& messages, std::vector<Message>& parts, bool by_peer) {
             for (Message const& message : messages) {
-                Box const share = folded.box(sent ? message.peer : rank);
-                int const dim = dim_of(share.shape().extents());
-                Interval const mine = part_of(share.extent(dim), chunk);
-                Interval const both =
-                    intersect(message.box[dim], {share.begin(dim) + mine.begin, share.begin(dim) + mine.end});
-                if (both.empty()) continue;
-                parts.push_back(message);
-                parts.back().box[dim] = both;
+                Indices const place = folded.mesh().coordinates(by_peer ? message.peer : rank);
+                detail::IndexSets const share = detail::index_sets(folded, place);
+                Indices extents;
+                for (IndexSet const& set : share) extents.push_back(set.size());
+                int const dim = dim_of(extents);
+                Interval const mine = part_of(extents[dim], chunk);
+                if (mine.empty()) continue;
+                Index const last = share[dim].global_index(mine.end - 1);
+                detail::add_within(parts, message, dim, {share[dim].global_index(mine.begin), last + 1});
             }
         };
-        cut(whole.sends, result.sends, true);
-        cut(whole.receives, result.receives, false);
+        cut(whole.sends, result.sends, brings);
+        cut(whole.receives, result.receives, !brings);
         cut(whole.kept, result.kept, false);
         return result;
     }
@@ -142,21 +175,9 @@ private:
         for (Index extent : extents) result = detail::saturated_product(result, extent);
         return result;
     }
-    [[nodiscard]] Index scratch_elements(Index share, Index chunk) const noexcept {
-        Index const slots = detail::saturated_product(chunk, addends_);
-        Index const result = waits_ ? share : converts_ ? chunk : 0;
-        return slots > INT64_MAX - result ? INT64_MAX : slots + result;
-    }
-    [[nodiscard]] static bool interleaved(DynamicDistribution const& distribution) noexcept {
-        for (PlacementForm const& placement : distribution.signature().placements)
-            if (placement.is_shard() && interleaves(placement.split())) return true;
-        return false;
-    }
 
     Index count_ = 1;
-    Index addends_ = 0;
-    bool waits_ = false;
-    bool converts_ = false;
+    Index areas_ = 0;  ///< of scratch memory, each of a chunk: the addends, and the result where it lies there
 };
 
 }  // namespace planning

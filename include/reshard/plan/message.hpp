@@ -57,7 +57,7 @@ struct Exchange {
 
 /// What one rank moves when it carries out a plan, in elements (multiply by bytes(dtype)).
 struct Cost {
-    int phases = 0;  ///< exchanges one after the other, a fold in chunks as one; 0 for views and local copies
+    int phases = 0;  ///< exchanges one after the other, those in chunks as one; 0 for views and local copies
     Index messages_sent = 0;
     Index messages_received = 0;
     Index sent = 0;

@@ -9,8 +9,10 @@
 /// memory, ranks that start late.
 ///
 /// A fold that is carried out in chunks (PrepareOptions::fold_elements) is one phase, with a message per peer and
-/// chunk: no fewer than there are. `fold_elements` is what prepare() will be given; 0: what it takes for memory of a
-/// host, many messages and little scratch memory; INT64_MAX, as on devices: a message per peer, all addends in memory.
+/// chunk: no fewer than there are, unless a message of block-cyclic pieces is cut in between. What takes the result
+/// from scratch memory goes in chunks as well. `fold_elements` is what prepare() will be given; 0: what it takes for
+/// memory of a host, many messages and little scratch memory; INT64_MAX, as on devices: a message per peer, all
+/// addends in memory.
 #pragma once
 
 #include <reshard/core/detail/explain_text.hpp>
@@ -79,7 +81,7 @@ inline void add_checked(Index& total, Index value, Index count = 1) {
     for (int i = 0; i < topology.size(); ++i) load.push_back({});
     planning::Step const& step = steps.exchange(phase);
     Exchange const exchange = exchange_of(steps, step, rank);
-    Index const chunks = steps.to(step).addends == 0 ? 1 : planning::FoldChunks(steps).count();
+    Index const chunks = steps.in_chunks(step) ? planning::FoldChunks(steps).count() : 1;
     for (Message const& message : exchange.sends) {
         TierLoad& tier = load[topology.tier_of(rank, message.peer)];
         tier.messages_sent += chunks;

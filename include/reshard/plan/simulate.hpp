@@ -87,19 +87,19 @@ private:
 [[nodiscard]] inline Simulation simulate_ranks(Plan<> const& plan, planning::Steps const& steps,
                                                Topology const& topology, DType dtype, Index budget) {
     WorldRanks const ranks(plan.from().mesh(), plan.to().mesh());
-    // What a rank costs: its messages, and about as much as ten of them whatever it does. Those of a fold, which comes
-    // first, are planned once for all chunks.
+    // What a rank costs: its messages, and about as much as ten of them whatever it does. They are planned once for all
+    // chunks.
+    int const phases = steps.phases();
     Index const chunks = planning::FoldChunks(steps).count();
     auto const work_of = [&](RankFigures const& figures) {
         Index work = 10;
-        Index planned_once = chunks;
-        for (PhaseLoad const& phase : figures.load.phases) {
-            for (TierLoad const& tier : phase) work += (tier.messages_sent + tier.messages_received) / planned_once;
-            planned_once = 1;
+        for (int phase = 0; phase < phases; ++phase) {
+            Index const planned_once = steps.in_chunks(steps.exchange(phase)) ? chunks : 1;
+            for (TierLoad const& tier : figures.load.phases[as_size(phase)])
+                work += (tier.messages_sent + tier.messages_received) / planned_once;
         }
         return work;
     };
-    int const phases = steps.phases();
     WorldSum sum(topology, phases);
     if (ranks.places() <= budget / 10) {
         Index work = 0;

@@ -15,7 +15,8 @@
 ///               | chunk by chunk (plan/fold_chunks.hpp)
 /// P -> R        | the same of a share of it, and exchange destination -> destination: the folded shares; as a
 ///               | one-shot fold, the same of all of it. Where the cuts of source and destination differ, a share of
-///               what | the source has may be less: fold scratch -> scratch, exchange scratch -> destination
+///               | what the source has may be less: fold scratch -> scratch, exchange scratch -> destination, which
+///               | goes chunk by chunk as well
 /// P(a) -> P(b)  | fill, and exchange and fold of a share
 /// across meshes | the fold goes scratch -> scratch on the source's mesh, the exchange scratch -> destination
 /// relayed       | the last exchange in two: source or destination -> destination, destination -> destination
@@ -116,6 +117,11 @@ struct Steps {
     [[nodiscard]] Steps folding(Index elements) && {
         if (elements > 0) fold_elements = elements;
         return std::move(*this);
+    }
+    /// Whether a step is carried out chunk by chunk (plan/fold_chunks.hpp): it brings addends together, folds them, or
+    /// takes the result from scratch memory.
+    [[nodiscard]] bool in_chunks(Step const& step) const noexcept {
+        return to(step).addends != 0 || from(step).place == Place::scratch;
     }
     /// Whether values that change do so in this step.
     [[nodiscard]] bool arrives(Step const& step) const noexcept {

@@ -27,29 +27,26 @@ struct JobTransfers {
     }
 };
 
-/// Where the layouts of a plan lie on a rank; empty where it has no part of them.
+/// Where a plan's tensors lie on a rank; empty where it has no part of them.
 struct JobPlaces {
     PlanValue const& plan;
     ValueChange const& change;
     int rank;
     ConstDynamicView const& from;
     DynamicView const& to;
-    std::byte* folded = nullptr;  ///< what a fold leaves in scratch memory
 
+    /// \pre the source or the destination; scratch memory is bound chunk by chunk (exec/detail/job_work.hpp).
     [[nodiscard]] BoundMemory<std::byte const> read(planning::Layout const& layout) const {
         if (layout.place != planning::Place::source) {
-            BoundMemory<std::byte> const written = write(layout);
+            BoundMemory<std::byte> const written = write();
             return {written.base, written.binding};
         }
         if (!plan.from.contains(rank)) return {};
         return {from.data(), {change.from, from.strides(), plan.from, rank}};
     }
-    [[nodiscard]] BoundMemory<std::byte> write(planning::Layout const& layout) const {
-        bool const here = layout.place == planning::Place::destination;
-        DynamicDistribution const& held = here ? plan.to : layout.distribution;
-        if (!held.contains(rank)) return {};
-        if (here) return {to.data(), {change.to, to.strides(), held, rank}};
-        return {folded, {change.from, row_major_strides(held.local_shape(rank)), held, rank}};
+    [[nodiscard]] BoundMemory<std::byte> write() const {
+        if (!plan.to.contains(rank)) return {};
+        return {to.data(), {change.to, to.strides(), plan.to, rank}};
     }
 };
 
@@ -82,11 +79,11 @@ public:
         DynamicView const& destination, std::span<std::byte> scratch, MemoryPolicy const& memory,
         BindWork bind_work = nullptr)
         : memory_(&memory) {
-        JobPlaces places{plan, mine.change, rank, source, destination};
+        JobPlaces const places{plan, mine.change, rank, source, destination};
         steps_.reserve(as_size(mine.steps.list.size()));
         for (Step const& step : mine.steps.list) {
             bool const moves = step.kind == StepKind::copy || step.kind == StepKind::exchange;
-            if (!moves || mine.steps.to(step).addends != 0) {
+            if (!moves || mine.steps.in_chunks(step)) {
                 bind_work(work_, steps_, mine, step, places, scratch);
             } else {
                 steps_.push_back({step.kind, step.op, mine.change.to, 1, 1, 0, {}});
@@ -133,7 +130,6 @@ private:
 
     static void bind(JobTransfers& transfers, RankSteps const& mine, Step const& step, JobPlaces const& places) {
         planning::Layout const& from = mine.steps.from(step);
-        planning::Layout const& to = mine.steps.to(step);
         ValueChange const change = mine.steps.arrives(step) ? mine.change : ValueChange{};
         bool const copies = step.kind == StepKind::copy;
         Exchange exchange;
@@ -143,7 +139,8 @@ private:
             exchange.kept = local_messages(places.plan.from, places.plan.to, places.rank);
         }
         // What the rank keeps is copied, unless it already lies where it is needed.
-        transfers.bind(exchange, places.read(from), places.write(to), copies || from.place != to.place, change);
+        bool const keep = from.place == planning::Place::source;
+        transfers.bind(exchange, places.read(from), places.write(), keep, change);
     }
 
     MemoryPolicy const* memory_ = nullptr;

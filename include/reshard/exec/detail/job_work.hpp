@@ -8,29 +8,29 @@
 
 namespace reshard::inline v0::detail {
 
-/// What this rank folds; where the result lies in scratch memory, `places` have it.
-inline void place_fold(JobWork& work, RankSteps const& mine, JobPlaces& places, std::byte* addends) {
+/// What this rank folds. Returns scratch memory for what a chunk becomes.
+inline std::byte* place_fold(JobWork& work, RankSteps const& mine, JobPlaces const& places, std::byte* addends) {
     work.chunks = planning::FoldChunks(mine.steps);
     work.fold.addends = 0;  // until this rank is known to fold
-    if (!places.plan.from.contains(places.rank)) return;
+    if (!places.plan.from.contains(places.rank)) return nullptr;
     planning::Step const& step = *mine.steps.find(planning::StepKind::fold);
     planning::Layout const& layout = mine.steps.to(step);
     DType const dtype = mine.change.from;
     DynamicShape const shape = layout.distribution.local_shape(places.rank);
     DynamicShape const chunk(work.chunks.largest_of(shape.extents()));
     Indices const strides = row_major_strides(chunk);
+    work.dim = work.chunks.dim_of(shape.extents());
     FoldWork& fold = work.fold;
     fold.op = step.op;
     fold.dtype = dtype;
     fold.addends = mine.steps.from(step).addends;
     fold.divisor = step.op == Reduce::avg ? fold.addends : 1;
     fold.slot_bytes = chunk.size() * bytes(dtype);
-    places.folded = aligned(addends == nullptr ? nullptr : addends + fold.slot_bytes * fold.addends);
-    bool const waits = layout.place == planning::Place::scratch;
+    std::byte* const folded = aligned(addends == nullptr ? nullptr : addends + fold.slot_bytes * fold.addends);
     fold.slots = box_transfer<std::byte const>(addends, dtype, strides, Box(shape));
-    fold.folded = box_transfer(places.folded, dtype, waits ? row_major_strides(shape) : strides, Box(shape));
+    fold.folded = box_transfer(folded, dtype, strides, Box(shape));
     fold.to = fold.folded;
-    if (!waits) {
+    if (layout.place == planning::Place::destination) {
         Box const box = local_box(places.plan.to, layout.distribution, places.rank);
         fold.to = box_transfer(places.to.data(), mine.change.to, places.to.strides(), box);
         if (mine.change.is_active()) {
@@ -39,35 +39,45 @@ inline void place_fold(JobWork& work, RankSteps const& mine, JobPlaces& places, 
     }
     bool const mine_alone = layout.owner.is_at(layout.distribution.mesh().coordinates(places.rank));
     if (shape.size() == 0 || !mine_alone) fold.addends = 0;
+    return folded;
+}
+/// How a chunk of the rank's share lies in scratch memory, addends and result: it begins with the chunk's first index.
+[[nodiscard]] inline Binding chunk_binding(JobWork const& work, DType dtype, DynamicDistribution const& folded,
+                                           Index rank, Index chunk) {
+    if (!folded.contains(rank)) return {};
+    Indices const share = folded.local_shape(rank).extents();
+    Indices const strides = row_major_strides(DynamicShape(work.chunks.largest_of(share)));
+    Index const before = chunk == 0 ? 0 : work.chunks.part_of(share[work.dim], chunk).begin * strides[work.dim];
+    return {dtype, strides, folded, rank, work.fold.slot_bytes, before * bytes(dtype)};
 }
 
-/// The exchange of addends and their fold, chunk after chunk.
+/// The exchange of addends, their fold, and the exchange that takes the result from scratch memory, if one does: chunk
+/// after chunk.
 inline void bind_fold(JobWork& work, std::vector<JobStep>& steps, RankSteps const& mine, planning::Step const& step,
-                      JobPlaces& places, std::byte* addends) {
-    place_fold(work, mine, places, addends);
-    DynamicDistribution const& folded = mine.steps.to(step).distribution;
-    Exchange const whole = exchange_of(mine.steps, step, places.rank);
-    Indices share;
-    Indices strides;  // of a slot
-    if (folded.contains(places.rank)) {
-        share = folded.local_shape(places.rank).extents();
-        strides = row_major_strides(DynamicShape(work.chunks.largest_of(share)));
+                      JobPlaces const& places, std::byte* addends) {
+    using planning::StepKind;
+    std::byte* const folded = place_fold(work, mine, places, addends);
+    planning::Step const* onward = nullptr;
+    for (planning::Step const& next : mine.steps.list) {
+        if (next.kind == StepKind::exchange && mine.steps.from(next).place == planning::Place::scratch) onward = &next;
     }
+    Exchange const whole = exchange_of(mine.steps, step, places.rank);
+    Exchange const results = onward == nullptr ? Exchange{} : exchange_of(mine.steps, *onward, places.rank);
     for (Index chunk = 0; chunk < work.chunks.count(); ++chunk) {
-        Index origin = 0;
-        if (chunk != 0 && !share.empty()) {
-            work.dim = work.chunks.dim_of(share);
-            origin = work.chunks.part_of(share[work.dim], chunk).begin * strides[work.dim] * bytes(mine.change.from);
-        }
-        // Where the addends go: those of a chunk begin at its first index of the rank's share.
-        BoundMemory<std::byte> slots{addends, {}};
-        if (folded.contains(places.rank)) {
-            slots.binding = {mine.change.from, strides, folded, places.rank, work.fold.slot_bytes, origin};
-        }
-        steps.push_back({planning::StepKind::exchange, {}, mine.change.to, 1, 1, chunk, {}});
-        steps.back().transfers.bind(work.chunks.of(whole, folded, places.rank, chunk),
-                                    places.read(mine.steps.from(step)), slots, true);
-        steps.push_back({planning::StepKind::fold, {}, mine.change.to, 1, 1, chunk, {}});
+        Binding const there =
+            chunk_binding(work, mine.change.from, mine.steps.to(step).distribution, places.rank, chunk);
+        auto const add = [&](StepKind kind) -> JobTransfers& {
+            steps.push_back({kind, {}, mine.change.to, 1, 1, chunk, {}});
+            return steps.back().transfers;
+        };
+        add(StepKind::exchange)
+            .bind(work.chunks.of(whole, mine.steps, step, places.rank, chunk), places.read(mine.steps.from(step)),
+                  {addends, there}, true);
+        add(StepKind::fold);
+        if (onward == nullptr) continue;
+        add(StepKind::exchange)
+            .bind(work.chunks.of(results, mine.steps, *onward, places.rank, chunk), {folded, there}, places.write(),
+                  true, mine.change);
     }
 }
 
@@ -77,12 +87,11 @@ inline void fold_chunk(JobWork const& work, MemoryPolicy const& memory, Index ch
     FoldWork part = work.fold;
     Interval const inside = work.chunks.part_of(part.slots.box.dims[work.dim].extent, chunk);
     if (inside.empty()) return;
-    bool const waits = part.to.base == part.folded.base;
     for (StridedBox* box : {&part.slots.box, &part.folded.box, &part.to.box}) {
         box->dims[work.dim].extent = inside.size();
     }
-    part.to.base += inside.begin * part.to.box.dims[work.dim].stride;
-    if (waits) part.folded.base = part.to.base;
+    bool const stays = part.to.base == part.folded.base;  // in scratch memory, where every chunk lies
+    if (!stays) part.to.base += inside.begin * part.to.box.dims[work.dim].stride;
     memory.fold(part);
 }
 inline void carry_out(JobWork const& work, MemoryPolicy const& memory, JobStep const& step) {

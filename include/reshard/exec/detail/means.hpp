@@ -16,9 +16,9 @@ struct JobStep;
 struct JobWork;
 struct RankSteps;  // exec/detail/value_change.hpp
 
-/// Binds a step that does more to values than move them: a fill, a scale, or a fold with the exchange of its addends.
+/// Binds a step that does more to values than move them: a fill, a scale, or, at the exchange of its addends, a fold.
 void bind_work(JobWork& work, std::vector<JobStep>& steps, RankSteps const& mine, planning::Step const& step,
-               JobPlaces& places, std::span<std::byte> scratch);
+               JobPlaces const& places, std::span<std::byte> scratch);
 using BindWork = decltype(&bind_work);
 /// Throws DTypeError for values that this cannot be done to, TransitionError where `memory` only copies.
 void check_work(MemoryPolicy const& memory, PlanValue const& plan, RankSteps const& mine);

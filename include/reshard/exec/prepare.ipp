@@ -86,9 +86,10 @@ RESHARD_INLINE void detail::bind_work(JobWork& work, std::vector<JobStep>& steps
                                       planning::Step const& step, JobPlaces const& places,
                                       std::span<std::byte> scratch) {
     work.carry_out = carry_out;
-    if (mine.steps.from(step).place == planning::Place::scratch) return;  // behind the exchange of addends
-    if (step.kind == planning::StepKind::exchange) {
-        return bind_fold(work, steps, mine, step, places, aligned(scratch.data()));
+    if (step.kind == planning::StepKind::fold) return;  // behind the exchange of its addends
+    if (step.kind == planning::StepKind::exchange) {    // and so is the one that takes the result from there
+        if (mine.steps.to(step).addends != 0) bind_fold(work, steps, mine, step, places, aligned(scratch.data()));
+        return;
     }
     steps.push_back({step.kind, step.op, mine.change.to, step.multiply, step.divide, 0, {}});
     if (!places.plan.to.contains(places.rank)) return;

@@ -118,10 +118,10 @@ struct Steps {
         if (elements > 0) fold_elements = elements;
         return std::move(*this);
     }
-    /// Whether a step is carried out chunk by chunk (plan/fold_chunks.hpp): it brings addends together, folds them, or
-    /// takes the result from scratch memory.
-    [[nodiscard]] bool in_chunks(Step const& step) const noexcept {
-        return to(step).addends != 0 || from(step).place == Place::scratch;
+    /// Whether an exchange is carried out chunk by chunk with a fold (plan/fold_chunks.hpp): it brings addends
+    /// together, or takes what they became from scratch memory.
+    [[nodiscard]] bool in_chunks(Step const& exchange) const noexcept {
+        return to(exchange).addends != 0 || from(exchange).place == Place::scratch;
     }
     /// Whether values that change do so in this step.
     [[nodiscard]] bool arrives(Step const& step) const noexcept {

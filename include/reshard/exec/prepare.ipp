@@ -82,16 +82,15 @@ RESHARD_INLINE RunRequest PreparedPlan::start() & {
     return {comm_, *job_};
 }
 
-RESHARD_INLINE void detail::bind_work(JobWork& work, std::vector<JobStep>& steps, RankSteps const& mine,
-                                      planning::Step const& step, JobPlaces const& places,
-                                      std::span<std::byte> scratch) {
+RESHARD_INLINE void detail::bind_work(JobWork& work, RankSteps const& mine, planning::Step const& step,
+                                      JobPlaces const& places, std::span<std::byte> scratch) {
     work.carry_out = carry_out;
     if (step.kind == planning::StepKind::fold) return;  // behind the exchange of its addends
     if (step.kind == planning::StepKind::exchange) {    // and so is the one that takes the result from there
-        if (mine.steps.to(step).addends != 0) bind_fold(work, steps, mine, step, places, aligned(scratch.data()));
+        if (mine.steps.to(step).addends != 0) bind_fold(work, mine, step, places, aligned(scratch.data()));
         return;
     }
-    steps.push_back({step.kind, step.op, mine.change.to, step.multiply, step.divide, 0, {}});
+    work.steps.push_back({step.kind, work.phases(), 0, step.op, mine.change.to, step.multiply, step.divide});
     if (!places.plan.to.contains(places.rank)) return;
     work.whole = box_transfer(places.to.data(), mine.change.to, places.to.strides(), Box(places.to.shape()));
 }

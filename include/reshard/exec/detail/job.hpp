@@ -50,24 +50,30 @@ struct JobPlaces {
     }
 };
 
-/// A step of a plan, bound to one rank's memory.
+/// What a rank does itself, when so many exchanges are done.
 struct JobStep {
     planning::StepKind kind;
-    Reduce op;
-    DType dtype;
-    Index multiply;
-    Index divide;
-    Index chunk;             ///< fold
-    JobTransfers transfers;  ///< exchange, copy
+    int after;
+    Index chunk = 0;          ///< fold
+    Reduce op = Reduce::sum;  ///< fill
+    DType dtype = DType::u8;  ///< fill, scale
+    Index multiply = 1;       ///< scale
+    Index divide = 1;
+    JobTransfers copy{};
 };
 
-/// What a rank does to values besides moving them: what it folds, fills and scales (exec/detail/job_work.hpp).
+/// A plan's exchanges, bound to one rank's memory, and what the rank does itself. What it does to values besides moving
+/// them, exec/detail/job_work.hpp binds and carries out.
 struct JobWork {
+    std::vector<JobTransfers> exchanges;
+    std::vector<JobStep> steps;
     planning::FoldChunks chunks;
     FoldWork fold;    ///< of all chunks; no addends where this rank folds nothing
     int dim = 0;      ///< along which they lie
     Receive whole{};  ///< fill, scale: the destination; without address where there is none
     void (*carry_out)(JobWork const& work, MemoryPolicy const& memory, JobStep const& step) = nullptr;
+
+    [[nodiscard]] int phases() const noexcept { return static_cast<int>(exchanges.size()); }
 };
 
 /// A plan's steps, bound to one rank's memory: everything about a prepared plan that does not depend on the transport.
@@ -80,46 +86,34 @@ public:
         BindWork bind_work = nullptr)
         : memory_(&memory) {
         JobPlaces const places{plan, mine.change, rank, source, destination};
-        steps_.reserve(as_size(mine.steps.list.size()));
         for (Step const& step : mine.steps.list) {
-            bool const moves = step.kind == StepKind::copy || step.kind == StepKind::exchange;
-            if (!moves || mine.steps.in_chunks(step)) {
-                bind_work(work_, steps_, mine, step, places, scratch);
+            if (step.kind == StepKind::copy) {
+                JobStep& copy = work_.steps.emplace_back(JobStep{step.kind, phases()});
+                bind(copy.copy, mine, step, places);
+            } else if (step.kind == StepKind::exchange && !mine.steps.in_chunks(step)) {
+                bind(work_.exchanges.emplace_back(), mine, step, places);
             } else {
-                steps_.push_back({step.kind, step.op, mine.change.to, 1, 1, 0, {}});
-                bind(steps_.back().transfers, mine, step, places);
+                bind_work(work_, mine, step, places, scratch);
             }
         }
     }
 
     /// One exchange of values that stay as they are.
     Job(JobTransfers&& transfers, MemoryPolicy const& memory) : memory_(&memory) {
-        steps_.push_back({StepKind::exchange, {}, {}, 1, 1, 0, std::move(transfers)});
+        work_.exchanges.push_back(std::move(transfers));
     }
 
-    [[nodiscard]] int phases() const noexcept {
-        int count = 0;
-        for (JobStep const& step : steps_) count += step.kind == StepKind::exchange ? 1 : 0;
-        return count;
-    }
+    [[nodiscard]] int phases() const noexcept { return work_.phases(); }
     /// For who runs this job's exchanges: the job no longer has it. \pre 0 <= phase < phases()
-    [[nodiscard]] JobTransfers take_exchange(int phase) noexcept {
-        auto step = steps_.begin();
-        while (step->kind != StepKind::exchange || phase-- != 0) ++step;
-        return std::move(step->transfers);
-    }
+    [[nodiscard]] JobTransfers take_exchange(int phase) noexcept { return std::move(work_.exchanges[as_size(phase)]); }
     /// The rank's own work when so many exchanges are done, up to the next one.
     void work(int exchanges) const {
-        int done = 0;
-        for (JobStep const& step : steps_) {
-            if (step.kind == StepKind::exchange) {
-                ++done;
-            } else if (done != exchanges) {
-                continue;
-            } else if (step.kind != StepKind::copy) {
+        for (JobStep const& step : work_.steps) {
+            if (step.after != exchanges) continue;
+            if (step.kind != StepKind::copy) {
                 work_.carry_out(work_, *memory_, step);
-            } else if (!step.transfers.sends.empty()) {
-                memory_->deliver(step.transfers.sends, step.transfers.receives);
+            } else if (!step.copy.sends.empty()) {
+                memory_->deliver(step.copy.sends, step.copy.receives);
             }
         }
     }
@@ -145,7 +139,6 @@ private:
 
     MemoryPolicy const* memory_ = nullptr;
     JobWork work_;
-    std::vector<JobStep> steps_;
 };
 
 }  // namespace reshard::inline v0::detail

@@ -53,8 +53,8 @@ inline std::byte* place_fold(JobWork& work, RankSteps const& mine, JobPlaces con
 
 /// The exchange of addends, their fold, and the exchange that takes the result from scratch memory, if one does: chunk
 /// after chunk.
-inline void bind_fold(JobWork& work, std::vector<JobStep>& steps, RankSteps const& mine, planning::Step const& step,
-                      JobPlaces const& places, std::byte* addends) {
+inline void bind_fold(JobWork& work, RankSteps const& mine, planning::Step const& step, JobPlaces const& places,
+                      std::byte* addends) {
     using planning::StepKind;
     std::byte* const folded = place_fold(work, mine, places, addends);
     planning::Step const* onward = nullptr;
@@ -66,18 +66,12 @@ inline void bind_fold(JobWork& work, std::vector<JobStep>& steps, RankSteps cons
     for (Index chunk = 0; chunk < work.chunks.count(); ++chunk) {
         Binding const there =
             chunk_binding(work, mine.change.from, mine.steps.to(step).distribution, places.rank, chunk);
-        auto const add = [&](StepKind kind) -> JobTransfers& {
-            steps.push_back({kind, {}, mine.change.to, 1, 1, chunk, {}});
-            return steps.back().transfers;
-        };
-        add(StepKind::exchange)
-            .bind(work.chunks.of(whole, mine.steps, step, places.rank, chunk), places.read(mine.steps.from(step)),
-                  {addends, there}, true);
-        add(StepKind::fold);
+        Exchange const part = work.chunks.of(whole, mine.steps, step, places.rank, chunk);
+        work.exchanges.emplace_back().bind(part, places.read(mine.steps.from(step)), {addends, there}, true);
+        work.steps.push_back({StepKind::fold, work.phases(), chunk});
         if (onward == nullptr) continue;
-        add(StepKind::exchange)
-            .bind(work.chunks.of(results, mine.steps, *onward, places.rank, chunk), {folded, there}, places.write(),
-                  true, mine.change);
+        Exchange const result = work.chunks.of(results, mine.steps, *onward, places.rank, chunk);
+        work.exchanges.emplace_back().bind(result, {folded, there}, places.write(), true, mine.change);
     }
 }
 

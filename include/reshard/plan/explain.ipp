@@ -75,7 +75,7 @@ inline void explain_reason(std::string& text, Plan<> const& plan) {
     } else if (step.from == steps.relays.share) {
         text += " among relays";
     }
-    Index const chunks = steps.in_chunks(step) ? planning::FoldChunks(steps).count() : 1;
+    Index const chunks = planning::chunks_of(steps, step);
     if (chunks != 1) append(text, {" in ", chunks, " chunks"});
     return text;
 }

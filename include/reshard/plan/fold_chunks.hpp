@@ -180,6 +180,11 @@ private:
     Index areas_ = 0;  ///< of scratch memory, each of a chunk: the addends, and the result where it lies there
 };
 
+/// As how many exchanges one of a plan's is carried out.
+[[nodiscard]] inline Index chunks_of(Steps const& steps, Step const& exchange) {
+    return steps.in_chunks(exchange) ? FoldChunks(steps).count() : 1;
+}
+
 }  // namespace planning
 
 }  // namespace reshard::inline v0

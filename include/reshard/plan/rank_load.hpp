@@ -81,7 +81,7 @@ inline void add_checked(Index& total, Index value, Index count = 1) {
     for (int i = 0; i < topology.size(); ++i) load.push_back({});
     planning::Step const& step = steps.exchange(phase);
     Exchange const exchange = exchange_of(steps, step, rank);
-    Index const chunks = steps.in_chunks(step) ? planning::FoldChunks(steps).count() : 1;
+    Index const chunks = planning::chunks_of(steps, step);
     for (Message const& message : exchange.sends) {
         TierLoad& tier = load[topology.tier_of(rank, message.peer)];
         tier.messages_sent += chunks;

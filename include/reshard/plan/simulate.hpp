@@ -90,13 +90,12 @@ private:
     // What a rank costs: its messages, and about as much as ten of them whatever it does. They are planned once for all
     // chunks.
     int const phases = steps.phases();
-    Index const chunks = planning::FoldChunks(steps).count();
     auto const work_of = [&](RankFigures const& figures) {
         Index work = 10;
         for (int phase = 0; phase < phases; ++phase) {
-            Index const planned_once = steps.in_chunks(steps.exchange(phase)) ? chunks : 1;
+            Index const chunks = planning::chunks_of(steps, steps.exchange(phase));
             for (TierLoad const& tier : figures.load.phases[as_size(phase)])
-                work += (tier.messages_sent + tier.messages_received) / planned_once;
+                work += (tier.messages_sent + tier.messages_received) / chunks;
         }
         return work;
     };

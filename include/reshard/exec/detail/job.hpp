@@ -123,18 +123,16 @@ private:
     using StepKind = planning::StepKind;
 
     static void bind(JobTransfers& transfers, RankSteps const& mine, Step const& step, JobPlaces const& places) {
-        planning::Layout const& from = mine.steps.from(step);
-        ValueChange const change = mine.steps.arrives(step) ? mine.change : ValueChange{};
-        bool const copies = step.kind == StepKind::copy;
         Exchange exchange;
-        if (!copies) {
+        if (step.kind == StepKind::exchange) {
             exchange = exchange_of(mine.steps, step, places.rank);
         } else if (places.plan.from.contains(places.rank)) {
             exchange.kept = local_messages(places.plan.from, places.plan.to, places.rank);
         }
         // What the rank keeps is copied, unless it already lies where it is needed.
-        bool const keep = from.place == planning::Place::source;
-        transfers.bind(exchange, places.read(from), places.write(), keep, change);
+        bool const arrives = mine.steps.arrives(step);
+        transfers.bind(exchange, places.read(mine.steps.from(step)), places.write(), arrives,
+                       arrives ? mine.change : ValueChange{});
     }
 
     MemoryPolicy const* memory_ = nullptr;

@@ -46,7 +46,7 @@ TEST_SUITE("checkpoint/save_plan") {
         SavePlan const plan = plan_save(list, 6, {.dedup = SaveDedup::lowest_rank});
         CHECK(writers(plan) == std::vector<int>{0, 1, 2});
         CHECK(plan.manifest.tensors[0] == StoredTensor{"a", DType::bf16, Shape{3}, 1, "(2,2):(R,R)"});
-        CHECK(plan.sources == std::vector<std::size_t>{1, 2, 0});
+        CHECK(plan.sources == std::vector<std::size_t>{2, 0, 1, 0, 2});
         auto const mine = plan.extents_of(0);
         REQUIRE(mine.size() == 3);
         CHECK(mine[0] == Extent{1, 0, 0, 0, Box{{0, 2}}});

@@ -27,15 +27,12 @@ struct SavePlan {
     /// Tensors, files in the order of the ranks that write them, extents. What a plan cannot know is left out: id,
     /// names and headers of files, checksums.
     Manifest manifest;
-    std::vector<std::size_t> sources;       ///< places in the list that was planned, tensor by tensor of the manifest
-    std::vector<std::size_t> first_source;  ///< per tensor, its first; then the number of sources
-    std::vector<std::size_t> first;         ///< per file, its first extent; then the number of extents
-    Index bytes_held = 0;                   ///< by all ranks together
-    Index bytes_written = 0;                ///< by all ranks together; the others are copies
-    Index bytes_busiest = 0;                ///< by the rank that writes most
+    std::vector<std::size_t> sources;  ///< per extent, the place in the list that was planned of what it is a part of
+    std::vector<std::size_t> first;    ///< per file, its first extent; then the number of extents
+    Index bytes_held = 0;              ///< by all ranks together
+    Index bytes_written = 0;           ///< by all ranks together; the others are copies
+    Index bytes_busiest = 0;           ///< by the rank that writes most
 
-    /// Places in the list of what a tensor of the manifest is saved from: one, or the boxes that make it up.
-    [[nodiscard]] std::span<std::size_t const> sources_of(std::size_t tensor) const noexcept;
     /// The file that a rank writes; -1: none.
     [[nodiscard]] int file_of(int rank) const noexcept;
     [[nodiscard]] std::span<Extent const> extents_of(int rank) const noexcept;

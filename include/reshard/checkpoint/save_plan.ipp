@@ -43,7 +43,7 @@ public:
         check(options_);
         sort_names();
         take_metadata();
-        for (std::size_t place : plan_.sources) add(sources_[place]);
+        for (std::size_t place : order_) add(sources_[place]);
         check_sources();
         check_axes();
         dealer_.deal();
@@ -71,7 +71,7 @@ private:
                       ", which says something else in the files. Fix: another name.");
             }
             if (key.starts_with(mch_table_key) &&
-                find_by_name(sources_, plan_.sources, concat(key.substr(mch_table_key.size()), ".ids")) == nullptr) {
+                find_by_name(sources_, order_, concat(key.substr(mch_table_key.size()), ".ids")) == nullptr) {
                 raise(ErrorCode::buffer, "reshard::SaveOptions: metadata has ", quote_name(key),
                       ", as managed-collision tables are saved under, without their tensors. "
                       "Fix: another name, or save(folder, tensors, tables, comm).");
@@ -79,15 +79,15 @@ private:
         }
     }
     void sort_names() {
-        plan_.sources.resize(sources_.size());
-        std::iota(plan_.sources.begin(), plan_.sources.end(), std::size_t{0});
-        sort_list(plan_.sources, [&, this](std::size_t a, std::size_t b) {
+        order_.resize(sources_.size());
+        std::iota(order_.begin(), order_.end(), std::size_t{0});
+        sort_list(order_, [&, this](std::size_t a, std::size_t b) {
             return std::tie(sources_[a].name, a) < std::tie(sources_[b].name, b);
         });
         std::vector<std::string_view> names;
         names.reserve(sources_.size());
         PlacedTensor const* before = nullptr;
-        for (std::size_t place : plan_.sources) {
+        for (std::size_t place : order_) {
             PlacedTensor const& source = sources_[place];
             if (!is_next_of(std::exchange(before, &source), source)) names.push_back(source.name);
         }
@@ -102,17 +102,17 @@ private:
         raise(code, "reshard::save: tensor ", quote_name(source.name), " under ", to_string(source.distribution),
               " of ", to_string(source.distribution.shape()), text_of(source.within), " ", why);
     }
-    /// Boxes make up their tensors, each element once. After add().
-    void check_sources() {
-        plan_.first_source.push_back(sources_.size());
+    /// Boxes make up their tensors, each element once.
+    void check_sources() const {
         std::vector<Box> boxes;
-        for (std::size_t t = 0; t < plan_.manifest.tensors.size(); ++t) {
-            std::span<std::size_t const> const places = plan_.sources_of(t);
-            PlacedTensor const& first = sources_[places.front()];
+        for (auto at = order_.begin(); at != order_.end();) {
+            PlacedTensor const& first = sources_[*at];
             Box const whole(whole_shape(first));
-            if (first.within.is_whole() || whole.empty()) continue;
             boxes.clear();
-            for (std::size_t place : places) boxes.push_back(box_in_whole(sources_[place]));
+            do {
+                boxes.push_back(box_in_whole(sources_[*at++]));
+            } while (at != order_.end() && is_next_of(&first, sources_[*at]));
+            if (first.within.is_whole() || whole.empty()) continue;
             CoverFault const fault = find_cover_fault(whole, boxes);
             if (fault.held == 1) continue;
             std::string const box = concat("reshard::save: tensor ", quote_name(first.name), ": box ",
@@ -181,7 +181,6 @@ private:
         bool const is_next = is_next_of(std::exchange(before_, &source), source);
         if (!is_next) {
             dealer_.next_tensor();
-            plan_.first_source.push_back(added_);
             plan_.manifest.tensors.push_back(std::move(stored));
         } else if (StoredTensor const& first = plan_.manifest.tensors.back(); !(first == stored)) {
             refuse(ErrorCode::mismatch,
@@ -189,7 +188,6 @@ private:
                           " copies that are kept apart, the one before it is of ", to_string(first.shape), ", ",
                           name(first.dtype), " in ", first.replicas, ". Fix: list boxes of one tensor alike."));
         }
-        ++added_;
 
         unsigned const alike = own_bytes == 0 ? (1U << mesh.axes()) - 1U : free;
         SaveFamily const& groups = dealer_.add_tensor(source, alike, apart);
@@ -236,38 +234,35 @@ private:
     void list(int only) {
         for (int rank = 0; rank < plan_.ranks; ++rank)
             if (dealer_.file(rank) >= 0) plan_.manifest.files.push_back({{}, 0, 0, rank});
-        std::vector<Extent>& extents = plan_.manifest.extents;
+        std::vector<DealtExtent> extents;
         for (std::size_t t = 0; t < plan_.manifest.tensors.size(); ++t)
-            dealer_.for_each_extent(t, only, [&](Extent const& extent) { extents.push_back(extent); });
+            dealer_.for_each_extent(t, only, [&](DealtExtent const& extent) { extents.push_back(extent); });
         plan_.first.assign(plan_.manifest.files.size() + 1, 0);
-        for (Extent const& extent : extents) ++plan_.first[as_size(extent.file) + 1];
-        std::partial_sum(plan_.first.begin(), plan_.first.end(), plan_.first.begin());
         int file = -1;
         Index at = 0;
-        lay_out(plan_.manifest, extents, [&, this](Extent& extent) {
+        lay_out(plan_.manifest, extents, [&, this](DealtExtent& extent) {
             if (std::exchange(file, extent.file) != extent.file) at = 0;
             extent.begin = at;
             at += plan_.bytes_of(extent);
+            ++plan_.first[as_size(file) + 1];
+            plan_.sources.push_back(order_[extent.source]);
+            plan_.manifest.extents.push_back(std::move(extent));
         });
+        std::partial_sum(plan_.first.begin(), plan_.first.end(), plan_.first.begin());
     }
 
     std::span<PlacedTensor const> sources_;
     SaveOptions const& options_;
+    std::vector<std::size_t> order_;  ///< places in the list, by name
     SavePlan plan_;
     SaveDealer dealer_;
     Index boxes_ = 0;
     Index text_ = 0;  ///< bytes of the manifest that they take at least
     int most_axes_ = 0;
     PlacedTensor const* before_ = nullptr;  ///< that was added last
-    std::size_t added_ = 0;
 };
 
 }  // namespace detail
-
-RESHARD_INLINE std::span<std::size_t const> SavePlan::sources_of(std::size_t tensor) const noexcept {
-    std::size_t const begin = first_source[tensor];
-    return std::span(sources).subspan(begin, first_source[tensor + 1] - begin);
-}
 
 RESHARD_INLINE int SavePlan::file_of(int rank) const noexcept {
     auto const at = std::ranges::lower_bound(manifest.files, rank, {}, &CheckpointFile::writer);

@@ -50,6 +50,11 @@ struct SaveItem {
     Index bytes = 0;
 };
 
+/// An extent of a save, and which of the tensors and boxes that were added it is a part of: 0 for the first.
+struct DealtExtent : Extent {
+    std::size_t source = 0;
+};
+
 /// Every item goes to ranks of its group, whole or cut. All that is kept of it is its owner, 4 bytes, and the pieces of
 /// what several ranks write: extents are made of that where somebody wants them.
 class SaveDealer {
@@ -102,7 +107,7 @@ public:
     template <class F>
     void for_each_extent(std::size_t tensor, int only, F&& f) const {
         std::size_t const end = tensor + 1 == first_source_.size() ? tensors_.size() : first_source_[tensor + 1];
-        for (std::size_t s = first_source_[tensor]; s < end; ++s) for_each_extent(tensor, tensors_[s], only, f);
+        for (std::size_t s = first_source_[tensor]; s < end; ++s) for_each_extent(tensor, s, only, f);
     }
 
 private:
@@ -123,11 +128,13 @@ private:
     };
 
     template <class F>
-    void for_each_extent(std::size_t tensor, SaveTensor const& of, int only, F& f) const {
+    void for_each_extent(std::size_t tensor, std::size_t source, int only, F& f) const {
+        SaveTensor const& of = tensors_[source];
         SaveFamily const& family = families_[of.family];
         AxisSubset const replicas(of.distribution.mesh(), of.apart);
-        Extent extent;
+        DealtExtent extent;
         extent.tensor = tensor;
+        extent.source = source;
         auto const tell = [&, this](int rank, Box const& box) {
             if (only >= 0 && only != rank) return;
             extent.file = file(rank);

@@ -20,7 +20,7 @@ namespace reshard::inline v0::detail {
 /// Names the extents and puts them into the order of their files, inside a file that of safetensors_layout(): widest
 /// type first, then by name. Then calls place(extent) for each, which says where it begins.
 template <class Place>
-void lay_out(Manifest const& manifest, std::vector<Extent>& extents, Place&& place) {
+void lay_out(Manifest const& manifest, std::vector<DealtExtent>& extents, Place&& place) {
     auto const part = [](Extent const& extent) { return std::tie(extent.file, extent.tensor, extent.replica); };
     sort_list(extents, [&](Extent const& a, Extent const& b) {
         if (part(a) != part(b)) return part(a) < part(b);
@@ -44,7 +44,7 @@ void lay_out(Manifest const& manifest, std::vector<Extent>& extents, Place&& pla
         if (a.key.empty() && b.key.empty()) return a.tensor < b.tensor;  // these are sorted by name
         return key_of(manifest, a) < key_of(manifest, b);
     });
-    for (Extent& extent : extents) place(extent);
+    for (DealtExtent& extent : extents) place(extent);
 }
 
 /// Every extent of a save, made tensor by tensor from what was dealt out: 8 bytes for each sum that ranks tell, and 4
@@ -126,7 +126,7 @@ private:
         extents_.clear();
         std::string behind;  // all these names
         do {
-            dealer_.for_each_extent(end_, -1, [&, this](Extent const& extent) { extents_.push_back(extent); });
+            dealer_.for_each_extent(end_, -1, [&, this](DealtExtent const& extent) { extents_.push_back(extent); });
             if (has_suffix_[end_]) behind = std::max(behind, concat(manifest_.tensors[end_].name, ".__\x7f"));
             ++end_;
         } while (end_ < manifest_.tensors.size() && manifest_.tensors[end_].name < behind);
@@ -158,7 +158,7 @@ private:
     // Of the tensors that were made last.
     std::vector<Place> at_;  ///< per file and type, where the next begins
     std::size_t end_ = 0;    ///< the tensor behind them
-    std::vector<Extent> extents_;
+    std::vector<DealtExtent> extents_;
     std::vector<Extent const*> order_;  ///< by tensor
 };
 

@@ -6,7 +6,6 @@
 /// checkpoint/detail/{manifest_json,save_extents,save_stream,replica_check}.
 #pragma once
 
-#include <reshard/algebra/box_order.hpp>
 #include <reshard/algebra/notation.hpp>
 #include <reshard/checkpoint/coverage.hpp>
 #include <reshard/checkpoint/detail/file_entries.hpp>
@@ -253,33 +252,13 @@ private:
     }
 
     [[nodiscard]] std::vector<SaveSpan> spans(std::span<LocalTensor const> tensors) const {
-        std::span<Extent const> const extents = mine();
-        std::vector<SaveSpan> result(extents.size());
-        std::vector<std::size_t> order(extents.size());  // by tensor
-        for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
-        sort_list(order, [&](std::size_t a, std::size_t b) { return extents[a].tensor < extents[b].tensor; });
-        std::vector<std::size_t> held;  // of the boxes of a tensor, those that this rank has
-        auto const box_of = [&](std::size_t place) { return box_in_whole(tensors[place]); };
-        BoxOrder near;
-        std::size_t of = plan_.manifest.tensors.size();
-        for (std::size_t const i : order) {
-            Extent const& extent = extents[i];
-            if (std::exchange(of, extent.tensor) != extent.tensor) {
-                held.clear();
-                for (std::size_t place : plan_.sources_of(of))
-                    if (tensors[place].distribution.contains(comm().rank())) held.push_back(place);
-                near = box_order(plan_.manifest.tensors[of].shape, held, box_of);
-                sort_list(held, [&](auto a, auto b) { return near.key(box_of(a)) < near.key(box_of(b)); });
-            }
-            std::size_t source = held.front();
-            for_each_near(held, near, extent.box, box_of, [&](std::span<std::size_t const> places) {
-                for (std::size_t place : places)
-                    if (contains(box_of(place), extent.box)) source = place;
-            });
-            LocalTensor const& tensor = tensors[source];
+        std::vector<SaveSpan> result;
+        auto source = plan_.sources.begin();  // a rank's plan lists its own extents only
+        for (Extent const& extent : mine()) {
+            LocalTensor const& tensor = tensors[*source++];
             Index const bytes = plan_.bytes_of(extent);
-            result[i] = {bytes == 0 ? tensor.view : window_of(tensor, comm().rank(), extent.box), extent.begin, bytes,
-                         policy_for(comm().memory(), tensor.view.data())};
+            result.push_back({bytes == 0 ? tensor.view : window_of(tensor, comm().rank(), extent.box), extent.begin,
+                              bytes, policy_for(comm().memory(), tensor.view.data())});
         }
         return result;
     }

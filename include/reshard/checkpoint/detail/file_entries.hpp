@@ -3,7 +3,7 @@
 /// \brief  Which box of which tensor each entry of a file is, of whole tensors, of shards that PyTorch's DCP wrote,
 ///         and of our own; and what the headers of all files say together.
 /// \depends checkpoint/{coverage,json_tree,safetensors_header,safetensors_layout}, checkpoint/detail/{manifest_json,
-///          save_names,stored_replicas}. No I/O.
+///          save_names,whole_files}. No I/O.
 /// Source: github.com/pytorch/pytorch, torch/distributed/checkpoint: _hf_utils.py (names of files and keys) and
 /// hf_storage.py, `HuggingFaceStorageReader.read_metadata` (their meaning).
 ///
@@ -15,7 +15,7 @@
 #include <reshard/checkpoint/coverage.hpp>
 #include <reshard/checkpoint/detail/manifest_json.hpp>
 #include <reshard/checkpoint/detail/save_names.hpp>
-#include <reshard/checkpoint/detail/stored_replicas.hpp>
+#include <reshard/checkpoint/detail/whole_files.hpp>
 #include <reshard/checkpoint/json_tree.hpp>
 #include <reshard/checkpoint/safetensors_header.hpp>
 #include <reshard/checkpoint/safetensors_layout.hpp>

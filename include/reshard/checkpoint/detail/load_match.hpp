@@ -6,7 +6,7 @@
 
 #include <reshard/checkpoint/detail/piece_messages.hpp>
 #include <reshard/checkpoint/detail/read_schedule.hpp>
-#include <reshard/checkpoint/detail/stored_replicas.hpp>
+#include <reshard/checkpoint/detail/whole_files.hpp>
 #include <reshard/checkpoint/load_strategy.hpp>
 #include <reshard/core/view_box.hpp>
 #include <reshard/exec/local_tensor.hpp>

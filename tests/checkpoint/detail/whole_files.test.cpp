@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Mirrors include/reshard/checkpoint/detail/stored_replicas.hpp.
-#include <reshard/checkpoint/detail/stored_replicas.hpp>
+// Mirrors include/reshard/checkpoint/detail/whole_files.hpp.
+#include <reshard/checkpoint/detail/whole_files.hpp>
 
 #include <doctest/doctest.h>
 
@@ -28,7 +28,7 @@ std::vector<std::string> names(Manifest const& manifest) {
 }
 }  // namespace
 
-TEST_SUITE("checkpoint/stored_replicas") {
+TEST_SUITE("checkpoint/detail/whole_files") {
     TEST_CASE("both spellings name a copy, and nothing else does") {
         for (std::string const suffix : {".__tp_replica_", "._tp_replica"}) {
             for (int number : {0, 7, 10, 123456789}) {

@@ -4,7 +4,6 @@
 
 #include <reshard/algebra/box_cover.hpp>
 #include <reshard/checkpoint/coverage.hpp>
-#include <reshard/checkpoint/detail/extents_by_tensor.hpp>
 #include <reshard/core/sorting.hpp>
 
 namespace reshard::inline v0 {

@@ -10,7 +10,9 @@
 #include <reshard/algebra/box.hpp>
 #include <reshard/checkpoint/tensor_info.hpp>
 #include <reshard/core/detail/explain_text.hpp>
+#include <reshard/core/function_ref.hpp>
 
+#include <span>    // span
 #include <vector>  // vector
 
 namespace reshard::inline v0 {
@@ -120,6 +122,29 @@ struct SummedBytes {
     Index const begin = block * manifest.block_bytes;
     return {begin, smaller(begin + manifest.block_bytes, bytes), extent.block_sums[as_size(block)]};
 }
+
+/// The extents of a tensor, sorted by (file, begin). Asked for one tensor after the other, from 0 on; what it gives is
+/// good until the next.
+using ExtentsOf = FunctionRef<std::span<Extent const* const>(std::size_t tensor)>;
+
+/// Those of a manifest. \pre it outlives this
+class ExtentsByTensor {
+public:
+    explicit ExtentsByTensor(Manifest const& manifest)
+        : first_(manifest.tensors.size() + 1), extents_(manifest.extents.size()) {
+        for (Extent const& extent : manifest.extents) ++first_[extent.tensor + 1];
+        for (std::size_t t = 1; t < first_.size(); ++t) first_[t] += first_[t - 1];
+        auto next = first_;
+        for (Extent const& extent : manifest.extents) extents_[next[extent.tensor]++] = &extent;
+    }
+    [[nodiscard]] std::span<Extent const* const> operator()(std::size_t tensor) const noexcept {
+        return std::span(extents_).subspan(first_[tensor], first_[tensor + 1] - first_[tensor]);
+    }
+
+private:
+    std::vector<std::size_t> first_;  ///< per tensor, its first place in the list
+    std::vector<Extent const*> extents_;
+};
 
 /// Those with tensors that the index does not name.
 [[nodiscard]] inline std::vector<CheckpointFile> with_unlisted(std::vector<CheckpointFile> files) {

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/checkpoint/detail/manifest_json.hpp
 /// \brief  The manifest as JSON: written the same way everywhere, read with every rule checked.
-/// \depends checkpoint/{checksum,json_tree,manifest}, checkpoint/detail/{extents_by_tensor,whole_files,
+/// \depends checkpoint/{checksum,json_tree,manifest}, checkpoint/detail/{whole_files,
 /// weight_map}, algebra/notation. No I/O.
 /// The rules: docs/manifest.md.
 #pragma once
 
 #include <reshard/algebra/notation.hpp>
 #include <reshard/checkpoint/checksum.hpp>
-#include <reshard/checkpoint/detail/extents_by_tensor.hpp>
 #include <reshard/checkpoint/detail/weight_map.hpp>
 #include <reshard/checkpoint/detail/whole_files.hpp>
 #include <reshard/checkpoint/hex_text.hpp>

@@ -2,10 +2,9 @@
 /// \file   reshard/checkpoint/detail/save_extents.hpp
 /// \brief  Where in their files the extents of a save lie, and under which names: of a list of them, or of all that all
 ///         ranks write, tensor by tensor.
-/// \depends checkpoint/detail/{extents_by_tensor,save_deal,save_names,save_stream}. No I/O.
+/// \depends checkpoint/detail/{save_deal,save_names,save_stream}. No I/O.
 #pragma once
 
-#include <reshard/checkpoint/detail/extents_by_tensor.hpp>
 #include <reshard/checkpoint/detail/save_deal.hpp>
 #include <reshard/checkpoint/detail/save_names.hpp>
 #include <reshard/checkpoint/detail/save_stream.hpp>

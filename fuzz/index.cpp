@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // model.safetensors.index.json.
-#include <reshard/checkpoint/detail/weight_map.hpp>
+#include <reshard/checkpoint/detail/file_list.hpp>
 
 #include "support.hpp"
 

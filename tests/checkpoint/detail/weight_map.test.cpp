@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <reshard/checkpoint/detail/weight_map.hpp>
+#include <reshard/checkpoint/detail/file_list.hpp>
 
 #include <reshard/checkpoint/safetensors_layout.hpp>
 

@@ -11,7 +11,6 @@
 #include <reshard/checkpoint/detail/file_entries.hpp>
 #include <reshard/checkpoint/detail/file_list.hpp>
 #include <reshard/checkpoint/detail/save_names.hpp>
-#include <reshard/checkpoint/detail/weight_map.hpp>
 #include <reshard/checkpoint/detail/whole_files.hpp>
 #include <reshard/checkpoint/save_plan.hpp>
 #include <reshard/core/sorting.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/checkpoint/detail/file_list.hpp
 /// \brief  What a path names: a manifest, or the files whose headers have to be read, and how to read one of them.
-/// \depends checkpoint/safetensors.hpp, checkpoint/detail/{file_entries,manifest_json,weight_map}, POSIX.
+/// \depends checkpoint/safetensors.hpp, checkpoint/detail/{file_entries,manifest_json}, POSIX.
 ///
 /// One rank looks at the path; the others work on what it tells them, so that no two ranks see different folders.
 #pragma once
@@ -10,7 +10,6 @@
 #include <reshard/checkpoint/detail/file_entries.hpp>
 #include <reshard/checkpoint/detail/manifest_json.hpp>
 #include <reshard/checkpoint/detail/save_names.hpp>
-#include <reshard/checkpoint/detail/weight_map.hpp>
 #include <reshard/checkpoint/file.hpp>
 #include <reshard/checkpoint/safetensors.hpp>
 #include <reshard/core/detail/workers.hpp>
@@ -20,21 +19,38 @@
 
 namespace reshard::inline v0::detail {
 
-/// A tensor that an index names, and the place of its file in the list.
-struct IndexedTensor {
-    std::string name;
-    int file = 0;
-    friend bool operator==(IndexedTensor const&, IndexedTensor const&) = default;
-};
+/// (tensor, file), sorted by tensor.
+using WeightMap = std::vector<std::pair<std::string, std::string>>;
+
+/// How JsonTree refuses an index.
+template <SafetensorsRule rule>
+[[noreturn]] inline void refuse_index(std::string_view file, std::string_view why) {
+    raise_rule(rule, concat(file, ": ", why, ". Fix: fetch or write the index anew."));
+}
+
+/// What stands under "weight_map"; "metadata" and whatever else is there is skipped: its total_size is wrong often
+/// enough in the wild. Throws FormatError: InvalidIndex, or DuplicateKey for what is given twice.
+[[nodiscard]] inline WeightMap parse_weight_map(std::string_view json, std::string_view file) {
+    JsonTree const tree(json, file, refuse_index<SafetensorsRule::invalid_index>, {},
+                        refuse_index<SafetensorsRule::duplicate_key>);
+    WeightMap map;
+    JsonReader(tree).at("weight_map").for_each_member([&](std::string tensor, JsonReader const& leaf) {
+        if (!stays_in_folder(leaf.text_view()))
+            leaf.fail(concat("is ", quote_name(leaf.text_view()), ", which is no file inside the folder"));
+        map.emplace_back(std::move(tensor), leaf.text());
+    });
+    sort_list(map);
+    return map;
+}
 
 /// What a path names.
 struct FileList {
     CheckpointKind kind = CheckpointKind::file;
-    std::string source;                  ///< the path as messages name it: of the file, the index, or the folder
-    std::string folder;                  ///< what leaves are relative to; empty for the working folder
-    std::vector<std::string> leaves;     ///< the files; with an index sorted by name
-    std::vector<IndexedTensor> indexed;  ///< kind index: by name
-    Manifest manifest;                   ///< kind manifest: the files are there, their headers were not looked at
+    std::string source;               ///< the path as messages name it: of the file, the index, or the folder
+    std::string folder;               ///< what leaves are relative to; empty for the working folder
+    std::vector<std::string> leaves;  ///< the files; with an index sorted by name
+    WeightMap indexed;                ///< kind index
+    Manifest manifest;                ///< kind manifest: the files are there, their headers were not looked at
 };
 
 /// The text of an index or a manifest of at most so many bytes.
@@ -138,15 +154,11 @@ inline void refuse_missing(std::string const& source, std::string const& folder,
 
 [[nodiscard]] inline FileList list_index(std::string const& path) {
     FileList list{CheckpointKind::index, path, folder_or_none(path), {}, {}, {}};
-    WeightMap map = parse_weight_map(read_json_text(path, max_safetensors_header_bytes), path);
-    for (auto const& entry : map) list.leaves.push_back(entry.second);
+    list.indexed = parse_weight_map(read_json_text(path, max_safetensors_header_bytes), path);
+    for (auto const& entry : list.indexed) list.leaves.push_back(entry.second);
     sort_list(list.leaves);
     list.leaves.erase(std::unique(list.leaves.begin(), list.leaves.end()), list.leaves.end());
     refuse_missing(path, list.folder, list.leaves);
-    for (auto& [tensor, leaf] : map) {
-        auto const file = std::lower_bound(list.leaves.begin(), list.leaves.end(), leaf) - list.leaves.begin();
-        list.indexed.push_back({std::move(tensor), static_cast<int>(file)});
-    }
     return list;
 }
 
@@ -232,8 +244,8 @@ inline void refuse_missing(std::string const& source, std::string const& folder,
 [[nodiscard]] inline Manifest read_entries(FileList const& list, SafetensorsFile const& file, std::size_t number) {
     static constexpr std::string_view put =
         ", where the index puts it. Fix: fetch the index and the files of one version.";
-    auto const leaf = [&](auto which) { return quote_name(list.leaves[as_size(which)]); };
-    CheckpointFile described{list.leaves[number], file.file_bytes(), file.header_digest()};
+    std::string const& leaf = list.leaves[number];
+    CheckpointFile described{leaf, file.file_bytes(), file.header_digest()};
     if (list.kind == CheckpointKind::shards) {
         if (find_metadata(file.metadata(), "reshard_save") != nullptr) {
             refuse_dcp(file.path(), concat("it is a part of a save whose ", manifest_name, " is missing"),
@@ -245,24 +257,24 @@ inline void refuse_missing(std::string const& source, std::string const& folder,
         refuse_dcp(file.path(), "it is one of the files of a checkpoint, and may have parts of its tensors",
                    "name the folder that has all of its files, under their own names.");
     }
-    for (IndexedTensor const& tensor : list.indexed) {
-        if (as_size(tensor.file) != number || file.find(tensor.name) != nullptr) continue;
+    for (auto const& [tensor, place] : list.indexed) {
+        if (place != leaf || file.find(tensor) != nullptr) continue;
         raise_rule(SafetensorsRule::tensor_not_found,
-                   concat(list.source, ": tensor ", quote_name(tensor.name), " is not in ", leaf(number), put));
+                   concat(list.source, ": tensor ", quote_name(tensor), " is not in ", quote_name(leaf), put));
     }
     Manifest result;
     result.files.push_back(std::move(described));
     for (TensorInfo const& tensor : file.tensors()) {
         if (list.kind == CheckpointKind::index) {
-            auto const entry = std::ranges::lower_bound(list.indexed, tensor.name, {}, &IndexedTensor::name);
-            if (entry == list.indexed.end() || entry->name != tensor.name) {  // not part of the checkpoint
+            auto const entry = std::ranges::lower_bound(list.indexed, tensor.name, {}, &WeightMap::value_type::first);
+            if (entry == list.indexed.end() || entry->first != tensor.name) {  // not part of the checkpoint
                 ++result.files[0].unlisted;
                 continue;
             }
-            if (as_size(entry->file) != number) {  // two versions in one folder, most likely
+            if (entry->second != leaf) {  // two versions in one folder, most likely
                 raise_rule(SafetensorsRule::invalid_index,
-                           concat(list.source, ": tensor ", quote_name(tensor.name), " is in ", leaf(number),
-                                  " as well as in ", leaf(entry->file), put));
+                           concat(list.source, ": tensor ", quote_name(tensor.name), " is in ", quote_name(leaf),
+                                  " as well as in ", quote_name(entry->second), put));
             }
         }
         add_whole(result, tensor);

@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/checkpoint/detail/manifest_json.hpp
 /// \brief  The manifest as JSON: written the same way everywhere, read with every rule checked.
-/// \depends checkpoint/{checksum,json_tree,manifest}, checkpoint/detail/{whole_files,
-/// weight_map}, algebra/notation. No I/O.
+/// \depends checkpoint/{checksum,json_tree,manifest}, checkpoint/detail/whole_files, algebra/notation. No I/O.
 /// The rules: docs/manifest.md.
 #pragma once
 
 #include <reshard/algebra/notation.hpp>
 #include <reshard/checkpoint/checksum.hpp>
-#include <reshard/checkpoint/detail/weight_map.hpp>
 #include <reshard/checkpoint/detail/whole_files.hpp>
 #include <reshard/checkpoint/hex_text.hpp>
 #include <reshard/checkpoint/json_tree.hpp>

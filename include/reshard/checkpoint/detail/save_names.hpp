@@ -16,6 +16,19 @@
 
 namespace reshard::inline v0::detail {
 
+/// A path of a file that stays in its folder: not empty, not absolute, no "..", no zero byte. Sub-folders are fine.
+/// `is_plain`: in the one spelling that no other path has.
+[[nodiscard]] inline bool stays_in_folder(std::string_view path, bool is_plain = false) noexcept {
+    if (path.starts_with('/') || path.find('\0') != std::string_view::npos) return false;
+    for (;;) {
+        std::size_t const slash = path.find('/');
+        std::string_view const part = path.substr(0, slash);
+        if (part == ".." || (is_plain && (part.empty() || part == "."))) return false;
+        if (slash == std::string_view::npos) return !part.empty();
+        path.remove_prefix(slash + 1);
+    }
+}
+
 /// The lock of who gives a folder the index `index`: a manifest, or that of full files.
 [[nodiscard]] inline std::string lock_name(std::string_view index) { return concat(".", index, ".lock"); }
 

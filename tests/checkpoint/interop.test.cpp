@@ -10,7 +10,7 @@
 
 #include <doctest/doctest.h>
 
-#include <reshard/checkpoint/detail/json_text.hpp>
+#include <reshard/checkpoint/text.hpp>
 
 #include "../../examples/support/model_part.hpp"
 #include "python_support.hpp"

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/checkpoint/json_tree.hpp
 /// \brief  JSON as a tree, for the files that say what a folder holds, with errors that name the file and the key.
-/// \depends checkpoint/detail/json_text.hpp, checkpoint/tensor_info.hpp, nlohmann/json.hpp (how it is done; its errors
+/// \depends checkpoint/text.hpp, checkpoint/tensor_info.hpp, nlohmann/json.hpp (how it is done; its errors
 /// do not get out). No I/O. Private to the library.
 #pragma once
 
-#include <reshard/checkpoint/detail/json_text.hpp>
 #include <reshard/checkpoint/tensor_info.hpp>
+#include <reshard/checkpoint/text.hpp>
 #include <reshard/core/sorting.hpp>
 
 #include <algorithm>  // adjacent_find

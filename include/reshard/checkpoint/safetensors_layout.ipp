@@ -2,10 +2,9 @@
 // How checkpoint/safetensors_layout.hpp is done.
 #pragma once
 
-#include <reshard/checkpoint/detail/json_text.hpp>
-#include <reshard/checkpoint/hex_text.hpp>
 #include <reshard/checkpoint/read_options.hpp>
 #include <reshard/checkpoint/safetensors_layout.hpp>
+#include <reshard/checkpoint/text.hpp>
 #include <reshard/core/sorting.hpp>
 
 namespace reshard::inline v0 {

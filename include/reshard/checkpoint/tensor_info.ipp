@@ -2,8 +2,8 @@
 // How checkpoint/tensor_info.hpp is done.
 #pragma once
 
-#include <reshard/checkpoint/hex_text.hpp>
 #include <reshard/checkpoint/tensor_info.hpp>
+#include <reshard/checkpoint/text.hpp>
 
 namespace reshard::inline v0 {
 

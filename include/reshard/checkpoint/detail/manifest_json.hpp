@@ -8,9 +8,9 @@
 #include <reshard/algebra/notation.hpp>
 #include <reshard/checkpoint/checksum.hpp>
 #include <reshard/checkpoint/detail/whole_files.hpp>
-#include <reshard/checkpoint/hex_text.hpp>
 #include <reshard/checkpoint/json_tree.hpp>
 #include <reshard/checkpoint/manifest.hpp>
+#include <reshard/checkpoint/text.hpp>
 #include <reshard/core/sorting.hpp>
 
 #include <algorithm>  // any_of

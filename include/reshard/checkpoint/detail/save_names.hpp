@@ -2,13 +2,12 @@
 /// \file   reshard/checkpoint/detail/save_names.hpp
 /// \brief  The names that a save gives: of files, of replicas and boxes inside them; which files are its own; and its
 ///         options in words, for ranks that give others.
-/// \depends checkpoint/detail/json_text, checkpoint/{manifest,tensor_info}. No I/O.
+/// \depends checkpoint/{manifest,tensor_info,text}. No I/O.
 #pragma once
 
-#include <reshard/checkpoint/detail/json_text.hpp>
-#include <reshard/checkpoint/hex_text.hpp>
 #include <reshard/checkpoint/manifest.hpp>
 #include <reshard/checkpoint/tensor_info.hpp>
+#include <reshard/checkpoint/text.hpp>
 
 #include <algorithm>  // sort, binary_search
 #include <span>       // span

@@ -2,11 +2,11 @@
 /// \file   reshard/mch/detail/checkpoint_old.hpp
 /// \brief  Folders of tables as older releases saved them, versions 1 and 2: read, and never written. They become a
 ///         manifest in memory, and nothing else knows of them.
-/// \depends mch/detail/checkpoint_text, checkpoint/{checkpoint_reader,hex_text}. The format: docs/mch-format.md.
+/// \depends mch/detail/checkpoint_text, checkpoint/{checkpoint_reader,text}. The format: docs/mch-format.md.
 #pragma once
 
 #include <reshard/checkpoint/checkpoint_reader.hpp>
-#include <reshard/checkpoint/hex_text.hpp>
+#include <reshard/checkpoint/text.hpp>
 #include <reshard/core/sorting.hpp>
 #include <reshard/mch/detail/checkpoint_text.hpp>
 

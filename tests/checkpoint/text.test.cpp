@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <reshard/checkpoint/detail/json_text.hpp>
+#include <reshard/checkpoint/text.hpp>
 
 #include <doctest/doctest.h>
 
 #include <string>
 #include <utility>
 
-#include "../../support/random.hpp"
+#include "../support/random.hpp"
 
 using reshard::detail::append_json_string;
 using reshard::detail::is_utf8;
@@ -24,7 +24,7 @@ std::string encode(unsigned point) {
 
 }  // namespace
 
-TEST_SUITE("checkpoint/detail/json_text") {
+TEST_SUITE("checkpoint/text") {
     TEST_CASE("every Unicode scalar value is UTF-8, surrogates and what lies above are not") {
         bool const fewer = reshard::test::fewer_seeds();  // every 15th, and the ends of all ranges
         for (unsigned point = 0; point < 0x120000; ++point) {

@@ -49,7 +49,7 @@ inline reshard::LoadReport redundant_scatter(std::string const& path, std::span<
     Traffic const before = comm.traffic();
     std::optional<Checkpoint> checkpoint;
     std::vector<parts::WantedExtent> wanted;
-    auto const task = [] { return TensorTask{redundant_scatter_name, "scatters", 0}; };
+    auto const task = [] { return TensorTask{redundant_scatter_name, "scatters"}; };
     agree_on_tensors(comm, tensors, task, [&] {
         parts::check_apart(tensors, comm.rank(), redundant_scatter_name);
         for (LocalTensor const& tensor : tensors) {

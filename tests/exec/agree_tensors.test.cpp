@@ -25,7 +25,7 @@ Thrown answer_when_rank_1(Change const& change, int of_ranks = ranks) {
         std::vector<LocalTensor> tensors{
             {"a", distribution(Mesh{ranks}, Shape{12}, "R"), TensorView<float>(memory.data(), Shape{12})},
             {"b", distribution(Mesh{2}, Shape{4}, "S0"), TensorView<float>(memory.data(), Shape{2})}};
-        TensorTask task{"load", "loads", 7, "with option 7"};
+        TensorTask task{"load", "loads", "with option 7"};
         auto check = [] {};
         if (comm.rank() == 1) change(tensors, task);
         agree_on_tensors(
@@ -54,10 +54,7 @@ TEST_CASE("the first tensor that a rank lists differently is named on every rank
     CHECK(answer_when_rank_1([](auto& tensors, auto&) {
               std::swap(tensors[0], tensors[1]);
           }).message.find("tensor 0 'b'") != std::string::npos);
-    CHECK(answer_when_rank_1([](auto&, auto& task) {
-              task.options = 8;
-              task.options_text = "with option 8";
-          }).message ==
+    CHECK(answer_when_rank_1([](auto&, auto& task) { task.options = "with option 8"; }).message ==
           "rank 1 of 3: loads with option 8, but rank 0 loads with option 7. Fix: give every rank the same arguments.");
 }
 
@@ -103,7 +100,7 @@ TEST_CASE("memory of a device is refused by name: where the host works on it, an
 }
 
 TEST_CASE("what one rank finds wrong beside the tensors reaches all") {
-    auto const task = [] { return TensorTask{"load", "loads", 0}; };
+    auto const task = [] { return TensorTask{"load", "loads"}; };
     run_on_threads(2, [&](ThreadCommunicator& comm) {
         try {
             agree_on_tensors(comm, {}, task, [&] {

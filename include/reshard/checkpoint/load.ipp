@@ -72,7 +72,7 @@ private:
     for (auto const& [name, other] : terms.options.rename)
         text += concat(std::exchange(before, ", "), quote_name(name), " to ", quote_name(other));
     if (terms.chooser != nullptr) text += concat(", ", text_of(*terms.chooser));
-    return {"load", "loads", Digest{}.add_text(text).value(), text};
+    return {"load", "loads", std::move(text)};
 }
 
 /// The parts of a load that all strategies with a communicator share.

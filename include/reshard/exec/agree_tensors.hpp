@@ -13,11 +13,10 @@ namespace reshard::inline v0 {
 
 /// What a list of tensors is for, in the words of messages.
 struct TensorTask {
-    std::string_view function;   ///< that was called: "verify_replicas"
-    std::string_view verb;       ///< "verifies", for "rank 3 of 4: verifies 2 tensors, ..., but rank 0 ..."
-    std::uint64_t options = 0;   ///< a digest of the options that must be equal on all ranks
-    std::string options_text{};  ///< those options, after the verb: "with mode report, ..."
-    bool by_host = true;         ///< the host, or comm.memory(), reads or writes the views; false: only exchanges do
+    std::string_view function;  ///< that was called: "verify_replicas"
+    std::string_view verb;      ///< "verifies", for "rank 3 of 4: verifies 2 tensors, ..., but rank 0 ..."
+    std::string options{};      ///< that must be equal on all ranks, after the verb: "with mode report, ..."
+    bool by_host = true;        ///< the host, or comm.memory(), reads or writes the views; false: only exchanges do
 };
 
 namespace detail {
@@ -69,9 +68,9 @@ inline void check_apart(std::span<LocalTensor const> tensors, int rank, std::str
     check_apart(tensors, stretches, rank, function);
 }
 
-[[nodiscard]] inline BatchDigest digest_of(std::span<LocalTensor const> tensors, std::uint64_t options) {
+[[nodiscard]] inline BatchDigest digest_of(std::span<LocalTensor const> tensors, std::string_view options) {
     BatchDigest result;
-    result.options = options;
+    result.options = Digest{}.add_text(options).value();
     result.tensors.reserve(tensors.size());
     for (LocalTensor const& tensor : tensors) {
         Digest one;
@@ -86,7 +85,7 @@ inline void check_apart(std::span<LocalTensor const> tensors, int rank, std::str
 
 /// Completes "rank 3 ..., but rank 0 ...". `place` as first_difference() gives it.
 [[nodiscard]] inline std::string describe(std::span<LocalTensor const> tensors, Index place, TensorTask const& task) {
-    if (place < 0) return concat(task.verb, " ", task.options_text);
+    if (place < 0) return concat(task.verb, " ", task.options);
     auto const i = as_size(place);
     if (i >= tensors.size()) return concat(task.verb, " ", tensors.size(), " tensors, without a tensor ", place);
     LocalTensor const& tensor = tensors[i];

@@ -105,10 +105,7 @@ public:
         std::vector<LocalTensor> compared;
         std::optional<ReplicaCheck> copies;
         ++agreements_;
-        auto const task = [&] {
-            std::string const text = text_of(options);
-            return TensorTask{"save", "saves", Digest{}.add_text(text).value(), text};
-        };
+        auto const task = [&] { return TensorTask{"save", "saves", text_of(options)}; };
         agree_on_tensors(comm, tensors, task, [&] {
             options_ = options;
             lists_.make_room(comm.size());

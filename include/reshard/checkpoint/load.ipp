@@ -143,19 +143,20 @@ public:
     }
 
     /// The readers read and pass on.
-    void read_staged(ReadSchedule const& schedule, Spread spread) {
-        bool cut = false;
+    void read_staged(ReadSchedule const& schedule) {
+        bool cut = false;  // ranks that read spans may have parts of what is summed up, which have to meet
         std::vector<ExtentParts> all_parts;
         attempt([&] {
             for (Piece const& piece : schedule.pieces) {
                 if (piece.reader == comm_.rank()) files_.open(wanted_[piece.wanted].file);
             }
-            files_.count_sums(summed_runs(catalogue(), wanted_, terms_.options));
-            cut = spread == Spread::exchange && may_be_cut(catalogue(), wanted_, terms_.options);
+            std::vector<ExtentRun> summed = summed_runs(catalogue(), wanted_, terms_.options);
+            cut = terms_.spread == Spread::exchange && !summed.empty();
+            files_.count_sums(std::move(summed));
             if (cut) all_parts.resize(as_size(comm_.size()));
         });
         agree();
-        StagedLoad staged(comm_, wanted_, tensors_, schedule, spread, report_);
+        StagedLoad staged(comm_, wanted_, tensors_, schedule, terms_.spread, report_);
         try {
             staged.run(files_, terms_.reads);
         } catch (Error const& error) {
@@ -222,7 +223,7 @@ RESHARD_INLINE LoadReport detail::load_from_one(std::string const& path, std::sp
         LoadSession session(path, tensors, comm, terms);
         ReadSchedule schedule;
         session.attempt([&] { schedule = one_reads(session.wanted(), terms.root, terms.window_bytes); });
-        session.read_staged(schedule, spread_of(terms));
+        session.read_staged(schedule);
         return session.finish();
     });
 }
@@ -297,7 +298,7 @@ RESHARD_INLINE LoadReport load(std::string const& path, std::span<LocalTensor co
                                              strategy.model);
         }
         if (together) {
-            session.read_staged(schedule, detail::Spread::exchange);
+            session.read_staged(schedule);
         } else {
             session.read_directly();
         }

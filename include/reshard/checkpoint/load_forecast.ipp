@@ -92,7 +92,8 @@ public:
     }
 
     /// The readers read and pass on.
-    void read_staged(ReadSchedule const& schedule, Spread spread, LoadModel const& model) {
+    void read_staged(ReadSchedule const& schedule, LoadModel const& model) {
+        Spread const spread = terms_.spread;
         auto const ranks = as_size(result_.ranks);
         std::vector<Index> reads(ranks);
         std::vector<Index> bytes_read(ranks);
@@ -142,9 +143,11 @@ public:
         });
         for (std::size_t rank = 0; rank < ranks; ++rank) add_reads(bytes_read[rank], reads[rank]);
         result_.files_opened = opens(schedule, wanted_);
-        add_windows(schedule.windows, spread);
-        result_.bytes_verified = sum_of(summed_runs(catalogue_, wanted_, terms_.options));
-        if (spread == Spread::exchange && may_be_cut(catalogue_, wanted_, terms_.options)) {
+        passes_of(result_.collectives, spread) += schedule.windows;
+        result_.collectives.agreements += 1 + schedule.windows;  // about the staging memory, and about each window
+        std::vector<ExtentRun> const summed = summed_runs(catalogue_, wanted_, terms_.options);
+        result_.bytes_verified = sum_of(summed);
+        if (spread == Spread::exchange && !summed.empty()) {
             ++result_.collectives.exchanges;
             result_.bytes_of_lists += Index{result_.ranks} * (result_.ranks - 1) * as_index(sizeof(ExtentParts));
         }
@@ -188,13 +191,6 @@ private:
         result_.reads += reads;
         result_.most_reads = larger(result_.most_reads, reads);
     }
-    void add_windows(Index windows, Spread spread) noexcept {
-        Collectives& all = result_.collectives;
-        (spread == Spread::scatter     ? all.scatters
-         : spread == Spread::broadcast ? all.broadcasts
-                                       : all.exchanges) += windows;
-        all.agreements += 1 + windows;  // about the staging memory, and about each window
-    }
 
     Catalogue const& catalogue_;
     LoadTerms terms_;
@@ -222,7 +218,7 @@ RESHARD_INLINE LoadForecast detail::forecast_from_one(Catalogue const& catalogue
     check_window(terms.window_bytes);
     LoadForecaster forecaster(catalogue, targets, ranks, terms);
     forecaster.add_session();
-    forecaster.read_staged(one_reads(forecaster.wanted(), terms.root, terms.window_bytes), spread_of(terms), model);
+    forecaster.read_staged(one_reads(forecaster.wanted(), terms.root, terms.window_bytes), model);
     return forecaster.result();
 }
 
@@ -257,7 +253,7 @@ RESHARD_INLINE LoadForecast forecast_load(Catalogue const& catalogue, std::span<
         together = detail::exchange_pays(shares, schedule.windows, strategy.reads.in_flight, strategy.model);
     }
     if (together) {
-        forecaster.read_staged(schedule, detail::Spread::exchange, strategy.model);
+        forecaster.read_staged(schedule, strategy.model);
     } else {
         forecaster.read_directly(direct, strategy.model);
     }

@@ -131,6 +131,9 @@ struct CooperativeRead {
 };
 
 namespace detail {
+/// How a window reaches who needs it.
+enum class Spread : int { scatter, broadcast, exchange };
+
 /// A strategy as values. \pre it outlives them.
 struct LoadTerms {
     std::string_view strategy;
@@ -138,7 +141,7 @@ struct LoadTerms {
     LoadOptions const& options;
     int root = 0;  ///< who looks at the path
     Index window_bytes = 0;
-    bool scatters = false;                     ///< what one rank reads, or it broadcasts that
+    Spread spread = Spread::exchange;
     CooperativeRead const* chooser = nullptr;  ///< what the choice depends on, where there is one
 };
 template <class Strategy>
@@ -147,10 +150,12 @@ template <class Strategy>
 }
 template <class How>
 [[nodiscard]] LoadTerms terms_of(OneRankReads<How> const& one) noexcept {
-    return {How::name, one.reads, one.options, one.root, one.window_bytes, std::is_same_v<How, Scatter>};
+    return {How::name, one.reads,        one.options,
+            one.root,  one.window_bytes, std::is_same_v<How, Scatter> ? Spread::scatter : Spread::broadcast};
 }
 [[nodiscard]] inline LoadTerms terms_of(CooperativeRead const& strategy) noexcept {
-    return {CooperativeRead::name, strategy.reads, strategy.options, 0, strategy.window_bytes, false, &strategy};
+    return {CooperativeRead::name, strategy.reads,   strategy.options, 0,
+            strategy.window_bytes, Spread::exchange, &strategy};
 }
 }  // namespace detail
 

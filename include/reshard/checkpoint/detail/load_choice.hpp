@@ -25,10 +25,6 @@ inline void check_window(Index window_bytes) {
     raise(ErrorCode::buffer, "reshard::load: windows of ", window_bytes, " bytes. Fix: use 0 or more.");
 }
 
-[[nodiscard]] inline Spread spread_of(LoadTerms const& terms) noexcept {
-    return terms.scatters ? Spread::scatter : Spread::broadcast;
-}
-
 /// Bytes of a span that speak for a rank.
 struct SpanAffinity {
     Index bytes = 0;

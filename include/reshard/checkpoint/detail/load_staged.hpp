@@ -39,8 +39,10 @@ namespace reshard::inline v0::detail {
     return boxes;
 }
 
-/// How a window reaches who needs it.
-enum class Spread : int { scatter, broadcast, exchange };
+/// Collective calls that pass on a window so.
+[[nodiscard]] inline Index& passes_of(Collectives& all, Spread spread) noexcept {
+    return spread == Spread::scatter ? all.scatters : spread == Spread::broadcast ? all.broadcasts : all.exchanges;
+}
 
 /// Staging memory of one rank.
 [[nodiscard]] inline Index staging_bytes(ReadSchedule const& schedule, Spread spread, int rank) noexcept {
@@ -136,14 +138,6 @@ void for_each_window(ReadSchedule const& schedule, Visit&& visit) {
     return summed_runs(catalogue, wanted, reads, options);
 }
 
-/// Whether ranks that read spans may have parts of extents with checksums, which have to meet.
-[[nodiscard]] inline bool may_be_cut(Catalogue const& catalogue, std::span<WantedExtent const> wanted,
-                                     LoadOptions const& options) {
-    return options.verify_checksums && std::any_of(wanted.begin(), wanted.end(), [&](WantedExtent const& one) {
-               return catalogue.extents()[one.extent].has_checksum;
-           });
-}
-
 /// Runs that one rank tells the others: a span of the files has a part of an extent at each of its ends.
 using ExtentParts = std::array<ExtentRun, 2>;
 
@@ -211,10 +205,11 @@ public:
                 }
             });
             passing_ = true;
+            ++passes_of(report_.collectives, spread_);
             if (spread_ == Spread::broadcast) {
                 pass_all(pieces);
             } else {
-                pass_needs();
+                lists_.deliver(comm_);
             }
             passing_ = false;
         });
@@ -252,7 +247,6 @@ private:
 
     void pass_all(std::span<Piece const> pieces) {
         Index const bytes = pieces.back().place + pieces.back().bytes;
-        ++report_.collectives.broadcasts;
         broadcast(comm_, {at(0), as_size(bytes)}, pieces.front().reader, lists_);
         came_ = pieces;
     }
@@ -275,10 +269,6 @@ private:
             lists_.sends.insert(lists_.sends.end(), sends.begin(), sends.end());
             sends.clear();
         }
-    }
-    void pass_needs() {
-        ++(spread_ == Spread::scatter ? report_.collectives.scatters : report_.collectives.exchanges);
-        lists_.deliver(comm_);
     }
 
     void add_sends(WantedExtent const& extent, Piece const& piece) {

@@ -30,10 +30,10 @@ public:
         static_cast<void>(count_reads({}, terms.reads));  // refuses options
         targets_.reserve(targets.size());
         for (PlacedTensor const& target : targets) {
+            check_mesh(target.distribution.mesh(), ranks, "reshard::load: tensor ", quote_name(target.name), ": ");
             targets_.push_back(
                 {target.name, target.distribution, DynamicView(nullptr, target.dtype, Shape{0}), target.within});
         }
-        check_meshes(targets_, ranks);
         wanted_ = match(catalogue, targets_, terms.options);
         result_.strategy = terms.strategy;
         result_.ranks = ranks;

@@ -72,18 +72,6 @@ void for_each_needing(WantedExtent const& extent, Box const& box, LocalTensor co
     raise(code, "reshard::load: tensor ", quote_name(tensor), ": ", why);
 }
 
-/// Throws MeshError for a tensor that lives on ranks which do not exist.
-inline void check_meshes(std::span<LocalTensor const> targets, int ranks) {
-    for (LocalTensor const& target : targets)
-        check_mesh(target.distribution.mesh(), ranks, "reshard::load: tensor ", quote_name(target.name), ": ");
-}
-
-/// A tensor of the catalogue that a name asks for, and of which copy.
-struct StoredMatch {
-    std::size_t tensor = 0;  ///< place in the catalogue
-    int replica = -1;        ///< -1: ranks choose
-};
-
 /// How far one name is from another, if less than `bound`: characters that are added, dropped or changed; 1 for all up
 /// to a dot in front.
 [[nodiscard]] inline std::size_t name_distance(std::string_view a, std::string_view b, std::size_t bound) {
@@ -138,18 +126,6 @@ struct StoredMatch {
                ". Fix: check the name, say in LoadOptions::rename what the checkpoint calls it, or leave the tensor "
                "out of the list."));
 }
-/// The tensor of that name; else, for `w.__tp_replica_5` of k copies, copy (5 mod k) of w. Throws FormatError.
-[[nodiscard]] inline StoredMatch find_stored(Catalogue const& catalogue, std::string_view name) {
-    StoredTensor const* stored = catalogue.find(name);
-    int replica = -1;
-    if (stored == nullptr) {
-        auto const suffixed = replica_name(name);
-        if (suffixed) stored = catalogue.find(suffixed->tensor);
-        if (stored == nullptr) raise_not_found(catalogue, name, suffixed ? suffixed->tensor : name);
-        replica = suffixed->replica % stored->replicas;
-    }
-    return {as_size(stored - catalogue.tensors().data()), replica};
-}
 
 /// The axes along which a target's ranks read different replicas, a bit each. Throws MeshError, and MismatchError where
 /// several axes could be meant: ranks would read copies that others have saved.
@@ -203,27 +179,33 @@ inline void check_target(StoredTensor const& stored, LocalTensor const& target, 
                      [&](std::string const& why) { raise_wanted(ErrorCode::dtype, target.name, why); });
 }
 
-/// Appends the extents of one target that some rank reads. Only what all ranks know alike is looked at, so that all
-/// throw alike: name, distribution and element type.
+/// Appends the extents of one target that some rank reads: of the tensor of that name; else, for `w.__tp_replica_5` of
+/// k copies, of copy (5 mod k) of w. Only what all ranks know alike is looked at, so that all throw alike: name,
+/// distribution and element type.
 inline void append_wanted(std::vector<WantedExtent>& wanted, Catalogue const& catalogue, LocalTensor const& target,
                           std::size_t place, LoadOptions const& options) {
     std::string renamed;
     bool const is_renamed = std::any_of(options.rename.begin(), options.rename.end(), [&](auto const& rename) {
         return rename_to(rename.second, rename.first, target.name, renamed);
     });
-    StoredMatch const match = find_stored(catalogue, is_renamed ? renamed : target.name);
-    StoredTensor const& stored = catalogue.tensors()[match.tensor];
+    std::string const& name = is_renamed ? renamed : target.name;
+    StoredTensor const* found = catalogue.find(name);
+    auto const copy = found == nullptr ? replica_name(name) : std::nullopt;
+    if (copy) found = catalogue.find(copy->tensor);
+    if (found == nullptr) raise_not_found(catalogue, name, copy ? copy->tensor : std::string_view(name));
+    StoredTensor const& stored = *found;
+    auto const tensor = as_size(found - catalogue.tensors().data());
     bool const as_bytes = !is_byte_sized(stored.dtype);
     DType const dtype = as_bytes ? DType::u8 : stored.dtype;
     DynamicShape const shape =
         as_bytes ? DynamicShape(Shape{stored_bytes_of(stored.dtype, Box(stored.shape))}) : stored.shape;
     check_target(stored, target, dtype, shape);
-    bool const chosen = match.replica >= 0 || stored.replicas == 1;
+    bool const chosen = copy || stored.replicas == 1;
     unsigned const axes = chosen ? 0 : replica_axes_of(target, stored.replicas, options);
     Box const asked = box_in_whole(target);
     auto const add = [&](std::size_t i) {
         Extent const& extent = catalogue.extents()[i];
-        if (match.replica >= 0 && extent.replica != match.replica) return;
+        if (copy && extent.replica != copy->replica % stored.replicas) return;
         Box const box = as_bytes ? Box(shape) : extent.box;
         if (!target.within.is_whole() && intersect(box, asked).empty()) return;
         int const replicas = chosen ? 1 : stored.replicas;
@@ -231,9 +213,9 @@ inline void append_wanted(std::vector<WantedExtent>& wanted, Catalogue const& ca
         if (one.is_for_any(target.distribution.mesh())) wanted.push_back(one);
     };
     if (target.within.is_whole() || as_bytes) {
-        for (std::size_t i : catalogue.extents_of(match.tensor)) add(i);
+        for (std::size_t i : catalogue.extents_of(tensor)) add(i);
     } else {
-        catalogue.for_each_near(match.tensor, asked, add);
+        catalogue.for_each_near(tensor, asked, add);
     }
 }
 

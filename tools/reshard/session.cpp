@@ -137,7 +137,8 @@ void check_empty(std::string const& folder, bool saved, std::string const& input
         std::string const leaf = entry.path().filename().string();
         bool const is_lock =
             leaf == names::lock_name(reshard::manifest_name) || leaf == names::lock_name(names::index_name);
-        if (saved && (is_lock || names::is_left_of_save(leaf))) continue;
+        bool const is_left = names::is_shard_file(leaf) || names::is_temporary_of_save(leaf);  // by a save that died
+        if (saved && (is_lock || is_left)) continue;
         if (!input.empty() && std::filesystem::equivalent(entry.path(), input, ignored)) continue;
         refuse(reshard::errors::concat("is not empty: there is ", names::quote_name(leaf)),
                "name a folder that is not there yet.");

@@ -22,7 +22,7 @@ public:
     /// Throws BufferError for a manifest that breaks what its fields promise: tensors sorted by name, extents sorted by
     /// (file, begin), of files and tensors that are listed. Whether they cover the tensors is for check_coverage().
     explicit Catalogue(Manifest manifest, CheckpointKind kind = CheckpointKind::manifest);
-    explicit Catalogue(Checkpoint const& checkpoint);
+    explicit Catalogue(Checkpoint const& checkpoint) : Catalogue(checkpoint.manifest(), checkpoint.kind()) {}
     /// A checkpoint that might be written: the tensors in files of at most `max_file_bytes` of data, as
     /// write_checkpoint would lay them out. Throws as safetensors_layout does.
     [[nodiscard]] static Catalogue of(std::vector<TensorSpec> tensors, Index max_file_bytes = default_max_file_bytes);
@@ -54,7 +54,7 @@ public:
     /// The tensor of that name, or null. Logarithmic in the number of tensors. Exactly that name: load() knows more.
     [[nodiscard]] StoredTensor const* find(std::string_view tensor) const& noexcept;
     StoredTensor const* find(std::string_view tensor) const&& = delete;
-    [[nodiscard]] Index extent_bytes(Extent const& extent) const noexcept;
+    [[nodiscard]] Index extent_bytes(Extent const& one) const noexcept { return detail::extent_bytes(manifest_, one); }
     /// Equal catalogues have equal digests: what ranks compare to know that they see the same checkpoint.
     [[nodiscard]] std::uint64_t digest() const;
     friend bool operator==(Catalogue const& a, Catalogue const& b) { return a.manifest_ == b.manifest_; }

@@ -33,9 +33,6 @@ RESHARD_INLINE Catalogue::Catalogue(Manifest manifest, CheckpointKind kind)
     }
 }
 
-RESHARD_INLINE Catalogue::Catalogue(Checkpoint const& checkpoint)
-    : Catalogue(checkpoint.manifest(), checkpoint.kind()) {}
-
 RESHARD_INLINE Catalogue Catalogue::of(std::vector<TensorSpec> tensors, Index max_file_bytes) {
     auto made = detail::whole_files(split_into_files(std::move(tensors), max_file_bytes), default_metadata());
     detail::group_replicas(made.manifest);
@@ -51,10 +48,6 @@ RESHARD_INLINE StoredTensor const* Catalogue::find(std::string_view tensor) cons
     auto const all = tensors();
     auto const at = std::ranges::lower_bound(all, tensor, {}, &StoredTensor::name);
     return at == all.end() || at->name != tensor ? nullptr : &*at;
-}
-
-RESHARD_INLINE Index Catalogue::extent_bytes(Extent const& extent) const noexcept {
-    return detail::extent_bytes(manifest_, extent);
 }
 
 RESHARD_INLINE std::uint64_t Catalogue::digest() const {

@@ -54,7 +54,9 @@ public:
     [[nodiscard]] Index total_bytes() const noexcept;
 
     /// The tensor of that name among tensors(), or null. Logarithmic in their number.
-    [[nodiscard]] CheckpointTensor const* find(std::string_view tensor) const& noexcept;
+    [[nodiscard]] CheckpointTensor const* find(std::string_view tensor) const& noexcept {
+        return detail::find_by_name(tensors_, by_name_, tensor);
+    }
     CheckpointTensor const* find(std::string_view tensor) const&& = delete;
     /// The tensor of that name among tensors(). Throws FormatError (TensorNotFound).
     [[nodiscard]] CheckpointTensor const& at(std::string_view tensor) const&;
@@ -63,7 +65,9 @@ public:
 
     /// As SafetensorsFile, for the file the tensor lies in.
     void read(CheckpointTensor const& tensor, std::span<std::byte> out) const { file_of(tensor).read(tensor, out); }
-    void read_range(CheckpointTensor const& tensor, Index byte_begin, Index byte_end, std::span<std::byte> out) const;
+    void read_range(CheckpointTensor const& tensor, Index byte_begin, Index byte_end, std::span<std::byte> out) const {
+        file_of(tensor).read_range(tensor, byte_begin, byte_end, out);
+    }
     [[nodiscard]] ConstDynamicView view(CheckpointTensor const& tensor) const& { return file_of(tensor).view(tensor); }
     ConstDynamicView view(CheckpointTensor const& tensor) const&& = delete;
 

@@ -6,8 +6,6 @@
 #include <reshard/checkpoint/detail/file_list.hpp>
 #include <reshard/checkpoint/detail/whole_files.hpp>
 
-#include <algorithm>  // lower_bound
-
 namespace reshard::inline v0 {
 
 RESHARD_INLINE Checkpoint Checkpoint::open(std::string const& path, Access access) {
@@ -28,10 +26,6 @@ RESHARD_INLINE Index Checkpoint::total_bytes() const noexcept {
     return sum;
 }
 
-RESHARD_INLINE CheckpointTensor const* Checkpoint::find(std::string_view tensor) const& noexcept {
-    return detail::find_by_name(tensors_, by_name_, tensor);
-}
-
 RESHARD_INLINE CheckpointTensor const& Checkpoint::at(std::string_view tensor) const& {
     CheckpointTensor const* const found = find(tensor);
     if (found != nullptr) return *found;
@@ -45,11 +39,6 @@ RESHARD_INLINE CheckpointTensor const& Checkpoint::at(std::string_view tensor) c
     detail::raise_rule(SafetensorsRule::tensor_not_found,
                        errors::concat("none of the ", manifest_.tensors.size(), " tensors of the checkpoint is called ",
                                       detail::quote_name(tensor), ". Fix: check the name against tensors()."));
-}
-
-RESHARD_INLINE void Checkpoint::read_range(CheckpointTensor const& tensor, Index byte_begin, Index byte_end,
-                                           std::span<std::byte> out) const {
-    file_of(tensor).read_range(tensor, byte_begin, byte_end, out);
 }
 
 RESHARD_INLINE Checkpoint::Checkpoint(detail::FileList list, Access access) : kind_(list.kind), folder_(list.folder) {

@@ -7,22 +7,13 @@
 
 #include <reshard/checkpoint/tensor_info.hpp>
 #include <reshard/checkpoint/text.hpp>
-#include <reshard/core/sorting.hpp>
 
-#include <algorithm>  // adjacent_find
-#include <vector>     // vector
+#include <vector>  // vector
 
 namespace reshard::inline v0::detail {
 
 /// How a room says that a file is not what it claims to be: throws FormatError with a remedy.
 using RefuseFile = void (*)(std::string_view file, std::string_view what);
-
-/// Of names that are looked up: which is there twice, if any.
-[[nodiscard]] inline std::string_view twin_of(std::vector<std::string_view>& names) {
-    sort_list(names);
-    auto const twin = std::adjacent_find(names.begin(), names.end());
-    return twin == names.end() ? std::string_view{} : *twin;
-}
 
 /// Containers nested deeper than this are refused: no header needs more than 3, and serde_json stops here too.
 inline constexpr int max_json_depth = 128;

@@ -20,13 +20,19 @@ class SafetensorsHeader {
 public:
     SafetensorsHeader() = default;
     /// \pre `tensors` are sorted by position and have distinct names.
-    SafetensorsHeader(std::vector<TensorInfo> tensors, Metadata metadata, Index data_offset);
+    SafetensorsHeader(std::vector<TensorInfo> tensors, Metadata metadata, Index data_offset)
+        : tensors_(std::move(tensors)),
+          by_name_(detail::places_by_name(tensors_)),
+          metadata_(std::move(metadata)),
+          data_offset_(data_offset) {}
 
     /// In file order: by (begin, end, name).
     [[nodiscard]] std::span<TensorInfo const> tensors() const& noexcept { return tensors_; }
     [[nodiscard]] std::vector<TensorInfo> tensors() && noexcept { return std::move(tensors_); }
     /// The tensor of that name, or null. Logarithmic in the number of tensors.
-    [[nodiscard]] TensorInfo const* find(std::string_view tensor) const& noexcept;
+    [[nodiscard]] TensorInfo const* find(std::string_view tensor) const& noexcept {
+        return detail::find_by_name(tensors_, by_name_, tensor);
+    }
     TensorInfo const* find(std::string_view tensor) const&& = delete;  // it would point into what is gone
     /// Sorted by key; empty when the file has none.
     [[nodiscard]] Metadata const& metadata() const& noexcept { return metadata_; }

@@ -91,16 +91,6 @@ inline TensorInfo check_entry(RawEntry&& entry, std::uint64_t previous_end, std:
 
 }  // namespace detail
 
-RESHARD_INLINE SafetensorsHeader::SafetensorsHeader(std::vector<TensorInfo> tensors, Metadata metadata,
-                                                    Index data_offset)
-    : tensors_(std::move(tensors)), metadata_(std::move(metadata)), data_offset_(data_offset) {
-    by_name_ = detail::places_by_name(tensors_);
-}
-
-RESHARD_INLINE TensorInfo const* SafetensorsHeader::find(std::string_view tensor) const& noexcept {
-    return detail::find_by_name(tensors_, by_name_, tensor);
-}
-
 RESHARD_INLINE Index safetensors_header_length(std::span<std::byte const> first_bytes, Index file_bytes,
                                                std::string_view file) {
     using detail::raise_rule;

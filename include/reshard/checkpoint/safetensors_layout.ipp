@@ -18,9 +18,21 @@ RESHARD_INLINE void detail::check_written_text(std::string_view what, std::strin
     }
 }
 
+namespace detail {
+/// Throws FormatError for two items of one name.
+template <class List, class Name>
+void refuse_twice(List const& list, Name const& name) {
+    std::vector<std::string_view> names;
+    for (auto const& item : list) names.push_back(name(item));
+    std::string_view const twin = twin_of(names);
+    if (twin.data() == nullptr) return;
+    raise_rule(SafetensorsRule::duplicate_key, concat(quote_name(twin), " is given twice. Fix: write each name once."));
+}
+}  // namespace detail
+
 RESHARD_INLINE void detail::sort_metadata(Metadata& metadata) {
     sort_list(metadata);
-    refuse_twice(metadata, [](auto const& item) -> std::string const& { return item.first; });
+    refuse_twice(metadata, [](auto const& item) -> std::string_view { return item.first; });
     for (auto const& [key, value] : metadata) {
         check_written_text("the metadata text", key);
         check_written_text("the metadata text", value);
@@ -28,10 +40,7 @@ RESHARD_INLINE void detail::sort_metadata(Metadata& metadata) {
 }
 
 RESHARD_INLINE void detail::refuse_duplicate_names(std::vector<TensorSpec> const& tensors) {
-    std::vector<std::string_view> names(tensors.begin() == tensors.end() ? 0 : tensors.size());
-    for (std::size_t i = 0; i < names.size(); ++i) names[i] = tensors[i].name;
-    detail::sort_list(names);
-    refuse_twice(names, [](std::string_view text) { return text; });
+    refuse_twice(tensors, [](TensorSpec const& tensor) -> std::string_view { return tensor.name; });
 }
 
 RESHARD_INLINE std::string detail::weight_map_text(std::span<std::pair<std::string, std::string> const> map,

@@ -36,7 +36,7 @@ struct SavePlan {
     /// The file that a rank writes; -1: none.
     [[nodiscard]] int file_of(int rank) const noexcept;
     [[nodiscard]] std::span<Extent const> extents_of(int rank) const noexcept;
-    [[nodiscard]] Index bytes_of(Extent const& extent) const noexcept;
+    [[nodiscard]] Index bytes_of(Extent const& one) const noexcept { return detail::extent_bytes(manifest, one); }
     /// Of tensors, without the header.
     [[nodiscard]] Index bytes_of(int rank) const noexcept;
     [[nodiscard]] friend bool operator==(SavePlan const&, SavePlan const&) = default;

@@ -277,10 +277,6 @@ RESHARD_INLINE std::span<Extent const> SavePlan::extents_of(int rank) const noex
     return std::span(manifest.extents).subspan(first[f], first[f + 1] - first[f]);
 }
 
-RESHARD_INLINE Index SavePlan::bytes_of(Extent const& extent) const noexcept {
-    return detail::extent_bytes(manifest, extent);
-}
-
 RESHARD_INLINE Index SavePlan::bytes_of(int rank) const noexcept {
     std::span<Extent const> const extents = extents_of(rank);
     return extents.empty() ? 0 : extents.back().begin + bytes_of(extents.back());

@@ -118,14 +118,11 @@ namespace detail {
 
 [[noreturn]] void raise_stored_bytes(SafetensorsRule rule, std::string_view who, DType dtype, Indices const& extents);
 
-/// Throws FormatError (DuplicateKey) for two items with the same key. \pre sorted by it.
-template <class List, class Key>
-void refuse_twice(List const& sorted, Key const& key) {
-    auto const twin = std::ranges::adjacent_find(sorted, {}, key);
-    if (twin != sorted.end()) {
-        raise_rule(SafetensorsRule::duplicate_key,
-                   concat(quote_name(key(*twin)), " is given twice. Fix: write each name once."));
-    }
+/// Of names that are looked up: which is there twice, if any.
+[[nodiscard]] inline std::string_view twin_of(std::vector<std::string_view>& names) {
+    sort_list(names);
+    auto const twin = std::ranges::adjacent_find(names);
+    return twin == names.end() ? std::string_view{} : *twin;
 }
 
 /// The places of tensors in the order of their names.

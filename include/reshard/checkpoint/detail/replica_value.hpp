@@ -66,12 +66,10 @@ struct FloatFormat {
     return (bits & format.sign) != 0 ? -value : value;
 }
 
-[[nodiscard]] constexpr bool is_signed_integer(DType dtype) noexcept {
-    return dtype == DType::i8 || dtype == DType::i16 || dtype == DType::i32 || dtype == DType::i64;
-}
 /// The number that an integer's bits stand for, in 64 bits of two's complement.
 [[nodiscard]] constexpr std::int64_t integer_value(DType dtype, std::uint64_t bits) noexcept {
-    if (!is_signed_integer(dtype)) return static_cast<std::int64_t>(bits);
+    bool const is_signed = dtype == DType::i8 || dtype == DType::i16 || dtype == DType::i32 || dtype == DType::i64;
+    if (!is_signed) return static_cast<std::int64_t>(bits);
     auto const shift = static_cast<unsigned>(64 - enums::bits(dtype));
     return static_cast<std::int64_t>(bits << shift) >> shift;
 }

@@ -111,10 +111,6 @@ inline constexpr std::string_view name_suffixes[] = {replica_suffix, "._tp_repli
 [[nodiscard]] inline bool is_temporary_of_save(std::string_view leaf) {
     return is_temporary_of(leaf, [](std::string_view name) { return name == manifest_name || is_shard_file(name); });
 }
-/// Whether a save that died may have left a file of that name where there is no manifest. The next one removes it.
-[[nodiscard]] inline bool is_left_of_save(std::string_view leaf) {
-    return is_shard_file(leaf) || is_temporary_of_save(leaf);
-}
 
 /// Long texts by their digest.
 [[nodiscard]] inline std::string metadata_text(Metadata const& metadata) {

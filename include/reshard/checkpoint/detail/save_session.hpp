@@ -71,13 +71,10 @@ namespace reshard::inline v0::detail {
             placements[axis] = Placement::partial(op);
             changed = true;
         }
-        if (!changed) {
-            result.push_back(tensor);
-            continue;
-        }
-        AxisList const order = printed_order(from.signature());
         result.push_back(tensor);
-        result.back().distribution = DynamicDistribution(from.mesh(), from.shape(), placements, order);
+        if (!changed) continue;
+        result.back().distribution =
+            DynamicDistribution(from.mesh(), from.shape(), placements, printed_order(from.signature()));
     }
     return result;
 }

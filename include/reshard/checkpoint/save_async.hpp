@@ -28,11 +28,8 @@ class SaveBehind;
 /// outlives it and stays where it is; calls of others on it may come between.
 class [[nodiscard]] SaveRequest {
 public:
-    SaveRequest() noexcept;
-    explicit SaveRequest(std::unique_ptr<detail::SaveBehind> save) noexcept;
-    SaveRequest(SaveRequest&&) noexcept;
-    SaveRequest& operator=(SaveRequest&&) noexcept;
-    ~SaveRequest();
+    SaveRequest() noexcept = default;
+    explicit SaveRequest(detail::SaveBehind* save) noexcept : save_(save) {}  // whose it is from here on
 
     /// Whether this rank's bytes are written, or will never be: wait() then waits for other ranks only. Never blocks.
     [[nodiscard]] bool test() const noexcept;
@@ -43,7 +40,10 @@ public:
     SaveReport wait();
 
 private:
-    std::unique_ptr<detail::SaveBehind> save_;
+    struct Drop {
+        void operator()(detail::SaveBehind* save) const noexcept;
+    };
+    std::unique_ptr<detail::SaveBehind, Drop> save_;
 };
 
 /// Collective over `comm`, as save(), but returns when this rank's bytes are copied: lists are agreed on, copies are

@@ -183,11 +183,7 @@ private:
 
 }  // namespace detail
 
-RESHARD_INLINE SaveRequest::SaveRequest() noexcept = default;
-RESHARD_INLINE SaveRequest::SaveRequest(std::unique_ptr<detail::SaveBehind> save) noexcept : save_(std::move(save)) {}
-RESHARD_INLINE SaveRequest::SaveRequest(SaveRequest&&) noexcept = default;
-RESHARD_INLINE SaveRequest& SaveRequest::operator=(SaveRequest&&) noexcept = default;
-RESHARD_INLINE SaveRequest::~SaveRequest() = default;
+RESHARD_INLINE void SaveRequest::Drop::operator()(detail::SaveBehind* save) const noexcept { delete save; }
 
 RESHARD_INLINE bool SaveRequest::test() const noexcept { return save_ == nullptr || save_->is_written(); }
 
@@ -202,11 +198,10 @@ RESHARD_INLINE SaveReport SaveRequest::wait() {
 
 RESHARD_INLINE SaveRequest start_save(std::string folder, std::span<LocalTensor const> tensors, CommunicatorRef comm,
                                       SaveOptions const& options) {
-    std::unique_ptr<detail::SaveBehind> save(new (std::nothrow)
-                                                 detail::SaveBehind(std::move(folder), tensors, comm, options));
+    auto* const save = new (std::nothrow) detail::SaveBehind(std::move(folder), tensors, comm, options);
     // The others begin with an agreement, too.
     if (save == nullptr) detail::agree_or_raise(comm, {ErrorCode::out_of_memory, -1, {}, 0});
-    return SaveRequest(std::move(save));
+    return SaveRequest(save);
 }
 RESHARD_INLINE SaveRequest start_save(std::string folder, std::span<ConstLocalTensor const> tensors,
                                       CommunicatorRef comm, SaveOptions const& options) {

@@ -113,17 +113,13 @@ struct FileList {
 
 /// `...-00001-of-00005.safetensors`.
 [[nodiscard]] inline bool is_one_of_several(std::string_view leaf) noexcept {
-    auto const digits = [](std::string_view text) {
-        return !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
-    };
-    leaf.remove_suffix(std::string_view(".safetensors").size());
     auto const of = leaf.rfind("-of-");
-    if (of == std::string_view::npos || !digits(leaf.substr(of + 4))) return false;
-    std::string_view const head = leaf.substr(0, of);
-    auto const dash = head.rfind('-');
-    bool const numbered = dash != std::string_view::npos && digits(head.substr(dash + 1));
-    bool const alone = leaf.find_first_not_of('0', of + 4) == leaf.size() - 1 && leaf.back() == '1';
-    return numbered && !alone;
+    auto const dash = leaf.substr(0, of).rfind('-');
+    if (of == std::string_view::npos || dash == std::string_view::npos) return false;
+    NameReader in(leaf.substr(dash));
+    bool const numbered = in.word("-") && in.digits(1, leaf.size()) && in.word("-of-") && in.digits(1, leaf.size()) &&
+                          in.word(".safetensors") && in.at_end();
+    return numbered && leaf.substr(leaf.find_first_not_of('0', of + 4)) != "1.safetensors";
 }
 inline void refuse_missing(std::string const& source, std::string const& folder,
                            std::vector<std::string> const& leaves) {

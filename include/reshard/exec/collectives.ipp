@@ -19,7 +19,7 @@ namespace detail {
 class Beside {
 public:
     Beside(DynamicMesh const& mesh, MeshAxes const& axes, DynamicShape const& shape)
-        : mesh_(mesh), axes_(mesh.axis_numbers(axes)), others_(mesh.axes() - axes_.size()) {
+        : mesh_(mesh), given_(axes), axes_(mesh.axis_numbers(axes)), others_(mesh.axes() - axes_.size()) {
         if (shape.rank() + others_ > max_dims) {
             raise(ErrorCode::shape, "reshard: a tensor of ", shape.rank(), " dimensions beside ", others_,
                   " other axes of ", to_string(mesh), ": together they may be ", max_dims,
@@ -43,6 +43,7 @@ public:
             if (along.is_shard()) order.push_back(static_cast<std::int8_t>(axis));
         return DynamicDistribution(mesh_, DynamicShape(extents_), placements, order);
     }
+    [[nodiscard]] DynamicDistribution copied() const { return placed(Placement::replicate()); }
     /// Cut along a dimension of the tensor. Throws PlacementError where it has none of that number.
     [[nodiscard]] DynamicDistribution cut(int dim) const {
         int const dims = extents_.size() - others_;
@@ -52,6 +53,8 @@ public:
         }
         return placed(Placement::shard(dim + others_));
     }
+    /// The ranks along the axes, with the first of the mesh.
+    [[nodiscard]] DynamicMesh line() const { return mesh_.along(given_, mesh_.rank_at(0)); }
     /// One rank's tensor, with the dimensions in front.
     template <class View>
     [[nodiscard]] View view(View const& tensor) const {
@@ -76,6 +79,7 @@ private:
     }
 
     DynamicMesh const& mesh_;
+    MeshAxes const& given_;
     Indices axes_;
     int others_;
     Indices extents_;
@@ -148,31 +152,31 @@ private:
                              : words_of(again, comm.size()));
 }
 
-/// Collective, also for what this rank alone gets wrong. `from(Beside)` and `to(Beside)` place tensors of `shape`.
-template <class From, class To>
-[[nodiscard]] PreparedPlan prepare_beside(DynamicShape const& shape, ConstDynamicView const& source,
-                                          DynamicView const& destination, CommunicatorRef comm, DynamicMesh const& mesh,
-                                          MeshAxes const& axes, From const& from, To const& to, bool one_shot = false) {
-    struct Move {
-        Plan<> plan;
-        ConstDynamicView source;
-        DynamicView destination;
-    };
+/// Collective, also for what this rank alone gets wrong. `plan_of` makes the plan of tensors of `shape`; none where
+/// nothing moves.
+[[nodiscard]] inline PreparedPlan prepare_beside(DynamicShape const& shape, ConstDynamicView const& source,
+                                                 DynamicView const& destination, CommunicatorRef comm,
+                                                 DynamicMesh const& mesh, MeshAxes const& axes,
+                                                 FunctionRef<std::optional<Plan<>>(Beside const& all)> plan_of) {
     return prepare_along(comm, mesh, axes, [&](CommunicatorRef among, DynamicMesh const& whole, MeshAxes const& given) {
-        std::optional<Move> move;
+        std::optional<Plan<>> move;
+        ConstDynamicView from = source;
+        DynamicView to = destination;
         attempt_before_agreement(among, [&] {
             Beside const all(whole, given, shape);
-            Plan<> const direct = plan(from(all), to(all));
-            move.emplace(Move{one_shot ? direct.one_shot_fold() : direct, all.view(source), all.view(destination)});
+            move = plan_of(all);
+            from = all.view(source);
+            to = all.view(destination);
+            if (move) return;
+            // What is wrong is wrong where something moves, too.
+            check_mesh(whole, among.size(), "reshard::prepare: ");
+            check_byte_sized(to.dtype());
+            Index const rank = among.rank();
+            DynamicDistribution const copied = all.copied();
+            if (copied.contains(rank)) check_view("tensor", to, copied.local_shape(rank), rank, copied);
         });
-        return prepare(move->plan, among, move->source, move->destination);
+        return move ? prepare(*move, among, from, to) : prepare(Batch(), among);
     });
-}
-[[nodiscard]] inline auto placed(Placement const& along) {
-    return [along](Beside const& all) { return all.placed(along); };
-}
-[[nodiscard]] inline auto cut(int dim) {
-    return [dim](Beside const& all) { return all.cut(dim); };
 }
 
 }  // namespace detail
@@ -184,7 +188,10 @@ RESHARD_INLINE PreparedPlan prepare_all_reduce(ConstDynamicView const& source, D
     constexpr Index limit = Index{8} << 10;
     bool const few = source.size() <= limit && source.size() * bits(source.dtype()) <= 8 * limit;
     return detail::prepare_beside(source.shape(), source, destination, comm, mesh, axes,
-                                  detail::placed(Placement::partial(op)), detail::placed(Placement::replicate()), few);
+                                  [&](detail::Beside const& all) {
+                                      Plan<> const sums = plan(all.placed(Placement::partial(op)), all.copied());
+                                      return few ? sums.one_shot_fold() : sums;
+                                  });
 }
 RESHARD_INLINE PreparedPlan prepare_all_reduce(DynamicView const& tensor, CommunicatorRef comm, DynamicMesh const& mesh,
                                                MeshAxes const& axes, Reduce op) {
@@ -193,44 +200,29 @@ RESHARD_INLINE PreparedPlan prepare_all_reduce(DynamicView const& tensor, Commun
 RESHARD_INLINE PreparedPlan prepare_reduce_scatter(ConstDynamicView const& source, DynamicView const& destination,
                                                    CommunicatorRef comm, DynamicMesh const& mesh, MeshAxes const& axes,
                                                    int dim, Reduce op) {
-    return detail::prepare_beside(source.shape(), source, destination, comm, mesh, axes,
-                                  detail::placed(Placement::partial(op)), detail::cut(dim));
+    return detail::prepare_beside(
+        source.shape(), source, destination, comm, mesh, axes,
+        [&](detail::Beside const& all) { return plan(all.placed(Placement::partial(op)), all.cut(dim)); });
 }
 RESHARD_INLINE PreparedPlan prepare_all_gather(ConstDynamicView const& source, DynamicView const& destination,
                                                CommunicatorRef comm, DynamicMesh const& mesh, MeshAxes const& axes,
                                                int dim) {
-    return detail::prepare_beside(destination.shape(), source, destination, comm, mesh, axes, detail::cut(dim),
-                                  detail::placed(Placement::replicate()));
+    return detail::prepare_beside(destination.shape(), source, destination, comm, mesh, axes,
+                                  [&](detail::Beside const& all) { return plan(all.cut(dim), all.copied()); });
 }
 RESHARD_INLINE PreparedPlan prepare_broadcast(DynamicView const& tensor, CommunicatorRef comm, DynamicMesh const& mesh,
                                               MeshAxes const& axes, int root) {
-    return detail::prepare_along(
-        comm, mesh, axes, [&](CommunicatorRef among, DynamicMesh const& whole, MeshAxes const& given) {
-            std::optional<Plan<>> move;
-            DynamicView view = tensor;
-            detail::attempt_before_agreement(among, [&] {
-                detail::Beside const all(whole, given, tensor.shape());
-                DynamicMesh const along = whole.along(given, whole.rank_at(0));
-                if (root < 0 || root >= along.size()) {
-                    errors::raise(
-                        ErrorCode::mesh, "reshard::broadcast: root ", root, " of ", along.size(),
-                        " ranks along the axes. Fix: they count along the axes, from 0, and are no ranks of the "
-                        "communicator.");
-                }
-                DynamicDistribution const copied = all.placed(Placement::replicate());
-                view = all.view(tensor);
-                if (along.size() != 1) {
-                    move = detail::replica_plan(copied, along.rank_at(root));
-                    return;
-                }
-                // Nothing moves. What is wrong is wrong with more ranks too.
-                detail::check_mesh(whole, among.size(), "reshard::prepare: ");
-                detail::check_byte_sized(view.dtype());
-                Index const rank = among.rank();
-                if (copied.contains(rank)) detail::check_view("tensor", view, copied.local_shape(rank), rank, copied);
-            });
-            return move ? prepare(*move, among, ConstDynamicView(view), view) : prepare(Batch(), among);
-        });
+    auto const plan_of = [&](detail::Beside const& all) -> std::optional<Plan<>> {
+        DynamicMesh const line = all.line();
+        if (root < 0 || root >= line.size()) {
+            errors::raise(ErrorCode::mesh, "reshard::broadcast: root ", root, " of ", line.size(),
+                          " ranks along the axes. Fix: they count along the axes, from 0, and are no ranks of the "
+                          "communicator.");
+        }
+        if (line.size() == 1) return std::nullopt;
+        return detail::replica_plan(all.copied(), line.rank_at(root));
+    };
+    return detail::prepare_beside(tensor.shape(), tensor, tensor, comm, mesh, axes, plan_of);
 }
 
 RESHARD_INLINE void all_reduce(DynamicView const& tensor, CommunicatorRef comm, DynamicMesh const& mesh,

@@ -104,10 +104,8 @@ inline void check_apart(std::span<LocalTensor const> tensors, int rank, std::str
 /// differently.
 ///
 /// `make_task()` makes the TensorTask: its words take memory, which a rank may not have.
-template <class MakeTask, class Check>
-    requires std::invocable<MakeTask const&>
-void agree_on_tensors(CommunicatorRef comm, std::span<LocalTensor const> tensors, MakeTask const& make_task,
-                      Check&& check) {
+inline void agree_on_tensors(CommunicatorRef comm, std::span<LocalTensor const> tensors,
+                             detail::FunctionRef<TensorTask()> make_task, detail::FunctionRef<void()> check) {
     TensorTask task;
     detail::BatchDigest digest;
     Verdict verdict = detail::verdict_of([&] {

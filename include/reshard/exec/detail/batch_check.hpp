@@ -92,8 +92,8 @@ struct BatchDigest {
 
 /// The one agreement of a batch: the lowest rank with an error of its own is named by all; when ranks list different
 /// tensors, the first that differs. `describe(i)` says what this rank has at place i (see first_difference).
-template <class Describe>
-void agree_on_batch(CommunicatorRef comm, Verdict mine, BatchDigest const& digest, Describe const& describe) {
+inline void agree_on_batch(CommunicatorRef comm, Verdict mine, BatchDigest const& digest,
+                           FunctionRef<std::string(Index place)> describe) {
     mine.digest = mine.ok() ? digest.whole() : 0;
     Verdict all = agreed(comm, std::move(mine));
     if (all.ok()) return;

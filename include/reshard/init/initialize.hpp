@@ -23,6 +23,7 @@
 /// the op is idempotent (min, max), the values everywhere.
 #pragma once
 
+#include <reshard/core/detail/explain_text.hpp>
 #include <reshard/core/view_box.hpp>
 #include <reshard/init/detail/global_runs.hpp>
 #include <reshard/init/detail/random_values.hpp>
@@ -80,8 +81,8 @@ public:
         require_deviation(normal.mean, normal.deviation, normal.deviation >= 0.0);
         with_float(dtype_, [&]<class T>() {  // no value is further from the mean than ten deviations
             if (std::fabs(normal.mean) + 10.0 * normal.deviation <= largest_number<T>()) return;
-            refuse("a normal distribution with mean ", text(normal.mean), " and deviation ", text(normal.deviation),
-                   " has values beyond ", name(dtype_), ". Fix: choose a type that holds them, or TruncatedNormal.");
+            refuse(bell(normal.mean, normal.deviation), " has values beyond ", name(dtype_),
+                   ". Fix: choose a type that holds them, or TruncatedNormal.");
         });
     }
     void operator()(TruncatedNormal const& normal) const {
@@ -99,8 +100,8 @@ public:
             double const least = larger(normal.low, smaller(normal.mean, normal.high) - reach);
             double const most = smaller(normal.high, larger(normal.mean, normal.low) + reach);
             if (least >= -largest_number<T>() && most <= largest_number<T>()) return;
-            refuse("a normal distribution with mean ", text(normal.mean), " and deviation ", text(normal.deviation),
-                   " within ", interval(normal.low, normal.high, "]"), " has values beyond ", name(dtype_),
+            refuse(bell(normal.mean, normal.deviation), " within ", interval(normal.low, normal.high, "]"),
+                   " has values beyond ", name(dtype_),
                    ". Fix: choose a type that holds them, or bounds that it can hold.");
         });
     }
@@ -110,7 +111,8 @@ public:
             with_float(dtype_, [&]<class T>() {
                 double const size = std::fabs(constant.value);
                 if (size > largest_number<T>() && size - size == 0.0)
-                    refuse(text(constant.value), " is beyond ", name(dtype_), ". Fix: choose a type that holds it.");
+                    refuse(number_text(constant.value, 9), " is beyond ", name(dtype_),
+                           ". Fix: choose a type that holds it.");
             });
             return;
         }
@@ -124,7 +126,8 @@ public:
         convert(value, wide, DType::f64, stored, one, dtype_, 1.0);
         convert(stored, one, dtype_, reinterpret_cast<std::byte*>(&again), wide, DType::f64, 1.0);
         if (again != constant.value) {
-            refuse(name(dtype_), " has no ", text(constant.value), ". Fix: give it a value it has, or use F32.");
+            refuse(name(dtype_), " has no ", number_text(constant.value, 9),
+                   ". Fix: give it a value it has, or use F32.");
         }
     }
 
@@ -133,13 +136,12 @@ private:
     [[noreturn]] void refuse(Parts const&... parts) const {
         raise(ErrorCode::dtype, "reshard::initialize: tensor '", tensor_, "': ", parts...);
     }
-    [[nodiscard]] static std::string text(double value) {
-        char digits[32];
-        std::snprintf(digits, sizeof digits, "%.9g", value);
-        return digits;
+    [[nodiscard]] static std::string bell(double mean, double deviation) {
+        return concat("a normal distribution with mean ", number_text(mean, 9), " and deviation ",
+                      number_text(deviation, 9));
     }
     [[nodiscard]] static std::string interval(double low, double high, char const* end) {
-        return concat("[", text(low), ", ", text(high), end);
+        return concat("[", number_text(low, 9), ", ", number_text(high, 9), end);
     }
     void require_floating() const {
         if (is_floating(dtype_)) return;
@@ -162,8 +164,7 @@ private:
             fits = fits && deviation <= largest_number<Computed<T>>() && nearest<Computed<T>>(deviation) >= 0;
         });
         if (fits) return;
-        refuse("a normal distribution with mean ", text(mean), " and deviation ", text(deviation),
-               ". Fix: both must be finite, the deviation positive.");
+        refuse(bell(mean, deviation), ". Fix: both must be finite, the deviation positive.");
     }
 
     std::string_view tensor_;

@@ -4,6 +4,7 @@
 /// \depends core, <vector>. Not part of the umbrella. No presets: numbers belong to a machine.
 #pragma once
 
+#include <reshard/core/detail/explain_text.hpp>
 #include <reshard/core/error.hpp>
 #include <reshard/core/index.hpp>
 
@@ -28,13 +29,6 @@ struct Tier {
 };
 
 namespace detail {
-
-/// Three significant digits: 12.3, 0.45, 1.20e+06.
-[[nodiscard]] inline std::string figures_text(double value) {
-    char text[32];
-    std::snprintf(text, sizeof text, "%.3g", value);
-    return text;
-}
 
 /// 1.2e-05 -> "12.0 us".
 [[nodiscard]] inline std::string seconds_text(double seconds) {
@@ -132,9 +126,9 @@ private:
     for (Tier const& tier : topology.tiers()) {
         text += errors::concat(tier.name, ": ", tier.ranks == 0 ? std::string("all") : std::to_string(tier.ranks),
                                " ranks, ", detail::seconds_text(tier.latency), ", ",
-                               detail::figures_text(tier.bandwidth / 1e9), " GB/s a rank");
+                               detail::number_text(tier.bandwidth / 1e9, 3), " GB/s a rank");
         if (tier.uplink > 0)
-            text += errors::concat(", ", detail::figures_text(tier.uplink / 1e9), " GB/s out of a unit");
+            text += errors::concat(", ", detail::number_text(tier.uplink / 1e9, 3), " GB/s out of a unit");
         text += '\n';
     }
     return text;

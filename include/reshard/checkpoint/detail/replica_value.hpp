@@ -6,6 +6,7 @@
 #pragma once
 
 #include <reshard/core/detail/access.hpp>
+#include <reshard/core/detail/explain_text.hpp>
 #include <reshard/core/dtype.hpp>
 #include <reshard/core/error.hpp>
 
@@ -72,13 +73,6 @@ struct FloatFormat {
     if (!is_signed) return static_cast<std::int64_t>(bits);
     auto const shift = static_cast<unsigned>(64 - enums::bits(dtype));
     return static_cast<std::int64_t>(bits << shift) >> shift;
-}
-
-/// A number with so many digits that no two of its type look the same.
-[[nodiscard]] inline std::string number_text(double value, int digits) {
-    char text[40];
-    std::snprintf(text, sizeof(text), "%.*g", digits, value);
-    return text;
 }
 
 /// "1.25 (0x3fa00000)"; integers without their bits.

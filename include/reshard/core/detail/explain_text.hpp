@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/core/detail/explain_text.hpp
-/// \brief  Counts and bytes in words.
+/// \brief  Numbers, counts and bytes in words.
 /// \depends core.
 #pragma once
 
@@ -9,6 +9,13 @@
 #include <reshard/core/index.hpp>
 
 namespace reshard::inline v0::detail {
+
+/// A number of so many significant digits: 12.3, 0.45, 1.20e+06.
+[[nodiscard]] inline std::string number_text(double value, int digits) {
+    char text[40];
+    std::snprintf(text, sizeof text, "%.*g", digits, value);
+    return text;
+}
 
 /// 1536 -> "1.5 KiB".
 [[nodiscard]] inline std::string bytes_text(Index count) {

@@ -8,6 +8,7 @@
 /// it or with it.
 #pragma once
 
+#include <reshard/core/detail/explain_text.hpp>
 #include <reshard/core/tensor_view.hpp>
 #include <reshard/exec/prepare_options.hpp>
 #include <reshard/memory/convert.hpp>
@@ -62,18 +63,11 @@ struct RankSteps {
     }
 };
 
-/// A factor in a message.
-[[nodiscard]] inline std::string factor_text(double value) {
-    char text[32];
-    std::snprintf(text, sizeof text, "%.9g", value);
-    return text;
-}
-
 /// " as BF16 times 0.5": what prepare() tells other ranks about a change.
 [[nodiscard]] inline std::string change_text(ValueChange const& change, double factor) {
     std::string text;
     if (change.to != change.from) append(text, {" as ", name(change.to)});
-    if (factor != 1.0) append(text, {" times ", factor_text(factor)});
+    if (factor != 1.0) append(text, {" times ", number_text(factor, 9)});
     return text;
 }
 
@@ -88,7 +82,7 @@ inline void check_change(PlanValue const& plan, ValueChange const& change) {
               "they are.");
     }
     if (!can_convert(change.from, change.to, change.factor)) {
-        raise(ErrorCode::dtype, "reshard::prepare: a factor of ", factor_text(change.factor), " from ",
+        raise(ErrorCode::dtype, "reshard::prepare: a factor of ", number_text(change.factor, 9), " from ",
               name(change.from), " to ", name(change.to),
               ". Fix: scale floats; cast integers to floats in a move of their own first.");
     }
@@ -102,7 +96,7 @@ inline void check_change(PlanValue const& plan, ValueChange const& change) {
                   "Fix: cast to a type that has the op, or resolve the Partial first.");
         }
         if (change.factor != 1.0 && !is_linear(op) && !(is_ordered(op) && change.factor > 0.0)) {
-            raise(ErrorCode::dtype, "reshard::prepare: a factor of ", factor_text(change.factor),
+            raise(ErrorCode::dtype, "reshard::prepare: a factor of ", number_text(change.factor, 9),
                   " for the addends of a ", name(op), " is not that factor for their ", name(op),
                   ". Fix: resolve the Partial, then scale.");
         }

@@ -26,10 +26,8 @@ TEST_SUITE("plan/rank_load") {
         CHECK(load.phases[0][0] == TierLoad{3, 3, 3 * 256, 3 * 256});
         CHECK(load.phases[0][1] == TierLoad{4, 4, 4 * 256, 4 * 256});
         CHECK(load.memory == 2 * 8 * 64 * 4);
-        Estimate const time = estimate(load, two_tiers());
         // The slower tier decides: both links work at the same time.
-        CHECK(time.seconds == doctest::Approx(4 * 10e-6 + 4 * 256 / 10e9));
-        CHECK(time.phases.size() == 1);
+        CHECK(seconds_of(load, two_tiers()) == doctest::Approx(4 * 10e-6 + 4 * 256 / 10e9));
     }
 
     TEST_CASE("sends and receives pass each other, messages of one direction do not") {
@@ -48,8 +46,8 @@ TEST_SUITE("plan/rank_load") {
         CHECK(load.phases[0][0] == TierLoad{3, 3, 192, 192});
         CHECK(load.phases[1][0] == TierLoad{3, 3, 192, 192});
         CHECK(load.memory == 4 * (64 + 64 + move.cost(2).workspace));
-        Estimate const time = estimate(load, two_tiers());
-        CHECK(time.seconds == doctest::Approx(time.phases[0] + time.phases[1]));
+        CHECK(seconds_of(load, two_tiers()) ==
+              doctest::Approx(seconds_of(load.phases[0], two_tiers()) + seconds_of(load.phases[1], two_tiers())));
     }
 
     TEST_CASE("a fold in chunks has a message per peer and chunk, and the scratch memory of a chunk") {

@@ -44,12 +44,6 @@ struct RankLoad {
     friend bool operator==(RankLoad const&, RankLoad const&) = default;
 };
 
-/// Seconds of one rank's part, when nobody else gets in its way.
-struct Estimate {
-    std::vector<double> phases;
-    double seconds = 0;
-};
-
 namespace detail {
 
 /// Bytes of so many elements. Throws DTypeError for elements smaller than a byte, ShapeError beyond 64 bits.
@@ -145,14 +139,11 @@ inline void require_covered(Plan<> const& plan, Topology const& topology) {
     return slowest;
 }
 
-/// One rank's part of a plan, by its own links alone: uplinks, which ranks share, need the whole world (simulate).
-[[nodiscard]] inline Estimate estimate(RankLoad const& load, Topology const& topology) {
-    Estimate result;
-    for (PhaseLoad const& phase : load.phases) {
-        result.phases.push_back(seconds_of(phase, topology));
-        result.seconds += result.phases.back();
-    }
-    return result;
+/// Of one rank's part of a plan, by its own links alone: uplinks, which ranks share, need the whole world (simulate).
+[[nodiscard]] inline double seconds_of(RankLoad const& load, Topology const& topology) noexcept {
+    double sum = 0;
+    for (PhaseLoad const& phase : load.phases) sum += seconds_of(phase, topology);
+    return sum;
 }
 
 /// explain(plan, rank, dtype), and below it what each phase loads on each tier and about how long it takes: as planned,
@@ -164,7 +155,6 @@ template <class From, class To>
     Plan<> const plan = typed;
     std::string text = explain(typed, rank, dtype, fold_elements);
     RankLoad const load = load_of(plan, topology, rank, dtype, fold_elements);
-    Estimate const time = estimate(load, topology);
     for (std::size_t phase = 0; phase != load.phases.size(); ++phase) {
         for (int i = 0; i < topology.size(); ++i) {
             TierLoad const& tier = load.phases[phase][i];
@@ -178,14 +168,14 @@ template <class From, class To>
         }
     }
     if (load.phases.empty()) return text;
-    text += errors::concat("  about ", detail::seconds_text(time.seconds), " by its own links\n");
+    text += errors::concat("  about ", detail::seconds_text(seconds_of(load, topology)), " by its own links\n");
     Index const node = topology.tier(0).ranks;
     if (topology.size() == 1 || node == 1) return text;
     bool const relayed = plan.ranks_per_node() > 1;
     RankLoad const other = load_of(plan.relayed(relayed ? 1 : node), topology, rank, dtype, fold_elements);
     if (other.phases == load.phases) return text;
     return text + errors::concat("  ", relayed ? std::string("directly") : errors::concat("relayed(", node, ")"),
-                                 ": about ", detail::seconds_text(estimate(other, topology).seconds), "\n");
+                                 ": about ", detail::seconds_text(seconds_of(other, topology)), "\n");
 }
 
 }  // namespace reshard::inline v0

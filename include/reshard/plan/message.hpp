@@ -138,6 +138,13 @@ using IndexSets = InlineList<IndexSet, max_grid_dims>;
     }
     return sets;
 }
+/// Elements that two products share.
+[[nodiscard]] inline Index common_size(IndexSets const& a, IndexSets const& b) noexcept {
+    Index product = 1;
+    for (int dim = 0; dim < a.size() && product != 0; ++dim) product *= shared_size(a[dim], b[dim]);
+    return product;
+}
+
 /// Forms of what two products share.
 [[nodiscard]] inline DimForms forms_of(IndexSets const& a, IndexSets const& b) noexcept {
     return dim_forms(a.size(), a.size(), [&](int dim) { return !a[dim].is_interval() || !b[dim].is_interval(); });

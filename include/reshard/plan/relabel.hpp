@@ -15,7 +15,8 @@
 
 #include <reshard/core/dtype.hpp>
 
-#include <vector>  // vector
+#include <algorithm>  // find
+#include <vector>     // vector
 
 namespace reshard::inline v0 {
 
@@ -47,27 +48,18 @@ struct Relabelling {
 
 namespace detail {
 
+[[nodiscard]] inline std::vector<Index> ranks_of(DynamicMesh const& mesh) {
+    std::vector<Index> ranks;
+    for (Index place = 0; place < mesh.size(); ++place) ranks.push_back(mesh.rank_at(place));
+    return ranks;
+}
+
 /// What each rank holds, in mesh order.
 [[nodiscard]] inline std::vector<IndexSets> held_sets(DynamicDistribution const& distribution) {
     std::vector<IndexSets> result;
     DynamicMesh const& mesh = distribution.mesh();
-    for (Index ordinal = 0; ordinal < mesh.size(); ++ordinal) {
-        result.push_back(index_sets(distribution, mesh.coordinates(mesh.rank_at(ordinal))));
-    }
+    for (Index rank : ranks_of(mesh)) result.push_back(index_sets(distribution, mesh.coordinates(rank)));
     return result;
-}
-
-[[nodiscard]] inline Index held_size(IndexSets const& sets) noexcept {
-    Index product = 1;
-    for (IndexSet const& set : sets) product *= set.size();
-    return product;
-}
-
-/// Elements that both hold.
-[[nodiscard]] inline Index common_size(IndexSets const& a, IndexSets const& b) noexcept {
-    Index product = 1;
-    for (int dim = 0; dim < a.size() && product != 0; ++dim) product *= shared_size(a[dim], b[dim]);
-    return product;
 }
 
 inline constexpr Index most_relabelled = 4096;
@@ -135,7 +127,7 @@ inline void weigh(Index& total, Index elements, DType dtype) {
         for (Index rank : candidates) ordinals.push_back(tensor.from.mesh().ordinal(rank));
         for (Index place = 0; place < mesh.size(); ++place) {
             detail::IndexSets const& wanted = want[detail::as_size(place)];
-            detail::weigh(needed, detail::held_size(wanted), tensor.dtype);
+            detail::weigh(needed, detail::common_size(wanted, wanted), tensor.dtype);
             auto const add_common = [&](Index& total, Index ordinal) {
                 if (ordinal < 0) return;
                 detail::weigh(total, detail::common_size(wanted, have[detail::as_size(ordinal)]), tensor.dtype);
@@ -151,29 +143,22 @@ inline void weigh(Index& total, Index elements, DType dtype) {
     }
     result.bytes_before = needed - held;
     result.bytes_after = needed - gained;
-    if (result.bytes_after == result.bytes_before) {  // then everybody may stay, if allowed to
-        bool allowed = true;
-        for (Index place = 0; place < mesh.size(); ++place) {
-            bool found = false;
-            for (Index rank : candidates) found = found || rank == mesh.rank_at(place);
-            allowed = allowed && found;
-        }
-        if (allowed) {
-            for (Index place = 0; place < mesh.size(); ++place) result.ranks.push_back(mesh.rank_at(place));
-            result.mesh = mesh;
-            return result;
-        }
+    result.ranks = detail::ranks_of(mesh);
+    result.mesh = mesh;
+    bool stays = result.bytes_after == result.bytes_before;  // everybody may, if allowed to
+    for (Index rank : result.ranks)
+        stays = stays && std::find(candidates.begin(), candidates.end(), rank) != candidates.end();
+    if (stays) return result;
+    for (std::size_t place = 0; place < chosen.size(); ++place) {
+        result.ranks[place] = candidates[detail::as_size(chosen[place])];
     }
-    for (Index place : chosen) result.ranks.push_back(candidates[detail::as_size(place)]);
     result.mesh = mesh.on(RankList{0, IndexList(result.ranks.data(), mesh.size())});
     return result;
 }
 
 /// The same for one tensor, among the ranks of the destination's mesh.
 [[nodiscard]] inline Relabelling relabel(DynamicDistribution const& from, DynamicDistribution const& to, DType dtype) {
-    std::vector<Index> ranks;
-    for (Index place = 0; place < to.mesh().size(); ++place) ranks.push_back(to.mesh().rank_at(place));
-    return relabel({{from, to, dtype}}, ranks);
+    return relabel({{from, to, dtype}}, detail::ranks_of(to.mesh()));
 }
 
 }  // namespace reshard::inline v0

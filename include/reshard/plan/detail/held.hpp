@@ -20,9 +20,7 @@ namespace reshard::inline v0::detail {
     Indices const coordinates = holding.mesh().coordinates(rank);
     if (!layout.owner.is_at(coordinates)) return false;
     sets = index_sets(holding, coordinates);
-    for (IndexSet const& set : sets)
-        if (set.size() == 0) return false;
-    return true;
+    return !holds_nothing(sets);
 }
 
 /// Calls `visit(set)` for index sets that together are [0, extent) without `set`.
@@ -50,13 +48,6 @@ inline void for_each_outside(DynamicShape const& shape, IndexSets const& sets, I
     }
 }
 
-/// Whether two products have an element in common.
-[[nodiscard]] inline bool meet(IndexSets const& a, IndexSets const& b) {
-    for (int dim = 0; dim < a.size(); ++dim)
-        if (shared_size(a[dim], b[dim]) == 0) return false;
-    return true;
-}
-
 /// What a relay passes on from layout to layout, and what ranks held before all relays.
 struct Passing {
     planning::Layout const& share;
@@ -69,7 +60,7 @@ struct Passing {
         IndexSets wanted;
         IndexSets known;
         if (!sets_of(share, giver, shared) || !sets_of(needed, taker, wanted)) return;
-        if (sets_of(held, taker, known) && meet(shared, known)) {
+        if (sets_of(held, taker, known) && common_size(shared, known) != 0) {
             for_each_outside(needed.distribution.shape(), shared, known, visit);
         } else {
             for_each_common(shared, shared, forms_of(shared, shared), visit);

@@ -10,7 +10,8 @@
 #include <reshard/algebra/distribution.hpp>
 #include <reshard/core/function_ref.hpp>
 
-#include <bit>  // countr_zero
+#include <bit>   // countr_zero
+#include <span>  // span
 
 namespace reshard::inline v0::detail {
 
@@ -63,12 +64,7 @@ struct Grid {
     }
 
     /// The cuts of a dimension, first cut first.
-    struct Cuts {
-        GridCut const* first;
-        GridCut const* last;
-        [[nodiscard]] GridCut const* begin() const noexcept { return first; }
-        [[nodiscard]] GridCut const* end() const noexcept { return last; }
-    };
+    using Cuts = std::span<GridCut const>;
     [[nodiscard]] Cuts cuts(int dim) const noexcept {
         return {all_cuts.begin() + dims[dim].first, all_cuts.begin() + dims[dim].last};
     }
@@ -157,11 +153,11 @@ private:
                         FunctionRef<void(IndexSet const&, Index)> visit) {
         Interval met = met_from(span.begin, span, query);
         if (met.empty()) return;
-        if (cuts.first == cuts.last) {
+        if (cuts.empty()) {
             visit(IndexSet(span), ordinal);
             return;
         }
-        GridCut const& cut = *cuts.first;
+        GridCut const& cut = cuts.front();
         Index const extent = span.size();
         if (interleaves(cut.rule.kind)) {  // always the last cut of its dimension
             Index const end = smaller(span.end, query.span().end) - span.begin;
@@ -179,7 +175,7 @@ private:
             Index const i = part_of(cut.rule, extent, cut.parts, met.begin - span.begin);
             Interval const piece = part(cut.rule, extent, cut.parts, i);
             Interval const child{span.begin + piece.begin, span.begin + piece.end};
-            descend({cuts.first + 1, cuts.last}, child, query,
+            descend(cuts.subspan(1), child, query,
                     ordinal + (cut.shift == 0 ? i : (i + cut.shift) % cut.parts) * cut.stride, visit);
             met = met_from(child.end, span, query);
         }

@@ -97,7 +97,8 @@ RESHARD_INLINE std::string detail::explain(Plan<> const& plan, TransitionKind ki
         return text + "  the rank is in neither mesh: 0 B\n";
     }
     planning::Steps const steps = plan.steps().folding(fold_elements);
-    Index foreign = 0;  // elements that come from other nodes
+    Index received = 0;
+    Index foreign = 0;  // of these, what comes from other nodes
     Index const ranks_per_node = plan.ranks_per_node();
     if (steps.relays.explain != nullptr) text += steps.relays.explain(steps, plan.to().mesh(), ranks_per_node);
     int phase = 0;
@@ -114,12 +115,12 @@ RESHARD_INLINE std::string detail::explain(Plan<> const& plan, TransitionKind ki
         detail::explain_exchange(text, exchange, phase, detail::exchange_text(steps, step), dtype);
         for (Message const& message : exchange.receives) {
             bool const enters = ranks_per_node > 1 && message.peer / ranks_per_node != rank / ranks_per_node;
+            detail::add_elements(received, message.elements());
             if (enters) detail::add_elements(foreign, message.elements());
         }
     }
-    Cost const cost = plan.cost(rank);
     Bound const bound = receive_bound(plan.from(), plan.to(), rank, plan.is_across());
-    text += concat("  receives ", detail::bytes_text(cost.received, dtype));
+    text += concat("  receives ", detail::bytes_text(received, dtype));
     if (ranks_per_node > 1) text += concat(" (", detail::bytes_text(foreign, dtype), " from other nodes)");
     if (!bound.known) return text + ", no bound is known for this combination of Partial axes\n";
     text += concat(", bound ", detail::bytes_text(bound.elements, dtype), bound.busiest ? " for the busiest rank" : "",

@@ -24,12 +24,14 @@ namespace reshard::inline v0 {
 
 namespace detail {
 
-constexpr void check_permutation(Indices const& order, int rank) {
+[[nodiscard]] constexpr bool is_permutation(Indices const& order, int rank) noexcept {
     unsigned seen = 0;
-    for (Index dim : order) {
+    for (Index dim : order)
         if (dim >= 0 && dim < max_dims) seen |= 1U << dim;
-    }
-    if (order.size() == rank && seen == (1U << rank) - 1U) return;
+    return order.size() == rank && seen == (1U << rank) - 1U;
+}
+constexpr void check_permutation(Indices const& order, int rank) {
+    if (is_permutation(order, rank)) return;
     raise(ErrorCode::shape, "reshard::permute: ", to_string(order), " is no permutation of ", rank,
           " dimensions. Fix: name each of them once; they count from 0.");
 }
@@ -80,21 +82,6 @@ template <class Byte>
 
 namespace detail {
 
-/// The place of dimension `dim` in an order; -1 when it has none.
-template <int... Order>
-[[nodiscard]] consteval int place_of(int dim) {
-    int place = 0;
-    int found = -1;
-    ((Order == dim ? static_cast<void>(found = place++) : static_cast<void>(place++)), ...);
-    return found;
-}
-template <int Rank, int... Order>
-consteval bool check_permutation() {
-    bool complete = sizeof...(Order) == as_size(Rank);
-    for (int dim = 0; dim < Rank; ++dim) complete = complete && place_of<Order...>(dim) >= 0;
-    return complete;
-}
-
 /// The types of a distribution whose dimension d was dimension Order[d].
 template <class P, int... Order>
 struct PermutedPlacement {
@@ -102,23 +89,20 @@ struct PermutedPlacement {
 };
 template <int Dim, class Rule, int... Order>
 struct PermutedPlacement<Shard<Dim, Rule>, Order...> {
-    using type = Shard<place_of<Order...>(Dim), Rule>;
+    using type = Shard<static_cast<int>(inverse_permutation(Indices{Order...})[Dim]), Rule>;
 };
-template <class S, int... Order>
-using PermutedShape = Shape<S::static_extent(Order)...>;
 
 }  // namespace detail
 
 /// The same for types: `permute<1, 0>(rows)` has types for whatever the compiler knows of rows.
 template <int... Order, class M, class S, class Axes, class... P>
 [[nodiscard]] constexpr auto permute(Distribution<M, S, Axes, P...> const& distribution) {
-    static_assert(detail::check_permutation<S::rank(), Order...>(),
+    constexpr Indices order{Order...};
+    static_assert(detail::is_permutation(order, S::rank()),
                   "reshard::permute: the numbers are no permutation of the dimensions. "
                   "Fix: name every dimension once; they count from 0.");
-    using Result = Distribution<M, detail::PermutedShape<S, Order...>, Axes,
+    using Result = Distribution<M, Shape<S::static_extent(Order)...>, Axes,
                                 typename detail::PermutedPlacement<P, Order...>::type...>;
-    Indices order;
-    (order.push_back(Order), ...);
     return Result(detail::Typed{}, permute(distribution.value(), order));
 }
 

@@ -65,11 +65,6 @@ template <class Ranks>
     return lines;
 }
 
-inline void pad(std::string& text, std::string const& cell, std::size_t width) {
-    text += cell;
-    text.append(width - cell.size(), ' ');
-}
-
 }  // namespace detail
 
 /// The parts of a tensor along its first two dimensions, and who holds each, or some of it along the others.
@@ -137,7 +132,8 @@ struct DrawnParts {
     for (auto const& line : table) {
         for (std::size_t c = 0; c < line.size(); ++c) {
             text += c == 0 ? "  " : " | ";
-            detail::pad(text, line[c], widths[c]);
+            text += line[c];
+            text.append(widths[c] - line[c].size(), ' ');
         }
         while (text.back() == ' ') text.pop_back();
         text += '\n';

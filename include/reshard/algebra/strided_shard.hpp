@@ -76,7 +76,6 @@ public:
     }
 
 private:
-    [[nodiscard]] Runs whole() const { return {Interval{0, shape_.extent(dim_)}}; }
     /// The order in which these axes cut, if they are one: the factor of an axis is the product of the extents of later
     /// axes that cut before it.
     [[nodiscard]] AxisList decoded() const {
@@ -99,7 +98,7 @@ private:
         DynamicDistribution const ours(mesh_, shape_, chunks, order);
         Indices at;
         for (int axis = 0; axis < mesh_.axes(); ++axis) at.push_back(0);
-        return fits_from(ours, at, 0, whole());
+        return fits_from(ours, at, 0, {Interval{0, shape_.extent(dim_)}});
     }
     [[nodiscard]] bool fits_from(DynamicDistribution const& ours, Indices& at, int next, Runs const& held) const {
         if (next == axes_.size()) {

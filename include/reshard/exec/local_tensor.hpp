@@ -132,8 +132,7 @@ struct PartialPart {
 /// Calls refuse(why), which throws, where a tensor is Partial by an op that its element type does not have.
 template <class Refuse>
 void check_reductions(DynamicDistribution const& distribution, DType dtype, Refuse const& refuse) {
-    for (int axis = 0; axis < distribution.mesh().axes(); ++axis) {
-        PlacementForm const& placement = distribution.signature()[axis];
+    for (PlacementForm const& placement : distribution.signature().placements) {
         if (!placement.is_partial() || supports(placement.op(), dtype)) continue;
         refuse(concat(name(placement.op()), " is not defined for ", name(dtype),
                       ". Fix: use an op that the element type supports."));

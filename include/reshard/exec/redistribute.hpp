@@ -110,11 +110,7 @@ namespace detail {
         raise(ErrorCode::mesh, "reshard: root ", rank, " is not one of the communicator's ", size,
               " ranks. Fix: roots count from 0.");
     }
-    Indices extents;
-    extents.push_back(1);
-    Placements placements;
-    placements.push_back(Placement::replicate());
-    return DynamicDistribution(DynamicMesh(extents, first_rank(rank)), shape, placements);
+    return replicated(DynamicMesh(Indices{1}, first_rank(rank)), shape);
 }
 
 }  // namespace detail
@@ -130,13 +126,11 @@ namespace detail {
 }
 
 namespace detail {
-/// Collective. By the plan that make() returns: what this rank alone gets wrong in it, all are told.
-template <class Make, class S, class T, class... Options>
-void redistribute_as(Make&& make, CommunicatorRef comm, S const& source, T const& destination,
-                     Options const&... options) {
+/// Collective. The plan that make() returns: what this rank alone gets wrong in it, all are told.
+[[nodiscard]] inline Plan<> agreed_plan(CommunicatorRef comm, FunctionRef<Plan<>()> make) {
     std::optional<Plan<>> plan;
     attempt_before_agreement(comm, [&] { plan.emplace(make()); });
-    redistribute(*plan, comm, source, destination, options...);
+    return *plan;
 }
 }  // namespace detail
 
@@ -145,16 +139,16 @@ template <detail::Viewed S, detail::Viewed T, class... Options>
     requires detail::OptionsOrNone<Options...>
 void distribute(DynamicDistribution const& to, CommunicatorRef comm, int root, S&& source, T&& destination,
                 Options const&... options) {
-    detail::redistribute_as([&] { return plan_distribute(to, comm, root); }, comm, detail::as_view(source),
-                            detail::as_view(destination), options...);
+    redistribute(detail::agreed_plan(comm, [&] { return plan_distribute(to, comm, root); }), comm, source, destination,
+                 options...);
 }
 /// From everybody to rank `root`. `destination` counts on the root only.
 template <detail::Viewed S, detail::Viewed T, class... Options>
     requires detail::OptionsOrNone<Options...>
 void gather(DynamicDistribution const& from, CommunicatorRef comm, int root, S&& source, T&& destination,
             Options const&... options) {
-    detail::redistribute_as([&] { return plan_gather(from, comm, root); }, comm, detail::as_view(source),
-                            detail::as_view(destination), options...);
+    redistribute(detail::agreed_plan(comm, [&] { return plan_gather(from, comm, root); }), comm, source, destination,
+                 options...);
 }
 
 }  // namespace reshard::inline v0

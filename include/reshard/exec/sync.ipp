@@ -39,11 +39,6 @@ inline void check_options(SyncOptions const& options, int ranks) {
     }
 }
 
-[[nodiscard]] inline TensorTask task_of(SyncOptions const& options) {
-    return {"sync", "syncs", concat("from rank ", options.root, " in buckets of ", options.bucket_bytes, " bytes"),
-            false};
-}
-
 }  // namespace detail
 
 RESHARD_INLINE void sync(std::span<LocalTensor const> tensors, CommunicatorRef comm, SyncOptions const& options) {
@@ -51,7 +46,11 @@ RESHARD_INLINE void sync(std::span<LocalTensor const> tensors, CommunicatorRef c
     Batch batch;
     std::vector<detail::Stretch> stretches;
     PreparedPlan prepared(comm, nullptr);
-    auto const task = [&] { return detail::task_of(options); };
+    auto const task = [&] {
+        return TensorTask{"sync", "syncs",
+                          errors::concat("from rank ", options.root, " in buckets of ", options.bucket_bytes, " bytes"),
+                          false};
+    };
     agree_on_tensors(comm, tensors, task, [&] {
         detail::check_options(options, comm.size());
         batch.reserve(tensors.size());

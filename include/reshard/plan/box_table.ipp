@@ -43,8 +43,7 @@ RESHARD_INLINE BoxTable::BoxTable(DynamicShape const& shape, std::vector<HeldBox
 
 RESHARD_INLINE BoxTable::BoxTable(DynamicDistribution const& distribution) : shape_(distribution.shape()) {
     DynamicMesh const& mesh = distribution.mesh();
-    for (int axis = 0; axis < mesh.axes(); ++axis) {
-        if (!distribution.placement(axis).is_partial()) continue;
+    if (distribution.signature().axes_of(PlacementKind::partial) != 0) {
         errors::raise(ErrorCode::placement, "reshard::BoxTable: under ", to_string(distribution),
                       " ranks hold addends, which are no parts. Fix: fold them first: redistribute to R or S.");
     }

@@ -268,8 +268,7 @@ template <AnyDistribution From, AnyDistribution To>
 /// Throws MismatchError when shapes differ, TransitionError when the destination is Partial<avg>.
 [[nodiscard]] inline Plan<> plan_across(DynamicDistribution const& from, DynamicDistribution const& to) {
     detail::require_same(from, to, false);
-    for (int axis = 0; axis < to.mesh().axes(); ++axis) {
-        PlacementForm const& placement = to.signature()[axis];
+    for (PlacementForm const& placement : to.signature().placements) {
         if (placement.is_partial() && placement.op() == Reduce::avg) detail::raise_fills_average();
     }
     return Plan<>(from, to, true);

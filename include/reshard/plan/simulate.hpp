@@ -148,10 +148,8 @@ private:
     if (options.classes && steps.phases() != 0 && !plan.is_across() && plan.ranks_per_node() <= 1 &&
         plan.from().mesh().size() <= 1 << 28) {
         detail::RankKeys keys(steps, plan.from(), plan.to(), topology, options.lists);
-        if (keys.usable()) {
-            detail::RankClasses const classes = keys.classes(1 << 16);
-            if (classes.found) return detail::simulate_classes(plan, steps, topology, dtype, classes);
-        }
+        detail::RankClasses const classes = keys.classes(1 << 16);
+        if (!classes.of.empty()) return detail::simulate_classes(plan, steps, topology, dtype, classes);
     }
     return detail::simulate_ranks(plan, steps, topology, dtype, options.budget);
 }

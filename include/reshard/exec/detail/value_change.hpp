@@ -86,8 +86,7 @@ inline void check_change(PlanValue const& plan, ValueChange const& change) {
               name(change.from), " to ", name(change.to),
               ". Fix: scale floats; cast integers to floats in a move of their own first.");
     }
-    for (int axis = 0; axis < plan.to.mesh().axes(); ++axis) {
-        PlacementForm const& placement = plan.to.signature()[axis];
+    for (PlacementForm const& placement : plan.to.signature().placements) {
         if (!placement.is_partial()) continue;
         Reduce const op = placement.op();
         if (!supports(op, change.to)) {

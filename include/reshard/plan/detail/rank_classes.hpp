@@ -182,8 +182,8 @@ private:
     std::vector<std::uint64_t> memo_;  ///< near digests that are known; 0: not yet
 };
 
+/// Of a plan that has classes, if they are few enough; else nothing.
 struct RankClasses {
-    bool found = false;             ///< the plan has classes and they are few enough
     std::vector<std::uint32_t> of;  ///< per mesh ordinal: its class
     std::vector<Index> ranks;       ///< per class: how many
     std::vector<Index> first;       ///< per class: the first mesh ordinal
@@ -213,13 +213,12 @@ public:
                 }
             }
         }
-        usable_ = true;
+        complete_ = true;
     }
-    [[nodiscard]] bool usable() const noexcept { return usable_; }
-
     /// Sorts all ranks into classes; gives up when there are more than `most`.
     [[nodiscard]] RankClasses classes(std::size_t most) {
         RankClasses result;
+        if (!complete_) return result;
         std::unordered_map<std::uint64_t, std::uint32_t> known;  // classes by key, numbered in the order they are met
         result.of.reserve(as_size(mesh_.size()));
         Index const row = mesh_.extent(mesh_.axes() - 1);
@@ -258,7 +257,6 @@ public:
                 result.of.push_back(number);
             }
         }
-        result.found = true;
         return result;
     }
 
@@ -289,7 +287,7 @@ private:
 
     DynamicMesh mesh_;
     std::vector<MeetingLists> lists_;
-    bool usable_ = false;
+    bool complete_ = false;
 };
 
 }  // namespace reshard::inline v0::detail

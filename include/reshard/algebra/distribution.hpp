@@ -150,6 +150,16 @@ template <class T>
 inline constexpr bool is_typed_distribution = false;
 template <class M, class S, class Order, class... P>
 inline constexpr bool is_typed_distribution<Distribution<M, S, Order, P...>> = true;
+
+/// Types where mesh and shape are some; else a DynamicDistribution.
+template <class Order, std::derived_from<DynamicMesh> M, std::derived_from<DynamicShape> S, class... P>
+[[nodiscard]] constexpr auto make_distribution(M const& mesh, S const& shape, P const&... placements) {
+    if constexpr (requires { M::static_extent(0) + S::static_extent(0); }) {
+        return Distribution<M, S, Order, P...>(mesh, shape, placements...);
+    } else {
+        return of_types(mesh, shape, Order::list(), placements...);
+    }
+}
 }  // namespace detail
 
 /// A distribution made of types, or the run-time value.
@@ -157,18 +167,6 @@ template <class T>
 concept TypedDistribution = detail::is_typed_distribution<std::remove_cvref_t<T>>;
 template <class T>
 concept AnyDistribution = TypedDistribution<T> || std::same_as<std::remove_cvref_t<T>, DynamicDistribution>;
-
-namespace detail {
-/// Types where mesh and shape are some; else a DynamicDistribution.
-template <class Order, std::derived_from<DynamicMesh> M, std::derived_from<DynamicShape> S, class... P>
-[[nodiscard]] constexpr auto make_distribution(M const& mesh, S const& shape, P const&... placements) {
-    if constexpr (is_mesh<M> && is_shape<S>) {
-        return Distribution<M, S, Order, P...>(mesh, shape, placements...);
-    } else {
-        return of_types(mesh, shape, Order::list(), placements...);
-    }
-}
-}  // namespace detail
 
 /// `distribution<Replicate, Shard<0>>(mesh, shape)`: one placement per mesh axis, the first axis cuts first; or in
 /// another order: `distribution<Shard<0>, Shard<0>>(mesh, shape, AxisOrder<1, 0>{})`. On a mesh or of a shape that is

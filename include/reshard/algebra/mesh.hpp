@@ -260,13 +260,13 @@ class Mesh : public DynamicMesh {
 public:
     static constexpr bool is_static = ((Extents != dynamic) && ...);
 
-    constexpr Mesh() requires is_static : DynamicMesh(make({}, Extents...)) {}
+    constexpr Mesh() requires is_static : DynamicMesh(Indices{Extents...}) {}
     constexpr explicit Mesh(RankList const& ranks) requires(
         sizeof...(Extents) > 0 && is_static)  // the first half keeps deduction from `Mesh{8}` off Mesh<>
-        : DynamicMesh(make(ranks, Extents...)) {}
+        : DynamicMesh(Indices{Extents...}, ranks) {}
     template <std::integral... Integers>
         requires(sizeof...(Integers) == sizeof...(Extents))
-    constexpr Mesh(Integers... extents) : DynamicMesh(make({}, detail::as_index(extents)...)) {
+    constexpr Mesh(Integers... extents) : DynamicMesh(Indices{detail::as_index(extents)...}) {
         if (((Extents != dynamic && Extents != detail::as_index(extents)) || ...)) {
             errors::raise(ErrorCode::mesh,
                           "reshard::Mesh: an extent given at run time differs from the one in the type. "
@@ -305,25 +305,12 @@ public:
 
     [[nodiscard]] constexpr DynamicMesh const& value() const& noexcept { return *this; }
     [[nodiscard]] constexpr DynamicMesh value() && noexcept { return *this; }
-
-private:
-    template <class... Integers>
-    static constexpr DynamicMesh make(RankList const& ranks, Integers... extents) {
-        return DynamicMesh(Indices{detail::as_index(extents)...}, ranks);
-    }
 };
 
 template <std::integral... Integers>
 Mesh(Integers...) -> Mesh<(static_cast<void>(sizeof(Integers)), dynamic)...>;
 template <IntegerList List>
 Mesh(List const&) -> Mesh<dynamic>;  // to say what to write
-
-namespace detail {
-template <class T>
-inline constexpr bool is_mesh = false;
-template <Index... E>
-inline constexpr bool is_mesh<Mesh<E...>> = true;
-}  // namespace detail
 
 }  // namespace reshard::inline v0
 

@@ -77,10 +77,10 @@ class Shape : public DynamicShape {
 public:
     static constexpr bool is_static = ((Extents != dynamic) && ...);
 
-    constexpr Shape() requires is_static : DynamicShape(make(Extents...)) {}
+    constexpr Shape() requires is_static : DynamicShape(Indices{Extents...}) {}
     template <std::integral... Integers>
         requires(sizeof...(Integers) == sizeof...(Extents) && sizeof...(Integers) > 0)
-    constexpr Shape(Integers... extents) : DynamicShape(make(detail::as_index(extents)...)) {
+    constexpr Shape(Integers... extents) : DynamicShape(Indices{detail::as_index(extents)...}) {
         if (((Extents != dynamic && Extents != detail::as_index(extents)) || ...)) {
             errors::raise(ErrorCode::shape,
                           "reshard::Shape: an extent given at run time differs from the one in the type. "
@@ -107,27 +107,12 @@ public:
     [[nodiscard]] constexpr DynamicShape const& value() const& noexcept { return *this; }
     [[nodiscard]] constexpr DynamicShape value() && noexcept { return *this; }
     void narrow(int dim, Index extent) = delete;  ///< the type says the extents
-
-private:
-    template <class... Integers>
-    static constexpr DynamicShape make(Integers... extents) {
-        Indices list;
-        (list.push_back(extents), ...);
-        return DynamicShape(list);
-    }
 };
 
 template <std::integral... Integers>
 Shape(Integers...) -> Shape<(static_cast<void>(sizeof(Integers)), dynamic)...>;
 template <IntegerList List>
 Shape(List const&) -> Shape<>;  // to say what to write
-
-namespace detail {
-template <class T>
-inline constexpr bool is_shape = false;
-template <Index... E>
-inline constexpr bool is_shape<Shape<E...>> = true;
-}  // namespace detail
 
 /// Text of a list of integers, `[8192,1024]`: used in every message about shapes, offsets and strides.
 [[nodiscard]] inline std::string to_string(Indices const& list) {

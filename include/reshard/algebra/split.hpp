@@ -27,14 +27,10 @@ struct Interval {
     return {begin, detail::larger(begin, end)};
 }
 
-namespace enums {
-enum class SplitKind : std::uint8_t { chunk, balanced, boundaries, cyclic, strided };
-}  // namespace enums
-using enums::SplitKind;
-
 inline constexpr int split_count = 5;
 
 namespace enums {
+enum class SplitKind : std::uint8_t { chunk, balanced, boundaries, cyclic, strided };
 /// Whether parts lie in one another: several intervals each. Such a cut is the last of its dimension.
 [[nodiscard]] constexpr bool interleaves(SplitKind kind) noexcept {
     return kind == SplitKind::cyclic || kind == SplitKind::strided;
@@ -46,6 +42,7 @@ namespace enums {
     return symbols[static_cast<int>(kind)];
 }
 }  // namespace enums
+using enums::SplitKind;
 
 /// A split rule as a value. The default is chunk. Rules of the user's own become boundaries (see `Boundaries`).
 ///

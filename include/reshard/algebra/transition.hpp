@@ -33,15 +33,12 @@ enum class TransitionKind : std::uint8_t {
     copy,       ///< a copy within the rank
     collective  ///< data crosses ranks (possibly zero bytes)
 };
-}  // namespace enums
-using enums::TransitionKind;
-
-namespace enums {
 [[nodiscard]] constexpr std::string_view name(TransitionKind kind) noexcept {
     constexpr std::string_view names[] = {"view", "copy", "collective"};
     return names[static_cast<int>(kind)];
 }
 }  // namespace enums
+using enums::TransitionKind;
 
 /// What one mesh axis does in a transition.
 enum class AxisChange : std::uint8_t {
@@ -178,20 +175,6 @@ consteval bool check_transition() {
     return true;
 }
 
-}  // namespace detail
-
-/// The kind of the transition between two typed distributions, known to the compiler.
-template <TypedDistribution From, TypedDistribution To>
-    requires(detail::check_transition<std::remove_cvref_t<From>, std::remove_cvref_t<To>>())
-inline constexpr TransitionKind transition_kind =
-    detail::kind_of_types<std::remove_cvref_t<From>, std::remove_cvref_t<To>>();
-
-/// Whether a transition provably needs no communicator: `static_assert(is_local<From, To>)`.
-template <class From, class To>
-inline constexpr bool is_local = transition_kind<From, To> != TransitionKind::collective;
-
-namespace detail {
-
 /// Whether no axis is Partial on either side, as far as the types know: then nothing is folded or filled.
 template <class From, class To>
 consteval bool moves_only() {
@@ -206,6 +189,16 @@ consteval bool moves_only() {
 }
 
 }  // namespace detail
+
+/// The kind of the transition between two typed distributions, known to the compiler.
+template <TypedDistribution From, TypedDistribution To>
+    requires(detail::check_transition<std::remove_cvref_t<From>, std::remove_cvref_t<To>>())
+inline constexpr TransitionKind transition_kind =
+    detail::kind_of_types<std::remove_cvref_t<From>, std::remove_cvref_t<To>>();
+
+/// Whether a transition provably needs no communicator: `static_assert(is_local<From, To>)`.
+template <class From, class To>
+inline constexpr bool is_local = transition_kind<From, To> != TransitionKind::collective;
 
 /// Whether it provably needs no copy either.
 template <class From, class To>

@@ -107,6 +107,7 @@ struct Part {
 };
 /// Puts them behind a text. Texts are written where something has gone wrong, or for people.
 [[gnu::cold]] void append(std::string& text, std::initializer_list<Part> parts);
+[[noreturn, gnu::cold]] void raise_words(ErrorCode code, std::initializer_list<Part> words);
 
 }  // namespace detail
 
@@ -123,13 +124,6 @@ template <class... Parts>
 
 /// Throws the type that belongs to `code` (or calls the hook and aborts).
 [[noreturn]] void raise(ErrorCode code, std::string message);
-}  // namespace errors
-
-namespace detail {
-[[noreturn, gnu::cold]] void raise_words(ErrorCode code, std::initializer_list<Part> words);
-}
-
-namespace errors {
 /// The same with a message of several parts, as of concat().
 template <class... Parts>
     requires(sizeof...(Parts) > 1)

@@ -171,6 +171,20 @@ template <class Byte, class View>
     return Job(std::move(transfers), memory);
 }
 
+template <class View>
+[[nodiscard]] std::vector<View> views_of_boxes(DynamicDistribution const& distribution, Index rank, View const& local) {
+    std::vector<View> views;
+    if (!distribution.contains(rank)) return views;
+    if (!(local.shape() == distribution.local_shape(rank))) return {local};  // prepare() refuses it, on all ranks
+    IndexSets const sets = index_sets(distribution, distribution.mesh().coordinates(rank));
+    for_each_segment_box(sets, [&](Box const& box) {
+        Index offset = 0;
+        for (int d = 0; d < box.rank(); ++d) offset += sets[d].local_index(box.begin(d)) * local.stride(d);
+        views.emplace_back(local.data() + offset * bytes(local.dtype()), local.dtype(), box.shape(), local.strides());
+    });
+    return views;
+}
+
 }  // namespace detail
 
 RESHARD_INLINE PreparedPlan prepare(std::span<BoxMove const> moves, CommunicatorRef comm) {
@@ -213,24 +227,6 @@ RESHARD_INLINE void redistribute(BoxTable const& from, BoxTable const& to, DType
                                  std::span<ConstDynamicView const> source, std::span<DynamicView const> destination) {
     prepare(from, to, dtype, comm, source, destination).run();
 }
-
-namespace detail {
-
-template <class View>
-[[nodiscard]] std::vector<View> views_of_boxes(DynamicDistribution const& distribution, Index rank, View const& local) {
-    std::vector<View> views;
-    if (!distribution.contains(rank)) return views;
-    if (!(local.shape() == distribution.local_shape(rank))) return {local};  // prepare() refuses it, on all ranks
-    IndexSets const sets = index_sets(distribution, distribution.mesh().coordinates(rank));
-    for_each_segment_box(sets, [&](Box const& box) {
-        Index offset = 0;
-        for (int d = 0; d < box.rank(); ++d) offset += sets[d].local_index(box.begin(d)) * local.stride(d);
-        views.emplace_back(local.data() + offset * bytes(local.dtype()), local.dtype(), box.shape(), local.strides());
-    });
-    return views;
-}
-
-}  // namespace detail
 
 RESHARD_INLINE std::vector<ConstDynamicView> box_views(DynamicDistribution const& distribution, Index rank,
                                                        ConstDynamicView const& local) {

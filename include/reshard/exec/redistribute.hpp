@@ -113,6 +113,13 @@ namespace detail {
     return replicated(DynamicMesh(Indices{1}, first_rank(rank)), shape);
 }
 
+/// Collective. The plan that make() returns: what this rank alone gets wrong in it, all are told.
+[[nodiscard]] inline Plan<> agreed_plan(CommunicatorRef comm, FunctionRef<Plan<>()> make) {
+    std::optional<Plan<>> plan;
+    attempt_before_agreement(comm, [&] { plan.emplace(make()); });
+    return *plan;
+}
+
 }  // namespace detail
 
 /// The plan that hands out a tensor which only rank `root` (a rank of the communicator) has, as a whole.
@@ -124,15 +131,6 @@ namespace detail {
 [[nodiscard]] inline Plan<> plan_gather(DynamicDistribution const& from, CommunicatorRef comm, int root) {
     return plan_across(from, detail::on_one_rank(root, comm.size(), from.shape()));
 }
-
-namespace detail {
-/// Collective. The plan that make() returns: what this rank alone gets wrong in it, all are told.
-[[nodiscard]] inline Plan<> agreed_plan(CommunicatorRef comm, FunctionRef<Plan<>()> make) {
-    std::optional<Plan<>> plan;
-    attempt_before_agreement(comm, [&] { plan.emplace(make()); });
-    return *plan;
-}
-}  // namespace detail
 
 /// From rank `root` to everybody. `source` counts on the root only.
 template <detail::Viewed S, detail::Viewed T, class... Options>

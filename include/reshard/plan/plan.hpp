@@ -21,11 +21,8 @@
 
 namespace reshard::inline v0 {
 
-namespace planning {
-/// Elements of scratch memory: the addends of what the rank folds at a time, and the result where it waits or is
-/// converted.
-[[nodiscard]] Index scratch_elements(Steps const& steps, Index rank);
-}  // namespace planning
+template <class From = DynamicDistribution, class To = From>
+class Plan;
 
 namespace detail {
 
@@ -69,6 +66,7 @@ template <class View>
 [[nodiscard]] Cost cost_of(PlanValue const& plan, Index rank);
 [[nodiscard]] Exchange exchange_of(PlanValue const& plan, Index rank, int phase);
 [[nodiscard]] std::uint64_t hash_of(PlanValue const& plan) noexcept;
+[[nodiscard]] Plan<> join(Plan<> const& first, Plan<> const& next);
 void digest(Digest& digest, DynamicDistribution const& distribution);
 
 struct RelayPlanning;  // plan/relay.hpp
@@ -78,13 +76,6 @@ struct RelayPlanning;  // plan/relay.hpp
 /// How the gradient of a tensor is placed that is used as `distribution` says: R and P+ change places, S stays. The
 /// adjoint of the adjoint is the distribution. Throws TransitionError for reductions that are not sums.
 [[nodiscard]] DynamicDistribution adjoint(DynamicDistribution const& distribution);
-
-template <class From = DynamicDistribution, class To = From>
-class Plan;
-
-namespace detail {
-[[nodiscard]] Plan<> join(Plan<> const& first, Plan<> const& next);
-}
 
 /// A plan between two distributions: `plan(from, to)` or, between meshes, `plan_across(from, to)`.
 /// For typed distributions the kind is part of the type; `Plan<>` is the run-time class, to which every plan converts.
@@ -148,11 +139,11 @@ public:
             static_assert(transition_kind<From, To> == TransitionKind::view,
                           "reshard::Plan::view: this transition is not a view. "
                           "Fix: use redistribute(plan, ...) into memory of its own.");
-            if (across_) detail::raise_not_a_view(kind(), source(), target());
+            if (across_) detail::raise_not_a_view(kind(), from_, to_);
         } else {
-            if (kind() != TransitionKind::view) detail::raise_not_a_view(kind(), source(), target());
+            if (kind() != TransitionKind::view) detail::raise_not_a_view(kind(), from_, to_);
         }
-        return detail::view_of(source(), target(), full, rank);
+        return detail::view_of(from_, to_, full, rank);
     }
 
     /// What one rank moves, in elements; zero for ranks outside both meshes. Throws ShapeError when a sum does not fit
@@ -172,7 +163,7 @@ public:
 
     /// The backward of this transition: from the adjoint of the target to that of the source.
     [[nodiscard]] Plan<> adjoint() const {
-        return Plan<>(v0::adjoint(target()), v0::adjoint(source()), across_, ranks_per_node_, relayed_);
+        return Plan<>(v0::adjoint(to_), v0::adjoint(from_), across_, ranks_per_node_, relayed_);
     }
 
     /// From the start of this plan to the end of `next` at once: the same value, bit for bit, as by the two, one after
@@ -197,7 +188,7 @@ public:
         } else {
             if (maker == nullptr) maker = across_ ? &detail::steps_between : &detail::steps_within;
         }
-        return {source(), target(), maker, across_, kind_, ranks_per_node_};
+        return {from_, to_, maker, across_, kind_, ranks_per_node_};
     }
 
 private:
@@ -214,13 +205,11 @@ private:
           across_(across),
           kind_(across ? TransitionKind::collective : kind_within()) {}
 
-    [[nodiscard]] constexpr DynamicDistribution const& source() const noexcept { return from_; }
-    [[nodiscard]] constexpr DynamicDistribution const& target() const noexcept { return to_; }
     [[nodiscard]] constexpr TransitionKind kind_within() const noexcept {
         if constexpr (TypedDistribution<From> && TypedDistribution<To>) {
             return transition_kind<From, To>;
         } else {
-            return kind_of(source(), target());
+            return kind_of(from_, to_);
         }
     }
 
@@ -257,10 +246,8 @@ template <AnyDistribution From, AnyDistribution To>
     if constexpr (TypedDistribution<From> && TypedDistribution<To>) {
         return Plan<From, To>(from, to, false);
     } else {
-        DynamicDistribution const& source = from;
-        DynamicDistribution const& target = to;
-        if (fills_average(source.signature(), target.signature())) detail::raise_fills_average();
-        return Plan<>(source, target, false);
+        if (fills_average(from.signature(), to.signature())) detail::raise_fills_average();
+        return Plan<>(from, to, false);
     }
 }
 

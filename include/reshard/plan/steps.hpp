@@ -147,6 +147,9 @@ struct Steps {
 [[nodiscard]] inline Exchange exchange_of(Steps const& steps, Step const& exchange, Index rank) {
     return takes_part(steps, exchange, rank) ? exchange.planner(steps, exchange, rank) : Exchange{};
 }
+/// Elements of scratch memory: the addends of what the rank folds at a time, and the result where it waits or is
+/// converted. (Defined by plan/plan.ipp.)
+[[nodiscard]] Index scratch_elements(Steps const& steps, Index rank);
 
 }  // namespace planning
 

@@ -98,9 +98,7 @@ public:
 
     [[nodiscard]] Verdict agree(Verdict const& mine) {
         enter(detail::TeamCall::agree);
-        Verdict joint;
-        team().guarded([&] { joint = team().agree(mine); });
-        return joint;
+        return team().agree(mine);
     }
 
     /// Collective. Ranks of one colour >= 0, ordered by (key, rank), on the same stream. The new communicator shares

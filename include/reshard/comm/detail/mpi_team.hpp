@@ -68,6 +68,12 @@ public:
     }
     void look_around() { listen(); }
 
+    /// Runs a part of a collective. If it throws, the others hear of it.
+    template <class Body>
+    decltype(auto) guarded(Body&& body) {
+        return watched(body, [&](ErrorCode code, std::string_view reason) noexcept { abandon(code, reason); });
+    }
+
     /// Every collective call starts here.
     void enter(TeamCall call) {
         check_mpi_thread();
@@ -121,19 +127,8 @@ public:
     void surprised(std::optional<PairMismatch> const& what) {
         if (what) raise_mismatch(what->sender, what->receiver, what->text);
     }
-    /// Runs a part of a collective. If it throws, the others hear of it.
-    template <class Body>
-    void guarded(Body&& body) {
-        watched(body, [&](ErrorCode code, std::string_view reason) noexcept { abandon(code, reason); });
-    }
-
     // ---- Agreement -------------------------------------------------------------------------------------------
 
-    [[nodiscard]] Verdict agree(Verdict const& mine) {
-        Verdict joint;
-        guarded([&] { joint = agree_by_maximum(mine); });
-        return joint;
-    }
     void maximum(std::span<std::uint64_t> words, std::chrono::milliseconds patience) {
         if (node_ && node_->ranks() == size_) return find_maximum_here(words, patience);
         std::uint64_t* const all = std::copy(words.begin(), words.end(), words_.get());
@@ -153,9 +148,8 @@ public:
 
     /// Returns the duplicate-free child, once all ranks have come. The split itself is a blocking call of MPI.
     [[nodiscard]] std::shared_ptr<MpiTeam> split(int colour, int key) {
-        std::shared_ptr<MpiTeam> child;
         meet_in("split()");
-        guarded([&] {
+        return guarded([&] {
             ++splits_;
             MPI_Comm made = MPI_COMM_NULL;
             mpi_check(MPI_Comm_split(comm_, colour < 0 ? MPI_UNDEFINED : colour, key, &made), "MPI_Comm_split");
@@ -163,9 +157,8 @@ public:
             // The same number on all ranks of the child, another one for every other communicator of the family.
             std::uint64_t const scope =
                 Digest{}.add(scope_).add(splits_).add_signed(colour < 0 ? -1 - rank_ : colour).value();
-            child = std::make_shared<MpiTeam>(made, family_, scope, family_->options);
+            return std::make_shared<MpiTeam>(made, family_, scope, family_->options);
         });
-        return child;
     }
 
 private:

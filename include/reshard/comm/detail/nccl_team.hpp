@@ -60,6 +60,23 @@ public:
         if (comm_ != nullptr) static_cast<void>(async_state(detail::name(call_)));
     }
 
+    /// Runs a part of a collective on the communicator's device. If it throws, the others hear of it, and NCCL stops.
+    template <class Body>
+    decltype(auto) guarded(Body&& body) {
+        return watched(
+            [&]() -> decltype(auto) {
+                CurrentDevice const device(device_);
+                return body();
+            },
+            [&](ErrorCode code, std::string_view reason) noexcept {
+                poison(code, reason);
+                quietly([&] {
+                    CurrentDevice const device(device_);
+                    break_off();
+                });
+            });
+    }
+
     /// What needs no other rank, on the current device: whoever cannot do this can say so before it is waited for.
     void prepare(int ranks) {
         device_ = current_device();
@@ -155,22 +172,6 @@ public:
 
     // ---- Failure ---------------------------------------------------------------------------------------------
 
-    /// Runs a part of a collective on the communicator's device. If it throws, the others hear of it, and NCCL stops.
-    template <class Body>
-    void guarded(Body&& body) {
-        watched(
-            [&] {
-                CurrentDevice const device(device_);
-                body();
-            },
-            [&](ErrorCode code, std::string_view reason) noexcept {
-                poison(code, reason);
-                quietly([&] {
-                    CurrentDevice const device(device_);
-                    break_off();
-                });
-            });
-    }
     /// Ends what NCCL does on this rank: nothing of an exchange runs on the device any more.
     void break_off() noexcept {
         if (std::exchange(broken_, true)) return;
@@ -202,7 +203,6 @@ public:
 
     // ---- Agreement and splitting -----------------------------------------------------------------------------
 
-    [[nodiscard]] Verdict agree(Verdict const& mine) { return agree_by_maximum(mine); }
     void maximum(std::span<std::uint64_t> words, std::chrono::milliseconds patience) {
         if (size_ == 1) return;
         auto const bytes = as_index(words.size_bytes());
@@ -216,9 +216,8 @@ public:
         std::memcpy(words.data(), host_out(), words.size_bytes());
     }
     [[nodiscard]] std::shared_ptr<NcclTeam> split(int colour, int key) {
-        std::shared_ptr<NcclTeam> child;
         if (size_ > 1) meet_in("split()");
-        guarded([&] {
+        return guarded([&] {
             ncclComm_t made = nullptr;
             if (size_ > 1) {
                 ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
@@ -233,10 +232,10 @@ public:
                     [&](ErrorCode, std::string_view) noexcept { keep_for_good(std::move(place)); });
                 made = *place;
             }
-            child = std::make_shared<NcclTeam>(made, true, stream_, family_);
+            auto child = std::make_shared<NcclTeam>(made, true, stream_, family_);
             child->set_up();
+            return child;
         });
-        return child;
     }
 
 private:

@@ -90,6 +90,7 @@ enum class TeamStep : std::uint8_t { idle, moved, complete };
 ///   silence()                    for whom or what this rank waits when it can see nobody who is late
 ///   look_around()                throws what else may have gone wrong meanwhile
 ///   maximum(words, patience)     collective: of each word the largest of all ranks
+///   guarded(body)                what body() returns; if it throws, the others hear of it
 template <class Self, class Family>
 class Team {
 public:
@@ -188,6 +189,14 @@ public:
         return family_->poison(failure_record(code, family_->rank, scope_, rank_, rank_, reason));
     }
 
+    /// Collective.
+    [[nodiscard]] Verdict agree(Verdict const& mine) {
+        auto const maximum = [&, this](std::span<std::uint64_t> words, std::chrono::milliseconds most) {
+            self().maximum(words, patience(most));
+        };
+        return self().guarded([&, this] { return agree_in_words(mine, rank_, size_, maximum); });
+    }
+
 protected:
     explicit Team(std::shared_ptr<Family> family) noexcept : family_(std::move(family)) {}
     ~Team() = default;
@@ -207,18 +216,10 @@ protected:
                 if (rank != rank_) visit(rank);
         };
     }
-    [[nodiscard]] Verdict agree_by_maximum(Verdict const& mine) {
-        return agree_in_words(mine, rank_, size_, [&](std::span<std::uint64_t> words, std::chrono::milliseconds most) {
-            self().maximum(words, patience(most));
-        });
-    }
     /// Before a blocking call of the transport: nobody enters it before all have come to this same one.
     void meet_in(std::string_view call) {
-        Verdict joint;
-        self().guarded([&, this] {
-            joint = agree_by_maximum(
-                {ErrorCode::none, 0, concat(transport::in_call, call), Digest{}.add_text(call).value()});
-        });
+        Verdict const joint =
+            agree({ErrorCode::none, 0, concat(transport::in_call, call), Digest{}.add_text(call).value()});
         if (!joint.ok()) raise(joint.code, "rank ", joint.rank, " of ", size_, ": ", joint.reason);
     }
     /// What the dead one has sent before may be all that is still waited for: it has a moment to arrive.

@@ -2,7 +2,7 @@
 /// \file   reshard/comm/mpi.hpp
 /// \brief  Ranks that are MPI processes: MpiCommunicator, memory they share on a node, run_on_mpi() which runs a
 ///         program.
-/// \depends comm/communicator.hpp, comm/mpi_options.hpp, core/{function_ref,tensor_view}.hpp, <memory>. Needs
+/// \depends comm/detail/group_engine.hpp, comm/mpi_options.hpp, core/{function_ref,tensor_view}.hpp, <memory>. Needs
 /// exceptions. Link reshard::mpi.
 ///
 /// Between nodes boxes travel as MPI messages; two ranks with transfers first tell each other what they are, in one
@@ -12,7 +12,7 @@
 /// node share.
 #pragma once
 
-#include <reshard/comm/communicator.hpp>
+#include <reshard/comm/detail/group_engine.hpp>
 #include <reshard/comm/mpi_options.hpp>
 #include <reshard/core/function_ref.hpp>
 #include <reshard/core/tensor_view.hpp>
@@ -28,8 +28,6 @@ namespace detail {
 
 class MpiExchange;
 class MpiFamily;
-class MpiTeam;
-enum class TeamCall : std::uint8_t;
 int run_ranks(MpiOptions const& options, FunctionRef<void(MpiCommunicator&)> body);
 
 /// Frees the memory of an MpiBuffer. Blocks nobody.
@@ -78,11 +76,13 @@ private:
 };
 
 /// A rank among MPI processes. Used by one thread at a time; must be gone before MPI_Finalize.
-class MpiCommunicator : public CommunicatorBase<MpiCommunicator> {
+///
+/// A split waits for all ranks as long as the deadline; MPI_Comm_split itself cannot be given up, so a rank that dies
+/// inside it is the launcher's business. Memory of a device is a BufferError: this transport moves the host's.
+class MpiCommunicator : public detail::GroupCommunicator<MpiCommunicator> {
 public:
     static constexpr std::string_view name = "mpi";
-    using exchange_type = transport::InOrder;
-    using CommunicatorBase<MpiCommunicator>::split;
+    using detail::GroupCommunicator<MpiCommunicator>::GroupCommunicator;
 
     /// Collective over `comm`, of which it takes a private duplicate: no message of the program can meet one of its
     /// own. Throws MismatchError on every rank when path, ranks_per_node or deadline are not the same everywhere;
@@ -90,9 +90,6 @@ public:
     /// not initialised for, attach where it does not work.
     explicit MpiCommunicator(MPI_Comm comm, MpiOptions const& options = {});
 
-    [[nodiscard]] int rank() const noexcept;
-    [[nodiscard]] int size() const noexcept;
-    [[nodiscard]] Traffic traffic() const noexcept;
     /// The private duplicate. For other libraries make one more (MPI_Comm_dup): their messages would meet its own.
     /// Errors return.
     [[nodiscard]] MPI_Comm native() const noexcept;
@@ -108,17 +105,6 @@ public:
     /// for transfers out of order or elements of more than 512 KiB.
     exchange_type bind(std::span<Send const> sends, std::span<Receive const> receives);
 
-    [[nodiscard]] Verdict agree(Verdict const& mine);
-
-    /// Collective. Ranks of one colour >= 0, ordered by (key, rank). The new communicator shares the fate of this one:
-    /// poison in one is poison in both. The wait for all ranks has the deadline; MPI_Comm_split itself cannot be given
-    /// up, so a rank that dies inside it is the launcher's business.
-    [[nodiscard]] MpiCommunicator split(int colour, int key);
-
-    /// Throws BufferError for memory of a device: this transport moves the host's.
-    void check_memory(void const* memory) const;
-
-    void abort(ErrorCode code, std::string_view reason) noexcept;
     /// Ends the program on all ranks by MPI_Abort: what AbortOnFailure does in the end.
     [[noreturn]] static void terminate() noexcept;
 
@@ -134,13 +120,8 @@ public:
 
 private:
     friend int detail::run_ranks(MpiOptions const& options, detail::FunctionRef<void(MpiCommunicator&)> body);
-    explicit MpiCommunicator(std::shared_ptr<detail::MpiExchange> exchange) noexcept;
-
-    [[nodiscard]] detail::MpiTeam& team() const noexcept;
-    void enter(detail::TeamCall call);
+    [[nodiscard]] detail::MpiExchange& engine() const noexcept;
     [[nodiscard]] detail::MpiMemory allocate_bytes(Index elements, Index element_bytes);
-
-    std::shared_ptr<detail::MpiExchange> exchange_;
 };
 
 static_assert(Communicator<MpiCommunicator>);

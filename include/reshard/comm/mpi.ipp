@@ -5,33 +5,25 @@
 #include <reshard/comm/agree.hpp>
 #include <reshard/comm/detail/mpi_exchange.hpp>
 #include <reshard/comm/mpi.hpp>
-#include <reshard/memory/device_memory.hpp>
 
 #include <chrono>  // milliseconds
 #include <thread>  // sleep_for
 
 namespace reshard::inline v0 {
 
-RESHARD_INLINE MpiCommunicator::MpiCommunicator(MPI_Comm comm, MpiOptions const& options) {
+RESHARD_INLINE MpiCommunicator::MpiCommunicator(MPI_Comm comm, MpiOptions const& options) : GroupCommunicator(nullptr) {
     detail::check_mpi_environment(comm);
     MPI_Comm own = MPI_COMM_NULL;
     detail::mpi_check(MPI_Comm_dup(comm, &own), "MPI_Comm_dup");
-    exchange_ = detail::MpiExchange::make(std::make_shared<detail::MpiTeam>(own, nullptr, 0, options));
+    engine_ = detail::MpiExchange::make(std::make_shared<detail::MpiTeam>(own, nullptr, 0, options));
 }
-RESHARD_INLINE int MpiCommunicator::rank() const noexcept { return team().rank(); }
-RESHARD_INLINE int MpiCommunicator::size() const noexcept { return team().size(); }
-RESHARD_INLINE Traffic MpiCommunicator::traffic() const noexcept { return exchange_->traffic(); }
-RESHARD_INLINE MPI_Comm MpiCommunicator::native() const noexcept { return team().comm(); }
+RESHARD_INLINE MPI_Comm MpiCommunicator::native() const noexcept { return engine().team()->comm(); }
 RESHARD_INLINE MpiPath MpiCommunicator::path() const noexcept {
-    return team().attach() ? MpiPath::attach : MpiPath::messages;
+    return engine().team()->attach() ? MpiPath::attach : MpiPath::messages;
 }
-RESHARD_INLINE void MpiCommunicator::check_memory(void const* memory) const { refuse_device_memory(name, memory); }
-RESHARD_INLINE void MpiCommunicator::abort(ErrorCode code, std::string_view reason) noexcept {
-    team().poison(code, reason);
+RESHARD_INLINE detail::MpiExchange& MpiCommunicator::engine() const noexcept {
+    return static_cast<detail::MpiExchange&>(*engine_);
 }
-RESHARD_INLINE detail::MpiTeam& MpiCommunicator::team() const noexcept { return *exchange_->team(); }
-RESHARD_INLINE MpiCommunicator::MpiCommunicator(std::shared_ptr<detail::MpiExchange> exchange) noexcept
-    : exchange_(std::move(exchange)) {}
 RESHARD_INLINE transport::InOrder MpiCommunicator::bind(std::span<Send const> sends,
                                                         std::span<Receive const> receives) {
     auto const check = [](auto transfers) {
@@ -44,31 +36,16 @@ RESHARD_INLINE transport::InOrder MpiCommunicator::bind(std::span<Send const> se
     };
     check(sends);
     check(receives);
-    return {*exchange_, transport::bound_transfers("MpiCommunicator", sends, receives, size())};
-}
-RESHARD_INLINE Verdict MpiCommunicator::agree(Verdict const& mine) {
-    enter(detail::TeamCall::agree);
-    Verdict joint = team().agree(mine);
-    exchange_->settle_late();
-    return joint;
-}
-RESHARD_INLINE MpiCommunicator MpiCommunicator::split(int colour, int key) {
-    enter(detail::TeamCall::split);
-    return MpiCommunicator(detail::MpiExchange::make(team().split(colour, key)));
+    return GroupCommunicator::bind(sends, receives);
 }
 RESHARD_INLINE void MpiCommunicator::terminate() noexcept {
     std::fflush(nullptr);
     MPI_Abort(MPI_COMM_WORLD, 1);
     std::abort();  // MPI_Abort does not return, but MPI does not say so
 }
-RESHARD_INLINE void MpiCommunicator::enter(detail::TeamCall call) {
-    detail::check_mpi_thread();  // who is refused has made no call: the next one counts as on other ranks
-    exchange_->finish();
-    team().enter(call);
-}
 RESHARD_INLINE detail::MpiMemory MpiCommunicator::allocate_bytes(Index elements, Index element_bytes) {
-    enter(detail::TeamCall::allocate);
-    detail::MpiTeam& mine = team();
+    engine().enter(detail::TeamCall::allocate);
+    detail::MpiTeam& mine = *engine().team();
     detail::MpiFamily& family = *mine.family();
     family.forget_reopened();
     std::uint64_t const key = family.next_segment();
@@ -126,7 +103,7 @@ RESHARD_INLINE int detail::run_ranks(MpiOptions const& options, FunctionRef<void
     bool well = false;
     try {
         MpiCommunicator comm(MPI_COMM_WORLD, options);
-        team = comm.exchange_->team();
+        team = comm.engine().team();
         auto const run = [&] {
             body(comm);
             well = true;

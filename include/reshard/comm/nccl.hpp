@@ -29,23 +29,28 @@ namespace reshard::inline v0 {
     return id;
 }
 
-/// A rank on a GPU. Used by one thread at a time; must be gone before the stream is. NcclCommunicator packs by strided
-/// copies.
+/// A rank on a GPU. Used by one thread at a time; must be gone before the stream is: its end waits until what others
+/// still need of this rank has left it, at most ten seconds or the deadline. NcclCommunicator packs by strided copies.
+///
+/// What is bound waits for other ranks where NCCL does: until ranks that meet for the first time are connected. With
+/// NcclOptions::compare, what moves is enqueued in wait() or test() when it is first started, so one of them must be
+/// called; from then on by start(). Starting it throws OutOfMemory, and, with NcclOptions::compare, BufferError for
+/// memory that is not of this device. What is split off is on the same stream.
 template <class Copies>
-class BasicNcclCommunicator : public CommunicatorBase<BasicNcclCommunicator<Copies>> {
+class BasicNcclCommunicator : public detail::GroupCommunicator<BasicNcclCommunicator<Copies>> {
+    using Base = detail::GroupCommunicator<BasicNcclCommunicator>;
     using Exchange = detail::NcclExchange<Copies>;
 
 public:
     static constexpr std::string_view name = "nccl";
-    using exchange_type = transport::InOrder;
-    using CommunicatorBase<BasicNcclCommunicator>::split;
+    using Base::Base;
 
     /// Collective over `comm`, which stays the program's: destroy it after this object and after what was split from
     /// it. After a failure it is revoked, or, by an NCCL before 2.28, aborted, and then gone. No other operation may be
     /// under way on it. If it blocks (ncclConfig_t::blocking), no deadline holds inside NCCL's own calls. Throws
     /// TransportError, MismatchError for options that differ, DeadlineExceeded.
     BasicNcclCommunicator(ncclComm_t comm, cudaStream_t stream, NcclOptions const& options = {})
-        : exchange_(made(team_of(checked(comm), false, stream, options))) {}
+        : Base(made(team_of(checked(comm), false, stream, options))) {}
 
     /// Collective: rank `rank` of `ranks` on the current device, with a communicator of its own that does not block.
     /// `id` is nccl_unique_id() of one of them. A rank that never comes is a DeadlineExceeded.
@@ -71,14 +76,6 @@ public:
         return make(id, host.rank(), host.size(), std::move(team));
     }
 
-    BasicNcclCommunicator(BasicNcclCommunicator&&) noexcept = default;
-    BasicNcclCommunicator& operator=(BasicNcclCommunicator&&) noexcept = default;
-    /// Waits until what others still need of this rank has left it, at most ten seconds or the deadline.
-    ~BasicNcclCommunicator() = default;
-
-    [[nodiscard]] int rank() const noexcept { return team().rank(); }
-    [[nodiscard]] int size() const noexcept { return team().size(); }
-    [[nodiscard]] Traffic traffic() const noexcept { return exchange_->traffic(); }
     [[nodiscard]] cudaStream_t stream() const noexcept { return team().stream(); }
     [[nodiscard]] int device() const noexcept { return team().device(); }
     /// How long the host waits for the stream: for whoever puts more on it.
@@ -86,42 +83,17 @@ public:
     /// For calls of NCCL's own. Null for a group of one that was split off, and after a failure.
     [[nodiscard]] ncclComm_t native() const noexcept { return team().comm(); }
     /// Bytes of staging memory held on the device.
-    [[nodiscard]] Index staging_bytes() const noexcept { return exchange_->staging_bytes(); }
-
-    /// What is bound waits for other ranks where NCCL does: until ranks that meet for the first time are connected.
-    /// With NcclOptions::compare, what moves is enqueued in wait() or test() when it is first started, so one of them
-    /// must be called; from then on by start(). Starting it throws OutOfMemory, and, with NcclOptions::compare,
-    /// BufferError for memory that is not of this device.
-    exchange_type bind(std::span<Send const> sends, std::span<Receive const> receives) {
-        return {*exchange_, transport::bound_transfers("NcclCommunicator", sends, receives, size())};
-    }
-
-    [[nodiscard]] Verdict agree(Verdict const& mine) {
-        enter(detail::TeamCall::agree);
-        return team().agree(mine);
-    }
-
-    /// Collective. Ranks of one colour >= 0, ordered by (key, rank), on the same stream. The new communicator shares
-    /// the fate of this one: poison in one is poison in both.
-    [[nodiscard]] BasicNcclCommunicator split(int colour, int key) {
-        enter(detail::TeamCall::split);
-        return BasicNcclCommunicator(std::make_shared<Exchange>(team().split(colour, key), false));
-    }
-
-    /// Throws BufferError for memory of the host, or of another device.
-    void check_memory(void const* memory) const { detail::check_nccl_memory(team().device(), memory); }
+    [[nodiscard]] Index staging_bytes() const noexcept { return engine().staging_bytes(); }
 
     /// Where tensors of plans lie, and who works on them: this stream. NcclCommunicator has no kernels, so prepare()
     /// refuses plans that fold, fill or scale.
     [[nodiscard]] MemoryPolicy const* memory() const noexcept { return &memory_; }
 
-    void abort(ErrorCode code, std::string_view reason) noexcept { team().poison(code, reason); }
-
     /// For collectives of NCCL's own (comm/nccl_collectives.hpp): enqueues what `start(native, stream)` does and waits
     /// for it like for everything. Collective.
     template <class Start>
     void run_native(std::string_view call, Start&& start) {
-        enter(detail::TeamCall::native);
+        engine().enter(detail::TeamCall::native);
         team().guarded([&] {
             team().settle(start(team().comm(), team().stream()), call);
             team().mark();
@@ -130,8 +102,6 @@ public:
     }
 
 private:
-    explicit BasicNcclCommunicator(std::shared_ptr<Exchange> exchange) noexcept : exchange_(std::move(exchange)) {}
-
     [[nodiscard]] static ncclComm_t checked(ncclComm_t comm) {
         if (comm != nullptr) return comm;
         errors::raise(ErrorCode::transport,
@@ -169,13 +139,9 @@ private:
         return std::make_shared<Exchange>(std::move(team), true);
     }
 
-    [[nodiscard]] detail::NcclTeam& team() const noexcept { return *exchange_->team(); }
-    void enter(detail::TeamCall call) {
-        exchange_->finish();
-        team().enter(call);
-    }
+    [[nodiscard]] Exchange& engine() const noexcept { return static_cast<Exchange&>(*this->engine_); }
+    [[nodiscard]] detail::NcclTeam& team() const noexcept { return *engine().team(); }
 
-    std::shared_ptr<Exchange> exchange_;
     typename Copies::Memory memory_{team().stream(), team().device(),
                                     detail::source_of(team().family()->options.staging), team().family()->deadline};
 };

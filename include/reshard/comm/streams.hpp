@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/comm/streams.hpp
 /// \brief  A whole communicator over streams of bytes (pipes, sockets, ...): its author writes how bytes go and come.
-/// \depends comm/communicator.hpp, comm/detail/failure_record.hpp, <chrono>, <memory>, <vector>.
+/// \depends comm/detail/{failure_record,group_engine}.hpp, <chrono>, <memory>, <vector>.
 ///
 /// Messages, packing, agreement, splits, deadlines and failures are here. An exchange sends every rank of the group one
 /// message, if only to say that nothing comes: right for a node or a few, too many messages for thousands of ranks.
 #pragma once
 
-#include <reshard/comm/communicator.hpp>
 #include <reshard/comm/detail/failure_record.hpp>
+#include <reshard/comm/detail/group_engine.hpp>
 #include <reshard/core/detail/watched.hpp>
 
 #include <chrono>  // milliseconds, minutes
@@ -106,26 +106,22 @@ private:
 };
 
 /// One rank's part in a group. In each call it sends a message to every other rank, and gets one from each.
-class StreamGroup final : public transport::Engine {
+class StreamGroup final : public GroupEngine {
 public:
     /// `members[r]` is the number of rank r in the outermost communicator.
     StreamGroup(std::shared_ptr<StreamFamily> family, std::uint64_t id, std::vector<int> members, int me)
-        : family_(std::move(family)),
+        : GroupEngine("StreamCommunicator", me, static_cast<int>(members.size())),
+          family_(std::move(family)),
           id_(id),
           members_(std::move(members)),
-          me_(me),
           listed_(members_.size()),
           in_(members_.size()) {}
 
-    [[nodiscard]] int rank() const noexcept { return me_; }
-    [[nodiscard]] int size() const noexcept { return static_cast<int>(members_.size()); }
-    [[nodiscard]] Traffic const& traffic() const noexcept { return traffic_; }
-
     void start(transport::BoundTransfers const& transfers) override;
     [[nodiscard]] bool advance(bool may_block) override;
-    [[nodiscard]] Verdict agree(Verdict const& mine);
-    [[nodiscard]] std::unique_ptr<StreamGroup> split(int colour, int key);
-    void abort(ErrorCode code, std::string_view reason) noexcept {
+    [[nodiscard]] Verdict agree(Verdict const& mine) override;
+    [[nodiscard]] std::shared_ptr<GroupEngine> split(int colour, int key) override;
+    void abort(ErrorCode code, std::string_view reason) noexcept override {
         family_->poison(code, family_->rank, reason, 0, -1, -1);
     }
 
@@ -160,44 +156,24 @@ private:
     std::shared_ptr<StreamFamily> family_;
     std::uint64_t id_;
     std::vector<int> members_;
-    int me_;
     StreamCall call_ = StreamCall::exchange;
     std::vector<std::uint64_t> listed_;  ///< of each peer, up to the message of this call
     std::vector<std::vector<std::byte>> in_;
     transport::BoundTransfers transfers_;
-    Traffic traffic_;
     std::uint64_t splits_ = 0;
 };
 
 }  // namespace detail
 
 /// Ranks that are connected by streams of bytes.
-class StreamCommunicator : public CommunicatorBase<StreamCommunicator> {
+class StreamCommunicator : public detail::GroupCommunicator<StreamCommunicator> {
 public:
     static constexpr std::string_view name = "streams";
-    using exchange_type = transport::InOrder;
-    using CommunicatorBase<StreamCommunicator>::split;
+    using detail::GroupCommunicator<StreamCommunicator>::GroupCommunicator;
 
     /// `deadline`: how long a wait may last in which no byte moves.
     explicit StreamCommunicator(std::unique_ptr<transport::Streams> streams,
                                 std::chrono::milliseconds deadline = std::chrono::minutes(5));
-
-    [[nodiscard]] int rank() const noexcept { return group_->rank(); }
-    [[nodiscard]] int size() const noexcept { return group_->size(); }
-    [[nodiscard]] Traffic traffic() const noexcept { return group_->traffic(); }
-    [[nodiscard]] exchange_type bind(std::span<Send const> sends, std::span<Receive const> receives) {
-        return {*group_, transport::bound_transfers("StreamCommunicator", sends, receives, size())};
-    }
-    [[nodiscard]] Verdict agree(Verdict const& mine) { return group_->agree(mine); }
-    [[nodiscard]] StreamCommunicator split(int colour, int key) {
-        return StreamCommunicator(group_->split(colour, key));
-    }
-    void abort(ErrorCode code, std::string_view reason) noexcept { group_->abort(code, reason); }
-
-private:
-    explicit StreamCommunicator(std::unique_ptr<detail::StreamGroup> group) noexcept : group_(std::move(group)) {}
-
-    std::unique_ptr<detail::StreamGroup> group_;
 };
 
 }  // namespace reshard::inline v0

@@ -141,7 +141,7 @@ namespace detail {
 }  // namespace detail
 
 RESHARD_INLINE void detail::StreamGroup::check(bool waiting) {
-    if (family_->poisoned) raise_failure(family_->failure, "reshard::streams", me_, id_, waiting, family_->reported);
+    if (family_->poisoned) raise_failure(family_->failure, "reshard::streams", rank_, id_, waiting, family_->reported);
 }
 RESHARD_INLINE void detail::StreamGroup::fail(ErrorCode code, std::string const& reason, int first, int second,
                                               int late) {
@@ -164,8 +164,8 @@ RESHARD_INLINE bool detail::StreamGroup::meet(bool may_block, std::chrono::milli
         bool const moved = family_->move(id_);
         int late = -1;
         for (int r = size() - 1; r >= 0; --r) {
-            bool const gone = r == me_ || peer(r).written >= listed_[detail::as_size(r)];
-            if (r == me_ || (gone && peer(r).next_of(id_) != nullptr)) continue;
+            bool const gone = r == rank_ || peer(r).written >= listed_[detail::as_size(r)];
+            if (r == rank_ || (gone && peer(r).next_of(id_) != nullptr)) continue;
             late = r;
             if (!peer(r).closed) continue;
             fail(ErrorCode::peer_failed,
@@ -194,7 +194,7 @@ RESHARD_INLINE bool detail::StreamGroup::meet(bool may_block, std::chrono::milli
         }
     }
     for (int r = 0; r < size(); ++r) {
-        if (r == me_) continue;
+        if (r == rank_) continue;
         StreamPeer& from = peer(r);
         StreamMessage* const message = from.next_of(id_);
         StreamCall const theirs = message->head.call;
@@ -203,9 +203,9 @@ RESHARD_INLINE bool detail::StreamGroup::meet(bool may_block, std::chrono::milli
         from.inbox.erase(from.inbox.begin() + (message - from.inbox.data()));
         if (theirs == call_) continue;
         fail(ErrorCode::mismatch,
-             concat("reshard::streams: rank ", r, " is in ", name(theirs), ", but rank ", me_, " is in ", name(call_),
+             concat("reshard::streams: rank ", r, " is in ", name(theirs), ", but rank ", rank_, " is in ", name(call_),
                     transport::other_call),
-             r, me_);
+             r, rank_);
     }
     return true;
 }
@@ -213,7 +213,7 @@ RESHARD_INLINE void detail::StreamGroup::gather(StreamCall call, std::span<std::
                                                 std::chrono::milliseconds patience) {
     call_ = call;
     for (int r = 0; r < size(); ++r) {
-        if (r == me_) {
+        if (r == rank_) {
             in(r).assign(mine.begin(), mine.end());
         } else {
             std::copy(mine.begin(), mine.end(), message_to(r, mine.size()).begin());
@@ -241,7 +241,7 @@ RESHARD_INLINE bool detail::StreamGroup::advance(bool may_block) {
 RESHARD_INLINE void detail::StreamGroup::pack() {
     for (int r = 0; r < size(); ++r) {
         auto const mine = transfers_with(transfers_.sends, r);
-        if (r == me_) continue;
+        if (r == rank_) continue;
         auto const listing = TransferListing::of(mine, transfers_.number);
         std::size_t bytes = sizeof listing;
         for (Send const& send : mine) bytes += detail::as_size(slot_of(send.payload_bytes()));
@@ -257,15 +257,15 @@ RESHARD_INLINE void detail::StreamGroup::pack() {
 RESHARD_INLINE void detail::StreamGroup::compare(int peer) {
     auto const receives = transfers_with(transfers_.receives, peer);
     TransferListing sent = TransferListing::of(transfers_with(transfers_.sends, peer), transfers_.number);
-    if (peer != me_) std::memcpy(&sent, in(peer).data(), sizeof sent);
-    std::string const text = mismatch_of(peer, sent, me_, TransferListing::of(receives, transfers_.number));
-    if (!text.empty()) fail(ErrorCode::mismatch, text, peer, me_);
+    if (peer != rank_) std::memcpy(&sent, in(peer).data(), sizeof sent);
+    std::string const text = mismatch_of(peer, sent, rank_, TransferListing::of(receives, transfers_.number));
+    if (!text.empty()) fail(ErrorCode::mismatch, text, peer, rank_);
 }
 RESHARD_INLINE void detail::StreamGroup::unpack() {
     for (int r = 0; r < size(); ++r) compare(r);
     for_each_pair(transfers_.sends, transfers_.receives, [&, this](int peer, auto sends, auto receives) {
         Index const sent = payload_of(sends);
-        if (peer == me_) {
+        if (peer == rank_) {
             for (std::size_t k = 0; k < sends.size(); ++k) deliver(sends[k], receives[k]);
             traffic_.bytes_local += sent;
             return;
@@ -290,10 +290,10 @@ RESHARD_INLINE Verdict detail::StreamGroup::agree(Verdict const& mine) {
     return guarded([&, this] {
         finish();
         begin();
-        return agree_in_words(mine, me_, size(), maximum);
+        return agree_in_words(mine, rank_, size(), maximum);
     });
 }
-RESHARD_INLINE std::unique_ptr<detail::StreamGroup> detail::StreamGroup::split(int colour, int key) {
+RESHARD_INLINE std::shared_ptr<detail::GroupEngine> detail::StreamGroup::split(int colour, int key) {
     return guarded([&, this] {
         finish();
         begin();
@@ -304,22 +304,23 @@ RESHARD_INLINE std::unique_ptr<detail::StreamGroup> detail::StreamGroup::split(i
             std::memcpy(&one, in(r).data(), sizeof one);
             return one;
         };
-        std::vector<int> ranks = ranks_of_part(me_, size(), at);
-        auto const me = std::find(ranks.begin(), ranks.end(), me_) - ranks.begin();
+        std::vector<int> ranks = ranks_of_part(rank_, size(), at);
+        auto const me = std::find(ranks.begin(), ranks.end(), rank_) - ranks.begin();
         for (int& r : ranks) r = outermost(r);
         Digest id;  // ranks alone are not of one group, and share no errors
-        id.add(id_).add(++splits_).add_signed(colour < 0 ? -1 - me_ : colour);
-        return std::make_unique<StreamGroup>(family_, id.value(), std::move(ranks), static_cast<int>(me));
+        id.add(id_).add(++splits_).add_signed(colour < 0 ? -1 - rank_ : colour);
+        return std::make_shared<StreamGroup>(family_, id.value(), std::move(ranks), static_cast<int>(me));
     });
 }
 
 RESHARD_INLINE StreamCommunicator::StreamCommunicator(std::unique_ptr<transport::Streams> streams,
-                                                      std::chrono::milliseconds deadline) {
+                                                      std::chrono::milliseconds deadline)
+    : GroupCommunicator(nullptr) {
     int const me = streams->rank();
     std::vector<int> everybody(detail::as_size(streams->size()));
     std::iota(everybody.begin(), everybody.end(), 0);
     auto family = std::make_shared<detail::StreamFamily>(std::move(streams), deadline);
-    group_ = std::make_unique<detail::StreamGroup>(std::move(family), 1, std::move(everybody), me);
+    engine_ = std::make_shared<detail::StreamGroup>(std::move(family), 1, std::move(everybody), me);
 }
 
 }  // namespace reshard::inline v0

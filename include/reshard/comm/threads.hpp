@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/comm/threads.hpp
 /// \brief  Ranks that are threads of this process: ThreadCommunicator, and run_on_threads() which starts them.
-/// \depends comm/communicator.hpp, comm/thread_options.hpp, core/function_ref.hpp, <memory>. Needs threads and
+/// \depends comm/detail/group_engine.hpp, comm/thread_options.hpp, core/function_ref.hpp, <memory>. Needs threads and
 /// exceptions.
 ///
 /// Destinations copy straight from the peer's memory: each byte moves once, past the caches when it is many of them.
 #pragma once
 
-#include <reshard/comm/communicator.hpp>
+#include <reshard/comm/detail/group_engine.hpp>
 #include <reshard/comm/thread_options.hpp>
 #include <reshard/core/function_ref.hpp>
 
@@ -16,43 +16,21 @@
 namespace reshard::inline v0 {
 
 namespace detail {
-class ThreadEngine;
 class ThreadTeam;
 struct ThreadAccess;
 }  // namespace detail
 
 /// A rank among threads; run_on_threads() makes the first ones, split() the others. Used by its own thread only.
-class ThreadCommunicator : public CommunicatorBase<ThreadCommunicator> {
-public:
-    static constexpr std::string_view name = "threads";
-    using exchange_type = transport::InOrder;
-    using CommunicatorBase<ThreadCommunicator>::split;
-
-    ThreadCommunicator(std::shared_ptr<detail::ThreadTeam> team, int rank);
-
-    [[nodiscard]] int rank() const noexcept;
-    [[nodiscard]] int size() const noexcept;
-    [[nodiscard]] Traffic traffic() const noexcept;
-
-    /// What is bound lays the transfers out for the peers when it is started, without waiting for them, and copies in
-    /// wait() or test(), so one of these must be called.
-    exchange_type bind(std::span<Send const> sends, std::span<Receive const> receives);
-
-    [[nodiscard]] Verdict agree(Verdict const& mine);
-
-    /// Collective. Ranks of one colour >= 0, ordered by (key, rank). The new communicator shares the fate of this one:
-    /// poison in one is poison in both.
-    [[nodiscard]] ThreadCommunicator split(int colour, int key);
-
-    /// Throws BufferError for memory of a device: this transport moves the host's.
-    void check_memory(void const* memory) const;
-
-    void abort(ErrorCode code, std::string_view reason) noexcept;
-
-private:
+///
+/// What is bound lays the transfers out for the peers when it is started, without waiting for them, and copies in
+/// wait() or test(), so one of these must be called. Memory of a device is a BufferError: this transport moves the
+/// host's.
+class ThreadCommunicator : public detail::GroupCommunicator<ThreadCommunicator> {
     friend struct detail::ThreadAccess;
 
-    std::shared_ptr<detail::ThreadEngine> engine_;
+public:
+    static constexpr std::string_view name = "threads";
+    using detail::GroupCommunicator<ThreadCommunicator>::GroupCommunicator;
 };
 
 static_assert(Communicator<ThreadCommunicator>);
@@ -61,7 +39,9 @@ namespace detail {
 
 /// For transports that move memory of their own between the same ranks.
 struct ThreadAccess {
-    [[nodiscard]] static ThreadEngine& engine(ThreadCommunicator const& comm) noexcept { return *comm.engine_; }
+    [[nodiscard]] static std::shared_ptr<GroupEngine> const& engine(ThreadCommunicator const& comm) noexcept {
+        return comm.engine_;
+    }
 };
 
 void run_on_threads(int ranks, ThreadOptions const& options, FunctionRef<void(ThreadCommunicator&)> body);

@@ -5,29 +5,8 @@
 #include <reshard/comm/detail/thread_exchange.hpp>
 #include <reshard/comm/threads.hpp>
 #include <reshard/core/detail/watched.hpp>
-#include <reshard/memory/device_memory.hpp>
 
 namespace reshard::inline v0 {
-
-RESHARD_INLINE ThreadCommunicator::ThreadCommunicator(std::shared_ptr<detail::ThreadTeam> team, int rank)
-    : engine_(std::make_shared<detail::ThreadEngine>(std::move(team), rank)) {}
-RESHARD_INLINE int ThreadCommunicator::rank() const noexcept { return engine_->rank(); }
-RESHARD_INLINE int ThreadCommunicator::size() const noexcept { return engine_->team()->size(); }
-RESHARD_INLINE Traffic ThreadCommunicator::traffic() const noexcept { return engine_->team()->seat(rank()).traffic; }
-RESHARD_INLINE void ThreadCommunicator::check_memory(void const* memory) const { refuse_device_memory(name, memory); }
-RESHARD_INLINE transport::InOrder ThreadCommunicator::bind(std::span<Send const> sends,
-                                                           std::span<Receive const> receives) {
-    return {*engine_, transport::bound_transfers("ThreadCommunicator", sends, receives, size())};
-}
-RESHARD_INLINE Verdict ThreadCommunicator::agree(Verdict const& mine) { return engine_->agree(mine); }
-RESHARD_INLINE ThreadCommunicator ThreadCommunicator::split(int colour, int key) {
-    int place = 0;
-    std::shared_ptr<detail::ThreadTeam> child = engine_->split(colour, key, place);
-    return {std::move(child), place};
-}
-RESHARD_INLINE void ThreadCommunicator::abort(ErrorCode code, std::string_view reason) noexcept {
-    engine_->team()->poison(code, engine_->team()->member(rank()), rank(), rank(), reason);
-}
 
 namespace detail {
 
@@ -45,7 +24,7 @@ inline void run_rank(std::shared_ptr<ThreadTeam> const& team, int rank, Function
         team->poison(code, team->member(rank), rank, rank, reason);
     };
     {
-        ThreadCommunicator comm(team, rank);
+        ThreadCommunicator comm(std::make_shared<ThreadEngine>(team, rank));
         quietly([&] { watched([&] { body(comm); }, fail); });
     }
     team->family()->mark_returned(rank);

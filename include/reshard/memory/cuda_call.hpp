@@ -194,6 +194,29 @@ enum class MemoryKind : std::uint8_t {
           " here, and this is memory of device ", found, ". Fix: give each rank buffers of its own device.");
 }
 
+/// Opens the memory of another device to `device`, the current one, where the machine can do that; whether it can.
+[[nodiscard]] inline bool open_peer(int device, int peer) {
+    int can = 0;
+    cuda_check(cudaDeviceCanAccessPeer(&can, device, peer), "cudaDeviceCanAccessPeer");
+    if (can == 0) return false;
+    cudaError_t const code = cudaDeviceEnablePeerAccess(peer, 0);
+    if (code != cudaSuccess) static_cast<void>(cudaGetLastError());  // or the next launch would report it
+    if (code != cudaErrorPeerAccessAlreadyEnabled) cuda_check(code, "cudaDeviceEnablePeerAccess");
+    // Peer access does not cover what cudaMallocAsync gives (CUDA C++ Programming Guide, "Multi-GPU Support" of the
+    // stream-ordered allocator): the pool of that device is told that this one reads it. Other pools are their owner's.
+    cudaMemPool_t pool = nullptr;
+    if (cudaDeviceGetMemPool(&pool, peer) != cudaSuccess) {  // a device without pools gives no such memory
+        static_cast<void>(cudaGetLastError());
+        return true;
+    }
+    cudaMemAccessDesc access{};
+    access.location.type = cudaMemLocationTypeDevice;
+    access.location.id = device;
+    access.flags = cudaMemAccessFlagsProtReadWrite;
+    cuda_check(cudaMemPoolSetAccess(pool, &access, 1), "cudaMemPoolSetAccess");
+    return true;
+}
+
 /// Throws BufferError for memory that kernels on the current device cannot be given: null, of the host, of another
 /// device, or not aligned. Memory of no bytes may be anything.
 inline void check_device_memory(char const* who, std::string_view what, Index number, void const* memory, Index bytes,

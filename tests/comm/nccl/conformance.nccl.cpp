@@ -28,6 +28,8 @@ public:
         batches_left_ = batches;
         return true;
     }
+    static bool takes(Send const& from, Receive const& to) noexcept { return detail::StridedCopies::takes(from, to); }
+    static void check_alignment(std::byte const*, StridedBox const&) noexcept {}
     void add(Send const& from, Receive const& to, cudaStream_t) {
         CHECK(copies_left_-- > 0);
         list_.push_back({from, to});

@@ -259,16 +259,14 @@ private:
 };
 
 /// Each box by copies of its own, enqueued at once. What a `Copies` class of a transport must have; where `converts` is
-/// true, add() takes values that change on the way between memory that the device reaches, and there is also
-///
-///     static void check_alignment(std::byte const* base, StridedBox const& box);  // throws BufferError
-///
-/// Else the host converts.
+/// true, add() takes values that change on the way between memory that the device reaches. Else the host converts.
 class StridedCopies {
 public:
     using Memory = CopiedMemory;       ///< of plans
     using MixedMemory = CopiedMemory;  ///< the same where tensors lie on the host or on the device
     static constexpr bool converts = false;
+    /// Throws BufferError for what add() cannot convert.
+    static void check_alignment(std::byte const* /*base*/, StridedBox const& /*box*/) noexcept {}
     /// Whether add() takes them, of memory that the device reaches.
     [[nodiscard]] static bool takes(Send const& from, Receive const& to) noexcept {
         return from.conversion.is_plain() && to.conversion.is_plain();

@@ -62,11 +62,22 @@ struct DeviceWindow : HostPassage {
 
 /// `Copies` is how boxes of devices are copied: StridedCopies.
 template <class Copies>
-class DeviceThreadExchange final : public transport::Engine {
+class DeviceThreadExchange final : public GroupEngine {
 public:
-    DeviceThreadExchange(std::shared_ptr<ThreadTeam> team, int rank, std::shared_ptr<DeviceWindow> window)
-        : team_(std::move(team)),
-          rank_(rank),
+    /// `host` is that of the same rank among threads. Whoever cannot go on is not waited for.
+    template <class MakeWindow>
+    [[nodiscard]] static std::shared_ptr<DeviceThreadExchange> make(std::shared_ptr<GroupEngine> const& host,
+                                                                    MakeWindow&& window) {
+        return watched(
+            [&] {
+                return std::make_shared<DeviceThreadExchange>(std::static_pointer_cast<ThreadEngine>(host), window());
+            },
+            [&](ErrorCode code, std::string_view why) noexcept { host->abort(code, why); });
+    }
+    DeviceThreadExchange(std::shared_ptr<ThreadEngine> host, std::shared_ptr<DeviceWindow> window)
+        : GroupEngine("DeviceThreadCommunicator", host->rank(), host->size()),
+          host_(std::move(host)),
+          team_(host_->team()),
           window_(std::move(window)),
           copies_(window_->options.host_staging, window_->options.staging),
           jobs_(std::shared_ptr<std::atomic<std::uint32_t> const>(team_->family(), &team_->family()->state())) {
@@ -89,7 +100,19 @@ public:
     }
 
     [[nodiscard]] DeviceWindow& window() const noexcept { return *window_; }
-    [[nodiscard]] std::shared_ptr<DeviceWindow> const& shared_window() const noexcept { return window_; }
+
+    [[nodiscard]] Verdict agree(Verdict const& mine) override {
+        finish();
+        return host_->agree(mine);
+    }
+    [[nodiscard]] std::shared_ptr<GroupEngine> split(int colour, int key) override {
+        finish();
+        return make(host_->split(colour, key), [this] { return window_; });
+    }
+    void check_memory(void const* memory) const override {
+        static_cast<void>(reachable_kind("device_threads", window_->device, memory));
+    }
+    void abort(ErrorCode code, std::string_view reason) noexcept override { host_->abort(code, reason); }
 
     void start(transport::BoundTransfers const& transfers) override {
         team_->check_poison(rank_, false);
@@ -124,7 +147,7 @@ public:
                 stage_ = Stage::draining;
             } else if (place_->complete.reached()) {
                 if (jobs_.any_called_off()) team_->raise_failure(rank_, true);
-                settle(team_->seat(rank_), rank_);
+                traffic_ += moved_by(team_->seat(rank_).transfers, rank_);
                 team_->seat(rank_).transfers = {};  // leave() looks at them
                 place_->fetching.store(false, std::memory_order_release);
                 stage_ = Stage::idle;
@@ -151,10 +174,8 @@ private:
         kinds.clear();
         for (auto const& transfer : transfers) {
             kinds.push_back(reachable_kind("device_threads", window_->device, transfer.base));
-            if constexpr (Copies::converts) {
-                if (!transfer.conversion.is_plain() && kinds.back() == MemoryKind::device)
-                    Copies::check_alignment(transfer.base, transfer.box);
-            }
+            if (!transfer.conversion.is_plain() && kinds.back() == MemoryKind::device)
+                Copies::check_alignment(transfer.base, transfer.box);
         }
     }
 
@@ -236,33 +257,9 @@ private:
         if (device == window_->device) return true;
         for (auto const& [known, can] : peers_)
             if (known == device) return can;
-        int can = 0;
-        if (window_->options.peer_access) {
-            cuda_check(cudaDeviceCanAccessPeer(&can, window_->device, device), "cudaDeviceCanAccessPeer");
-            if (can != 0) {
-                cudaError_t const code = cudaDeviceEnablePeerAccess(device, 0);
-                if (code != cudaSuccess) static_cast<void>(cudaGetLastError());  // or the next launch would report it
-                if (code != cudaErrorPeerAccessAlreadyEnabled) cuda_check(code, "cudaDeviceEnablePeerAccess");
-                open_pool(device);
-            }
-        }
-        peers_.emplace_back(device, can != 0);
-        return can != 0;
-    }
-    /// Peer access does not cover what cudaMallocAsync gives (CUDA C++ Programming Guide, "Multi-GPU Support" of the
-    /// stream-ordered allocator): the pool of that device is told that this one reads it. Other pools are their
-    /// owner's.
-    void open_pool(int device) const {
-        cudaMemPool_t pool = nullptr;
-        if (cudaDeviceGetMemPool(&pool, device) != cudaSuccess) {  // a device without pools gives no such memory
-            static_cast<void>(cudaGetLastError());
-            return;
-        }
-        cudaMemAccessDesc access{};
-        access.location.type = cudaMemLocationTypeDevice;
-        access.location.id = window_->device;
-        access.flags = cudaMemAccessFlagsProtReadWrite;
-        cuda_check(cudaMemPoolSetAccess(pool, &access, 1), "cudaMemPoolSetAccess");
+        bool const can = window_->options.peer_access && open_peer(window_->device, device);
+        peers_.emplace_back(device, can);
+        return can;
     }
 
     /// How a transfer is cut for the window, as long as this rank alone moves it.
@@ -371,8 +368,8 @@ private:
         }
     }
 
+    std::shared_ptr<ThreadEngine> host_;
     std::shared_ptr<ThreadTeam> team_;
-    int rank_;
     std::shared_ptr<DeviceWindow> window_;
     Copies copies_;
     DevicePlace* place_ = nullptr;

@@ -1,19 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/comm/detail/mpi_exchange.hpp
 /// \brief  One exchange of an MPI communicator from start to end, and what is kept from one to the next.
-/// \depends comm/detail/{mpi_pull,peers}.hpp.
+/// \depends comm/detail/{group_engine,mpi_pull}.hpp, memory/device_memory.hpp.
 #pragma once
 
+#include <reshard/comm/detail/group_engine.hpp>
 #include <reshard/comm/detail/mpi_pull.hpp>
-#include <reshard/comm/detail/peers.hpp>
+#include <reshard/memory/device_memory.hpp>
 
 #include <cerrno>
 
 namespace reshard::inline v0::detail {
 
-class MpiExchange final : public transport::Engine {
+class MpiExchange final : public GroupEngine {
 public:
-    explicit MpiExchange(std::shared_ptr<MpiTeam> team) : team_(std::move(team)) {}
+    explicit MpiExchange(std::shared_ptr<MpiTeam> team)
+        : GroupEngine(MpiTeam::name, team->rank(), team->size()), team_(std::move(team)) {}
     /// It and its team are left alone once its family has failed: MPI may still hold their buffers.
     [[nodiscard]] static std::shared_ptr<MpiExchange> make(std::shared_ptr<MpiTeam> team) {
         return {new MpiExchange(std::move(team)), [](MpiExchange* exchange) {
@@ -22,7 +24,27 @@ public:
     }
 
     [[nodiscard]] std::shared_ptr<MpiTeam> const& team() const noexcept { return team_; }
-    [[nodiscard]] Traffic const& traffic() const noexcept { return traffic_; }
+    void check_memory(void const* memory) const override { refuse_device_memory("mpi", memory); }
+    void abort(ErrorCode code, std::string_view reason) noexcept override { team_->poison(code, reason); }
+
+    /// Every collective call but an exchange starts here.
+    void enter(TeamCall call) {
+        check_mpi_thread();  // who is refused has made no call: the next one counts as on other ranks
+        finish();
+        team_->enter(call);
+    }
+    [[nodiscard]] Verdict agree(Verdict const& mine) override {
+        enter(TeamCall::agree);
+        Verdict joint = team_->agree(mine);
+        // Who has not fetched by now what this rank left for it never expected it.
+        closing([&] { static_cast<void>(late_have_read()); });
+        late_.clear();
+        return joint;
+    }
+    [[nodiscard]] std::shared_ptr<GroupEngine> split(int colour, int key) override {
+        enter(TeamCall::split);
+        return make(team_->split(colour, key));
+    }
 
     void start(transport::BoundTransfers const& transfers) override {
         team_->enter(TeamCall::exchange);
@@ -30,7 +52,6 @@ public:
             transfers_ = transfers;
             ++epoch_;
             direct_sent_ = direct_received_ = 0;
-            finished_ = false;
             leaves_ = transfers.is_replay;
             send_modes_.assign(transfers.sends.size(), MpiMode::message);
             receive_modes_.assign(transfers.receives.size(), MpiMode::message);
@@ -51,13 +72,6 @@ public:
             if (!complete) team_->glance([&](auto&& visit) { missing(visit); });
         });
         return complete;
-    }
-
-    /// In an agreement, which all have entered: who has not fetched by now what this rank left for it never expected
-    /// it. Throws MismatchError then.
-    void settle_late() {
-        closing([&] { static_cast<void>(late_have_read()); });
-        late_.clear();
     }
 
 private:
@@ -211,10 +225,8 @@ private:
             all = all && source.done;
         }
         if (incoming_.step(*team_, types_)) moved = true;
-        if (all && !finished_) {
-            finished_ = true;
-            if (team_->node()) team_->node()->own().finished.store(epoch_, std::memory_order_release);
-        }
+        if (all && team_->node() && team_->node()->own().finished.load(std::memory_order_relaxed) != epoch_)
+            team_->node()->own().finished.store(epoch_, std::memory_order_release);
         all = late_have_read() && all;
         for (MpiNeighbour& reader : readers_) {
             if (reader.done || leaves_) continue;
@@ -273,7 +285,7 @@ private:
         if (in_slot || published == 2 * epoch_) {
             list = in_slot ? node.slot(source.local, epoch_) : node.list_of(source.local);
             if (list == nullptr)
-                raise_unreachable(source.rank, "opening the list of sends", "raise the limit of open files");
+                team_->raise_unreachable(source.rank, "opening the list of sends", "raise the limit of open files");
             Index const size = in_slot ? MpiNode::slot_bytes : seat.list_bytes.load(std::memory_order_acquire);
             std::uint64_t const number = MpiList::number(list);
             entries = MpiList::of(list, size, node.ranks(), node.me());
@@ -316,8 +328,8 @@ private:
             std::byte const* const memory =
                 team_->family()->peer_memory(seat.pid, sent.segment, sent.file, sent.segment_bytes);
             if (memory == nullptr) {
-                raise_unreachable(rank, "mapping the shared buffer",
-                                  "keep buffers of allocate() until all have received from them");
+                team_->raise_unreachable(rank, "mapping the shared buffer",
+                                         "keep buffers of allocate() until all have received from them");
             }
             Send there = sent.send;
             there.base = memory + sent.offset;
@@ -326,16 +338,9 @@ private:
             int const error = errno;
             // A dying process gives up its memory before it counts as dead.
             if (error == ESRCH && !team_->family()->hear(true)) team_->raise_death(rank);
-            raise_unreachable(rank, concat("reading (", std::strerror(error), ") the memory"), "use MpiPath::messages");
+            team_->raise_unreachable(rank, concat("reading (", std::strerror(error), ") the memory"),
+                                     "use MpiPath::messages");
         }
-    }
-    /// What a rank of this node has laid open cannot be reached: because it has died, or for a reason of its own.
-    [[noreturn]] void raise_unreachable(int rank, std::string_view what, std::string_view fix) {
-        if (team_->family()->hear(true)) team_->raise_failure();
-        int const pid = team_->process(rank);
-        if (!process_lives(pid)) team_->raise_death(rank);
-        raise(ErrorCode::transport, "reshard::MpiCommunicator: ", what, " of rank ", rank, " (process ", pid,
-              ") failed. Fix: ", fix, ".");
     }
 
     /// Whether a rank of this node has fetched what this one published for it. Throws MismatchError where it is over
@@ -388,9 +393,7 @@ private:
     Index direct_sent_ = 0;
     Index direct_received_ = 0;
     CopyHint hint_ = CopyHint::cached;
-    Traffic traffic_;
     bool self_done_ = false;
-    bool finished_ = false;
     bool leaves_ = false;  ///< without waiting for readers
 };
 

@@ -124,6 +124,13 @@ public:
         return false;
     }
 
+    /// What a rank of this node has laid open cannot be reached: because it has died, or for a reason of its own.
+    [[noreturn]] void raise_unreachable(int rank, std::string_view what, std::string_view fix) {
+        if (family_->hear(true)) raise_failure();
+        if (!process_lives(process(rank))) raise_death(rank);
+        raise(ErrorCode::transport, "reshard::MpiCommunicator: ", what, " of rank ", rank, " (process ", process(rank),
+              ") failed. Fix: ", fix, ".");
+    }
     void surprised(std::optional<PairMismatch> const& what) {
         if (what) raise_mismatch(what->sender, what->receiver, what->text);
     }

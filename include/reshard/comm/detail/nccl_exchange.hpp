@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/comm/detail/nccl_exchange.hpp
 /// \brief  One exchange over NCCL from start to end: rounds of grouped sends and receives, packed where they must be.
-/// \depends comm/detail/{device_copies,nccl_team,peers,transfer_listing}.hpp.
+/// \depends comm/detail/{device_copies,group_engine,nccl_team,peers,transfer_listing}.hpp.
 ///
 /// Groups start in the order of the stream, and one that waits for a peer holds up all behind it. So the two sides of a
 /// message must give it the same place in that order: (round, block of distances). Distances are peer - rank, counted
@@ -11,6 +11,7 @@
 #pragma once
 
 #include <reshard/comm/detail/device_copies.hpp>
+#include <reshard/comm/detail/group_engine.hpp>
 #include <reshard/comm/detail/nccl_team.hpp>
 #include <reshard/comm/detail/peers.hpp>
 #include <reshard/comm/detail/transfer_listing.hpp>
@@ -20,11 +21,12 @@ namespace reshard::inline v0::detail {
 
 /// `Copies` is how boxes are packed and unpacked: StridedCopies. Where it does not convert, the host does.
 template <class Copies>
-class NcclExchange final : public transport::Engine {
+class NcclExchange final : public GroupEngine {
 public:
     /// What a part needs is not what the whole needed: what was split off reserves nothing.
     NcclExchange(std::shared_ptr<NcclTeam> team, bool reserves)
-        : team_(std::move(team)),
+        : GroupEngine(NcclTeam::name, team->rank(), team->size()),
+          team_(std::move(team)),
           rounds_(team_->rank(), team_->size(), team_->family()->options.window_bytes),
           near_(team_->family()->options.staging),
           host_(team_->family()->options.host_staging),
@@ -48,8 +50,23 @@ public:
     }
 
     [[nodiscard]] std::shared_ptr<NcclTeam> const& team() const noexcept { return team_; }
-    [[nodiscard]] Traffic const& traffic() const noexcept { return traffic_; }
     [[nodiscard]] Index staging_bytes() const noexcept { return near_.size(); }
+    void check_memory(void const* memory) const override { check_nccl_memory(team_->device(), memory); }
+    void abort(ErrorCode code, std::string_view reason) noexcept override { team_->poison(code, reason); }
+
+    /// Every collective call but an exchange starts here.
+    void enter(TeamCall call) {
+        finish();
+        team_->enter(call);
+    }
+    [[nodiscard]] Verdict agree(Verdict const& mine) override {
+        enter(TeamCall::agree);
+        return team_->agree(mine);
+    }
+    [[nodiscard]] std::shared_ptr<GroupEngine> split(int colour, int key) override {
+        enter(TeamCall::split);
+        return std::make_shared<NcclExchange>(team_->split(colour, key), false);
+    }
 
     void start(transport::BoundTransfers const& transfers) override {
         team_->enter(TeamCall::exchange);
@@ -106,10 +123,8 @@ private:
     template <class Byte>
     void check(std::span<Transfer<Byte> const> transfers) const {
         for (auto const& transfer : transfers) {
-            if (team_->family()->options.compare) check_nccl_memory(team_->device(), transfer.base);
-            if constexpr (Copies::converts) {
-                if (!transfer.conversion.is_plain()) Copies::check_alignment(transfer.base, transfer.box);
-            }
+            if (team_->family()->options.compare) check_memory(transfer.base);
+            if (!transfer.conversion.is_plain()) Copies::check_alignment(transfer.base, transfer.box);
         }
     }
 
@@ -120,14 +135,12 @@ private:
         lanes_.leave_out_own();
         std::string const text = transport::mismatch_text(me, lanes_.out.own, me, lanes_.in.own);
         if (!text.empty()) team_->raise_mismatch(me, me, text);
-        if constexpr (Copies::converts) {
-            for (std::size_t k = 0; k < lanes_.out.own.size(); ++k) {  // the two sides are converted as one
-                Send const& send = lanes_.out.own[k];
-                Receive const& receive = lanes_.in.own[k];
-                if (Copies::takes(send, receive)) continue;
-                Copies::check_alignment(send.base, send.box);
-                Copies::check_alignment(receive.base, receive.box);
-            }
+        for (std::size_t k = 0; k < lanes_.out.own.size(); ++k) {  // the two sides are converted as one
+            Send const& send = lanes_.out.own[k];
+            Receive const& receive = lanes_.in.own[k];
+            if (Copies::takes(send, receive)) continue;
+            Copies::check_alignment(send.base, send.box);
+            Copies::check_alignment(receive.base, receive.box);
         }
     }
 
@@ -371,7 +384,6 @@ private:
     std::vector<Message> messages_;
     std::vector<Delivery> arrivals_;  ///< what becomes of received messages
     HostJobs jobs_;
-    Traffic traffic_;
     Traffic moving_;  ///< counted when the exchange is complete
     Phase phase_ = Phase::idle;
 };

@@ -2,12 +2,15 @@
 /// \file   reshard/comm/detail/thread_exchange.hpp
 /// \brief  What ranks that are threads do: agree, split, and exchange, where they match what peers laid out and pull it
 ///         from their memory, once.
-/// \depends comm/detail/{peers,thread_team}.hpp, memory/copy.hpp. No allocation, except for the text of an error.
+/// \depends comm/detail/{group_engine,peers,thread_team}.hpp, memory/{copy,device_memory}.hpp. No allocation, except
+/// for the text of an error.
 #pragma once
 
+#include <reshard/comm/detail/group_engine.hpp>
 #include <reshard/comm/detail/peers.hpp>
 #include <reshard/comm/detail/thread_team.hpp>
 #include <reshard/memory/copy.hpp>
+#include <reshard/memory/device_memory.hpp>
 
 namespace reshard::inline v0::detail {
 
@@ -60,22 +63,25 @@ inline void pull(ThreadTeam& team, int me) {
     });
 }
 
-/// The exchange is over for everybody: count it.
-inline void settle(ThreadSeat& own, int me) noexcept {
-    transport::BoundTransfers const& all = own.transfers;
+/// What has moved when the exchange is over for everybody.
+[[nodiscard]] inline Traffic moved_by(transport::BoundTransfers const& all, int me) noexcept {
     auto const sends = transfers_with(all.sends, me);
     Index const local = payload_of(sends);  // as much as it receives from itself
-    own.traffic += {as_index(all.sends.size() - sends.size()), all.send_bytes - local,
-                    as_index(all.receives.size() - sends.size()), all.receive_bytes - local, local};
+    return {as_index(all.sends.size() - sends.size()), all.send_bytes - local,
+            as_index(all.receives.size() - sends.size()), all.receive_bytes - local, local};
 }
 
 /// What one rank of a team exchanges.
-class ThreadEngine final : public transport::Engine {
+class ThreadEngine final : public GroupEngine {
 public:
-    ThreadEngine(std::shared_ptr<ThreadTeam> team, int rank) noexcept : team_(std::move(team)), rank_(rank) {}
+    ThreadEngine(std::shared_ptr<ThreadTeam> team, int rank) noexcept
+        : GroupEngine("ThreadCommunicator", rank, team->size()), team_(std::move(team)) {}
 
     [[nodiscard]] std::shared_ptr<ThreadTeam> const& team() const noexcept { return team_; }
-    [[nodiscard]] int rank() const noexcept { return rank_; }
+    void check_memory(void const* memory) const override { refuse_device_memory("threads", memory); }
+    void abort(ErrorCode code, std::string_view reason) noexcept override {
+        team_->poison(code, team_->member(rank_), rank_, rank_, reason);
+    }
 
     void start(transport::BoundTransfers const& transfers) override {
         team_->check_poison(rank_, false);
@@ -84,7 +90,7 @@ public:
         pulled_ = false;
         team_->arrive(rank_);
     }
-    /// One step: pull after phase 1, settle after phase 2.
+    /// One step: pull after phase 1, count after phase 2.
     [[nodiscard]] bool advance(bool may_block) override {
         bool over = false;
         team_->guarded(rank_, [&] {
@@ -99,12 +105,12 @@ public:
                 pulled_ = true;
             }
             over = team_->reached(rank_);
-            if (over) settle(team_->seat(rank_), rank_);
+            if (over) traffic_ += moved_by(team_->seat(rank_).transfers, rank_);
         });
         return over;
     }
 
-    [[nodiscard]] Verdict agree(Verdict const& mine) {
+    [[nodiscard]] Verdict agree(Verdict const& mine) override {
         bool const quiet = mine.ok() && mine.reason.empty();
         ThreadSeat& own = enter({TeamCall::agree, quiet, mine.digest});
         own.verdict = &mine;
@@ -123,12 +129,12 @@ public:
         });
         return joint;
     }
-    /// `place` becomes this rank's in the team that is made.
-    [[nodiscard]] std::shared_ptr<ThreadTeam> split(int colour, int key, int& place) {
+    [[nodiscard]] std::shared_ptr<GroupEngine> split(int colour, int key) override {
         ThreadSeat& own = enter({TeamCall::split});
         own.colour = colour;
         own.key = key;
         std::shared_ptr<ThreadTeam> child;
+        int place = 0;
         team_->guarded(rank_, [&] {
             std::vector<int> ranks;
             team_->assemble(rank_);
@@ -141,7 +147,7 @@ public:
             read_and_meet([&] { child = team_->seat(ranks[0]).child; });
             own.child.reset();
         });
-        return child;
+        return std::make_shared<ThreadEngine>(std::move(child), place);
     }
 
 private:
@@ -163,7 +169,6 @@ private:
     }
 
     std::shared_ptr<ThreadTeam> team_;
-    int rank_;
     bool pulled_ = false;
 };
 

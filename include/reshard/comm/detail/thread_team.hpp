@@ -116,7 +116,6 @@ struct alignas(no_false_sharing) ThreadSeat {
 
     std::uint64_t phase = 0;  ///< same as arrived, without the atomic
     TeamCall call = TeamCall::none;
-    Traffic traffic;
 };
 
 class ThreadTeam {

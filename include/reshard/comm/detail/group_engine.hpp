@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/comm/detail/group_engine.hpp
+/// \brief  What communicators have in common that carry out one exchange after the other, whatever moves the bytes.
+/// \depends comm/communicator.hpp, <memory>.
+#pragma once
+
+#include <reshard/comm/communicator.hpp>
+
+#include <memory>  // shared_ptr
+
+namespace reshard::inline v0::detail {
+
+/// One rank's part in a group of ranks: what its communicator is asked for.
+class GroupEngine : public transport::Engine {
+public:
+    [[nodiscard]] std::string_view who() const noexcept { return who_; }
+    [[nodiscard]] int rank() const noexcept { return rank_; }
+    [[nodiscard]] int size() const noexcept { return size_; }
+    [[nodiscard]] Traffic const& traffic() const noexcept { return traffic_; }
+
+    [[nodiscard]] virtual Verdict agree(Verdict const& mine) = 0;
+    [[nodiscard]] virtual std::shared_ptr<GroupEngine> split(int colour, int key) = 0;
+    virtual void check_memory(void const* /*memory*/) const {}
+    virtual void abort(ErrorCode code, std::string_view reason) noexcept = 0;
+
+protected:
+    /// `who`: what errors call the communicator.
+    GroupEngine(std::string_view who, int rank, int size) noexcept : who_(who), rank_(rank), size_(size) {}
+    ~GroupEngine() = default;
+
+    std::string_view who_;
+    int rank_;
+    int size_;
+    Traffic traffic_;
+};
+
+/// A communicator that has one. `Derived` has a name, and inherits the constructor.
+template <class Derived>
+class GroupCommunicator : public CommunicatorBase<Derived> {
+public:
+    using exchange_type = transport::InOrder;
+    using CommunicatorBase<Derived>::split;
+
+    explicit GroupCommunicator(std::shared_ptr<GroupEngine> engine) noexcept : engine_(std::move(engine)) {}
+
+    [[nodiscard]] int rank() const noexcept { return engine_->rank(); }
+    [[nodiscard]] int size() const noexcept { return engine_->size(); }
+    [[nodiscard]] Traffic traffic() const noexcept { return engine_->traffic(); }
+    exchange_type bind(std::span<Send const> sends, std::span<Receive const> receives) {
+        return {*engine_, transport::bound_transfers(engine_->who(), sends, receives, size())};
+    }
+    [[nodiscard]] Verdict agree(Verdict const& mine) { return engine_->agree(mine); }
+    /// Collective. Ranks of one colour >= 0, ordered by (key, rank). The new communicator shares the fate of this one:
+    /// poison in one is poison in both.
+    [[nodiscard]] Derived split(int colour, int key) { return Derived(engine_->split(colour, key)); }
+    /// Throws BufferError for memory that the transport does not move.
+    void check_memory(void const* memory) const { engine_->check_memory(memory); }
+    void abort(ErrorCode code, std::string_view reason) noexcept { engine_->abort(code, reason); }
+
+protected:
+    std::shared_ptr<GroupEngine> engine_;
+};
+
+}  // namespace reshard::inline v0::detail

@@ -130,8 +130,7 @@ private:
                                                                    NcclOptions const& options) {
         auto family = std::make_shared<detail::NcclFamily>();
         family->options = options;
-        family->patience.deadline = family->deadline = detail::comparable(options.deadline);
-        detail::check_deadline("NcclOptions", options.deadline);
+        family->patience.deadline = family->deadline = detail::check_deadline("NcclOptions", options.deadline);
         return std::make_shared<detail::NcclTeam>(comm, owned, stream, std::move(family));
     }
     [[nodiscard]] static std::shared_ptr<Exchange> made(std::shared_ptr<detail::NcclTeam> team) {

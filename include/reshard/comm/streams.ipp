@@ -35,8 +35,7 @@ RESHARD_INLINE detail::StreamMessage* detail::StreamPeer::next_of(std::uint64_t 
 RESHARD_INLINE detail::StreamFamily::StreamFamily(std::unique_ptr<transport::Streams> streams,
                                                   std::chrono::milliseconds its_deadline)
     : streams_(std::move(streams)), peers_(detail::as_size(streams_->size())) {
-    check_deadline("StreamCommunicator", its_deadline);
-    deadline = comparable(its_deadline);
+    deadline = check_deadline("StreamCommunicator", its_deadline);
     rank = streams_->rank();
 }
 
@@ -53,10 +52,10 @@ RESHARD_INLINE void detail::StreamFamily::tell() noexcept {
         if (r == rank) continue;
         // Whoever does not take this much for a while has gone, or will see that this rank is gone.
         quietly([&] {
-            auto const limit = std::chrono::steady_clock::now() + std::chrono::milliseconds(100);
+            auto const limit = Clock::now() + std::chrono::milliseconds(100);
             for (auto left = words; !left.empty();) {
                 Index const n = streams_->write_some(r, transport::StreamChannel::control, left);
-                if (n < 0 || (n == 0 && std::chrono::steady_clock::now() > limit)) return;
+                if (n < 0 || (n == 0 && Clock::now() > limit)) return;
                 if (n == 0) streams_->idle();
                 left = left.subspan(detail::as_size(n));
             }
@@ -157,7 +156,6 @@ RESHARD_INLINE std::span<std::byte> detail::StreamGroup::message_to(int r, std::
     return body;
 }
 RESHARD_INLINE bool detail::StreamGroup::meet(bool may_block, std::chrono::milliseconds patience) {
-    using Clock = std::chrono::steady_clock;
     auto last = Clock::now();
     auto limit = Clock::time_point::max();
     while (true) {

@@ -51,8 +51,7 @@ inline void cuda_check(cudaError_t code, std::string_view call) {
 /// Waits until what a stream was given, or what an event stands for, is done, and returns what CUDA says of it:
 /// cudaErrorNotReady where the deadline, which is comparable(), has passed before.
 template <class Place>
-[[nodiscard]] cudaError_t await_cuda(cudaError_t (*query)(Place), Place place,
-                                     std::chrono::steady_clock::time_point since,
+[[nodiscard]] cudaError_t await_cuda(cudaError_t (*query)(Place), Place place, Clock::time_point since,
                                      std::chrono::milliseconds deadline) noexcept {
     cudaError_t code = query(place);
     while (code == cudaErrorNotReady && await_device(since, deadline)) code = query(place);
@@ -70,7 +69,7 @@ struct StreamPatience {
     /// `what` is the subject: "the transport 'x'".
     template <class... Parts>
     void wait(cudaStream_t stream, Parts const&... what) const {
-        cudaError_t const code = await_cuda(cudaStreamQuery, stream, std::chrono::steady_clock::now(), deadline);
+        cudaError_t const code = await_cuda(cudaStreamQuery, stream, Clock::now(), deadline);
         *stuck = code == cudaErrorNotReady;
         if (!*stuck) return cuda_check(code, "cudaStreamQuery");
         raise(ErrorCode::deadline, "reshard: ", what..., " waited ", as_index(deadline.count()),
@@ -144,8 +143,7 @@ public:
     }
     /// Waits for it, at most the deadline. Whether the device may still be busy then: not one that answers with an
     /// error.
-    [[nodiscard]] bool outlasts(std::chrono::steady_clock::time_point since,
-                                std::chrono::milliseconds deadline) const noexcept {
+    [[nodiscard]] bool outlasts(Clock::time_point since, std::chrono::milliseconds deadline) const noexcept {
         return await_cuda(cudaEventQuery, event_, since, deadline) == cudaErrorNotReady;
     }
     [[nodiscard]] bool reached() const {

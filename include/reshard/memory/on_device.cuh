@@ -128,7 +128,7 @@ private:
         }
         /// Waits. An error of the device is told by whoever uses it next.
         [[nodiscard]] bool is_over() const noexcept {
-            auto const since = std::chrono::steady_clock::now();
+            auto const since = Clock::now();
             return await_cuda(cudaStreamQuery, stream, since, comparable(deadline)) != cudaErrorNotReady;
         }
     };

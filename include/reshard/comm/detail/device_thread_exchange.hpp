@@ -205,7 +205,7 @@ private:
             if (peer != rank_) place_of(peer).fetched.hold_up(window_->stream);
         });
         place_->complete.record(window_->stream);
-        waiting_since_ = std::chrono::steady_clock::now();
+        waiting_since_ = Clock::now();
     }
     [[nodiscard]] DevicePlace& place_of(int peer) noexcept {
         return *static_cast<DevicePlace*>(team_->seat(peer).shown.load(std::memory_order_acquire));
@@ -356,7 +356,7 @@ private:
     /// Nobody reads this rank's seat any more. Until no device reads, or writes, its memory, but at most the deadline.
     void leave() noexcept {
         stage_ = Stage::idle;
-        auto const since = std::chrono::steady_clock::now();
+        auto const since = Clock::now();
         for (int r = 0; r < team_->size(); ++r) {
             if (r != rank_ && transfers_with(team_->seat(rank_).transfers.sends, r).empty()) continue;
             auto const* const place =
@@ -376,7 +376,7 @@ private:
     std::vector<MemoryKind> received_in_;
     HostJobs jobs_;
     std::vector<std::pair<int, bool>> peers_;  ///< devices, and whether kernels reach them
-    std::chrono::steady_clock::time_point waiting_since_;
+    Clock::time_point waiting_since_;
     Stage stage_ = Stage::idle;
 };
 

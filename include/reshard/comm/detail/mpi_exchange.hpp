@@ -90,7 +90,6 @@ private:
     }
     /// After a failure: lets MPI finish what both sides have begun, and says whose memory it keeps all the same.
     [[nodiscard]] std::string give_up() {
-        using Clock = std::chrono::steady_clock;
         if (!mpi_is_usable()) return {};
         incoming_.cancel();
         auto const start = Clock::now();

@@ -279,8 +279,8 @@ public:
     /// were the first: then their letters are on the way, and the lowest of them speaks. \pre poisoned.
     [[nodiscard]] bool is_teller() noexcept {
         bool const alone = holds_still_ || (node_ && node_->ranks() == size_);
-        auto const limit = std::chrono::steady_clock::now() + std::chrono::milliseconds(100);
-        while (!alone && failure.teller == rank && mpi_is_usable() && std::chrono::steady_clock::now() < limit) {
+        auto const limit = Clock::now() + std::chrono::milliseconds(100);
+        while (!alone && failure.teller == rank && mpi_is_usable() && Clock::now() < limit) {
             FailureRecord other;
             if (receive(other) && other.teller < rank) failure.teller = other.teller;
             sched_yield();

@@ -80,13 +80,13 @@ public:
         // Thoroughly where peers are far: who has failed may have given up memory that this call would have MPI use.
         // One look may only let MPI move on. Who has been away for as long as others wait may have been given up, and
         // gives what they said of it time to arrive.
-        auto const now = std::chrono::steady_clock::now();
+        auto const now = Clock::now();
         bool const was_away = now - entered_ >= family_->deadline;
         auto const most = was_away ? patience(std::chrono::milliseconds(100)) : std::chrono::milliseconds(0);
         bool const far = greetings_.any_far();
         do {
             if (family_->hear(far) || family_->hear(far)) raise_failure(false);
-        } while (far && std::chrono::steady_clock::now() - now < most);
+        } while (far && Clock::now() - now < most);
         entered_ = now;
         guarded([&] { listen(); });
         begin_call(call);
@@ -111,8 +111,7 @@ public:
     [[nodiscard]] MpiGreetings& greetings() noexcept { return greetings_; }
 
     /// Whether a process of this node has died; looks from time to time. The others are told who.
-    [[nodiscard]] bool lost_somebody(std::chrono::steady_clock::time_point& looked,
-                                     std::chrono::steady_clock::time_point now) noexcept {
+    [[nodiscard]] bool lost_somebody(Clock::time_point& looked, Clock::time_point now) noexcept {
         if (now - looked < std::chrono::milliseconds(20)) return false;
         looked = now;
         for (int rank = 0; rank < size_; ++rank) {
@@ -243,11 +242,11 @@ private:
         if (!family_->poisoned) poison(code, reason);
         if (!node_) return;
         // Nobody may read this rank's memory once its owner is told that the exchange is over.
-        auto const limit = std::chrono::steady_clock::now() + patience(std::chrono::seconds(2));
+        auto const limit = Clock::now() + patience(std::chrono::seconds(2));
         for (int l = 0; l < node_->ranks(); ++l) {
             MpiSeat const& seat = node_->seat(l);
             while (l != node_->me() && seat.reading.load(std::memory_order_seq_cst) != 0 && process_lives(seat.pid) &&
-                   std::chrono::steady_clock::now() < limit) {
+                   Clock::now() < limit) {
                 sched_yield();
             }
         }
@@ -264,7 +263,7 @@ private:
     std::uint64_t agreements_ = 0;
     std::uint64_t splits_ = 0;
     bool attach_ = false;
-    std::chrono::steady_clock::time_point entered_ = std::chrono::steady_clock::now();
+    Clock::time_point entered_ = Clock::now();
 };
 
 // ---- How a program ends when a rank fails ----------------------------------------------------------------------
@@ -326,18 +325,18 @@ inline void report_end(MpiTeam& team, ErrorCode code, std::string_view text) noe
     if (words == nullptr) return false;
     MPI_Request request = MPI_REQUEST_NULL;
     if (MPI_Iallreduce(words, words + 1, 1, MPI_INT, MPI_MAX, family.control(), &request) != MPI_SUCCESS) return false;
-    auto looked = std::chrono::steady_clock::now();
+    auto looked = Clock::now();
     auto const patience = team.patience(std::chrono::seconds(2));
     auto limit = looked + patience;
     for (int turn = 0;; ++turn) {
         int done = 0;
         if (MPI_Test(&request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS) return false;
         if (done != 0) break;
-        auto const now = std::chrono::steady_clock::now();
+        auto const now = Clock::now();
         if (well && (family.hear(true) || team.is_surprised() || team.lost_somebody(looked, now))) {
             well = false;
             tell_failure(family);
-            limit = std::chrono::steady_clock::now() + patience;
+            limit = Clock::now() + patience;
         }
         if (!well && now >= limit) return false;
         if (turn < 1000) {

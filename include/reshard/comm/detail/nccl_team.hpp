@@ -18,7 +18,6 @@ namespace reshard::inline v0::detail {
 
 class NcclTeam : public Team<NcclTeam, NcclFamily> {
     using Base = Team<NcclTeam, NcclFamily>;
-    using Clock = std::chrono::steady_clock;
 
 public:
     static constexpr std::string_view name = "NcclCommunicator";

@@ -46,8 +46,6 @@ namespace detail {
 
 template <class C, class Copies>
 class StagedOnHostExchange final : public transport::Engine {
-    using Clock = std::chrono::steady_clock;
-
 public:
     /// If it throws, `inner` is as it was.
     StagedOnHostExchange(C&& inner, StagedOnHostOptions const& options)
@@ -57,8 +55,7 @@ public:
           passage_(C::name, options.stream, device_, options.staging, smaller(options.window_bytes, passage_bytes)),
           copies_(options.staging, device_staging()),
           inner_(std::move(inner)) {
-        check_deadline("StagedOnHostOptions", options.deadline);
-        passage_.patience.deadline = options_.deadline = comparable(options.deadline);
+        passage_.patience.deadline = options_.deadline = check_deadline("StagedOnHostOptions", options.deadline);
         static_cast<void>(window_.grow(options.staging.reserve_bytes));  // if there is none, an exchange says so
     }
     StagedOnHostExchange& operator=(StagedOnHostExchange&&) = delete;

@@ -112,7 +112,6 @@ public:
     /// only after `patience`, for what may still complete although somebody has gone on and failed.
     template <class Step, class Missing>
     void await(Step&& step, Missing&& missing, std::chrono::milliseconds patience = {}) {
-        using Clock = std::chrono::steady_clock;
         auto since = Clock::now();
         auto looked = since;
         std::chrono::milliseconds pause{2};     // between looks, which cost a few system calls per rank

@@ -267,7 +267,7 @@ private:
     }
 
     void sleep(int me) {
-        auto const limit = std::chrono::steady_clock::now() + comparable(family_->options().deadline);
+        auto const limit = Clock::now() + comparable(family_->options().deadline);
         for (;;) {
             unsigned const seen = family_->alarms();
             check_alarms(me);

@@ -16,24 +16,27 @@ namespace reshard::inline v0::detail {
 /// How far apart what different ranks write lies: two lines, which processors fetch in pairs.
 inline constexpr std::size_t no_false_sharing = 128;
 
+/// What deadlines are measured by.
+using Clock = std::chrono::steady_clock;
+
 /// A deadline that can be compared in nanoseconds: a year is for ever. (Not smaller(): to nvcc, chrono is the host's.)
 [[nodiscard]] inline std::chrono::milliseconds comparable(std::chrono::milliseconds deadline) noexcept {
     constexpr std::chrono::milliseconds year = std::chrono::hours(24 * 365);
     return deadline < year ? deadline : year;
 }
 
-/// Throws BufferError for one that has passed before anything began: what is quick would work, and what is not fail.
-inline void check_deadline(std::string_view options, std::chrono::milliseconds deadline) {
-    if (deadline.count() >= 1) return;
+/// The same of what a user gives. Throws BufferError for one that has passed before anything began: what is quick would
+/// work, and what is not fail.
+inline std::chrono::milliseconds check_deadline(std::string_view options, std::chrono::milliseconds deadline) {
+    if (deadline.count() >= 1) return comparable(deadline);
     raise(ErrorCode::buffer, "reshard::", options, ": deadline is ", static_cast<std::int64_t>(deadline.count()),
           " ms. Fix: 1 ms or more; there is no wait without an end.");
 }
 
 /// One turn of a wait that began at `since`: gives the processor away, for longer where one has waited for long. False
 /// when the deadline has passed. \pre it is comparable().
-[[nodiscard]] inline bool await_device(std::chrono::steady_clock::time_point since,
-                                       std::chrono::milliseconds deadline) noexcept {
-    auto const waited = std::chrono::steady_clock::now() - since;
+[[nodiscard]] inline bool await_device(Clock::time_point since, std::chrono::milliseconds deadline) noexcept {
+    auto const waited = Clock::now() - since;
     if (waited >= deadline) return false;
     if (waited < std::chrono::milliseconds(20)) {
         std::this_thread::yield();

@@ -53,20 +53,14 @@ public:
     [[nodiscard]] std::span<T> span() noexcept { return {data(), detail::as_size(size())}; }
     [[nodiscard]] std::span<T const> span() const noexcept { return {data(), detail::as_size(size())}; }
     /// A dense row-major tensor in it. Throws BufferError for a shape with more elements than the buffer has.
-    [[nodiscard]] TensorView<T> view(DynamicShape const& shape) {
-        check(shape);
-        return {data(), shape};
-    }
-    [[nodiscard]] TensorView<T const> view(DynamicShape const& shape) const {
-        check(shape);
-        return {data(), shape};
-    }
+    [[nodiscard]] TensorView<T> view(DynamicShape const& shape) { return {room_for(shape), shape}; }
+    [[nodiscard]] TensorView<T const> view(DynamicShape const& shape) const { return {room_for(shape), shape}; }
 
 private:
     friend class MpiCommunicator;
     MpiBuffer(detail::MpiMemory memory, Index size) noexcept : memory_(std::move(memory)), size_(size) {}
-    void check(DynamicShape const& shape) const {
-        if (shape.size() <= size()) return;
+    [[nodiscard]] T* room_for(DynamicShape const& shape) const {
+        if (shape.size() <= size()) return reinterpret_cast<T*>(memory_.get());
         errors::raise(ErrorCode::buffer, "reshard::MpiBuffer: a view of shape ", to_string(shape), " in a buffer of ",
                       size(), " elements. Fix: allocate as many as the shape has.");
     }

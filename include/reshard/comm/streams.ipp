@@ -21,10 +21,12 @@ namespace reshard::inline v0 {
 RESHARD_INLINE transport::Streams::~Streams() = default;
 RESHARD_INLINE void transport::Streams::idle() { std::this_thread::sleep_for(std::chrono::microseconds(50)); }
 
-RESHARD_INLINE std::string_view detail::name(StreamCall call) noexcept {
+namespace detail {
+
+RESHARD_INLINE std::string_view name(StreamCall call) noexcept {
     return call == StreamCall::exchange ? "an exchange" : call == StreamCall::agree ? "agree()" : "split()";
 }
-RESHARD_INLINE detail::StreamMessage* detail::StreamPeer::next_of(std::uint64_t group) noexcept {
+RESHARD_INLINE StreamMessage* StreamPeer::next_of(std::uint64_t group) noexcept {
     for (StreamMessage& message : inbox)
         if (message.head.group == group) return &message;
     return nullptr;
@@ -32,21 +34,21 @@ RESHARD_INLINE detail::StreamMessage* detail::StreamPeer::next_of(std::uint64_t 
 
 // ---- What all groups of a rank share ---------------------------------------------------------------------------
 
-RESHARD_INLINE detail::StreamFamily::StreamFamily(std::unique_ptr<transport::Streams> streams,
-                                                  std::chrono::milliseconds its_deadline)
-    : streams_(std::move(streams)), peers_(detail::as_size(streams_->size())) {
+RESHARD_INLINE StreamFamily::StreamFamily(std::unique_ptr<transport::Streams> streams,
+                                          std::chrono::milliseconds its_deadline)
+    : streams_(std::move(streams)), peers_(as_size(streams_->size())) {
     deadline = check_deadline("StreamCommunicator", its_deadline);
     rank = streams_->rank();
 }
 
-RESHARD_INLINE void detail::StreamFamily::poison(ErrorCode code, int who, std::string_view reason, std::uint64_t group,
-                                                 int first, int second) noexcept {
+RESHARD_INLINE void StreamFamily::poison(ErrorCode code, int who, std::string_view reason, std::uint64_t group,
+                                         int first, int second) noexcept {
     if (poisoned) return;
     record(failure_record(code, who, group, first, second, reason));
     reported = true;
     tell();
 }
-RESHARD_INLINE void detail::StreamFamily::tell() noexcept {
+RESHARD_INLINE void StreamFamily::tell() noexcept {
     auto const words = std::as_bytes(std::span(&failure, 1));
     for (int r = 0; r < streams_->size(); ++r) {
         if (r == rank) continue;
@@ -57,19 +59,19 @@ RESHARD_INLINE void detail::StreamFamily::tell() noexcept {
                 Index const n = streams_->write_some(r, transport::StreamChannel::control, left);
                 if (n < 0 || (n == 0 && Clock::now() > limit)) return;
                 if (n == 0) streams_->idle();
-                left = left.subspan(detail::as_size(n));
+                left = left.subspan(as_size(n));
             }
         });
     }
 }
-RESHARD_INLINE void detail::StreamFamily::hear() noexcept {
+RESHARD_INLINE void StreamFamily::hear() noexcept {
     for (int r = 0; r < streams_->size() && !poisoned; ++r) {
         if (r == rank) continue;
         StreamPeer& from = peer(r);
         auto const bytes = std::as_writable_bytes(std::span(&from.record, 1)).subspan(from.record_read);
         quietly([&] {
             Index const n = streams_->read_some(r, transport::StreamChannel::control, bytes);
-            from.record_read += detail::as_size(std::max<Index>(n, 0));
+            from.record_read += as_size(std::max<Index>(n, 0));
         });
         if (from.record_read != sizeof from.record) continue;
         record(from.record);
@@ -77,16 +79,16 @@ RESHARD_INLINE void detail::StreamFamily::hear() noexcept {
     }
 }
 
-RESHARD_INLINE std::span<std::byte> detail::StreamFamily::message_to(int other, StreamHead const& head) {
+RESHARD_INLINE std::span<std::byte> StreamFamily::message_to(int other, StreamHead const& head) {
     StreamPeer& to = peer(other);
     if (to.listed == to.written) to.out.clear();
     std::size_t const at = to.out.size();
-    to.out.resize(at + sizeof head + detail::as_size(head.bytes));
+    to.out.resize(at + sizeof head + as_size(head.bytes));
     std::memcpy(to.out.data() + at, &head, sizeof head);
     to.listed += sizeof head + head.bytes;
     return std::span(to.out).subspan(at + sizeof head);
 }
-RESHARD_INLINE bool detail::StreamFamily::move(std::uint64_t waiting) {
+RESHARD_INLINE bool StreamFamily::move(std::uint64_t waiting) {
     bool moved = false;
     for (int r = 0; r < streams_->size(); ++r) {
         if (r == rank) continue;
@@ -95,16 +97,16 @@ RESHARD_INLINE bool detail::StreamFamily::move(std::uint64_t waiting) {
     }
     return moved;
 }
-RESHARD_INLINE bool detail::StreamFamily::write(int other) {
+RESHARD_INLINE bool StreamFamily::write(int other) {
     StreamPeer& to = peer(other);
     if (to.listed == to.written || to.closed) return false;
-    auto const left = std::span(std::as_const(to.out)).last(detail::as_size(to.listed - to.written));
+    auto const left = std::span(std::as_const(to.out)).last(as_size(to.listed - to.written));
     // A peer that reads no more may have said why: what it wrote is read to its end, which closes it.
     Index const n = std::max<Index>(streams_->write_some(other, transport::StreamChannel::data, left), 0);
     to.written += static_cast<std::uint64_t>(n);
     return n > 0;
 }
-RESHARD_INLINE bool detail::StreamFamily::read(int other, std::uint64_t waiting) {
+RESHARD_INLINE bool StreamFamily::read(int other, std::uint64_t waiting) {
     StreamPeer& from = peer(other);
     bool moved = false;
     auto const fill = [&](std::span<std::byte> all, std::size_t& got) {
@@ -112,7 +114,7 @@ RESHARD_INLINE bool detail::StreamFamily::read(int other, std::uint64_t waiting)
             Index const n = streams_->read_some(other, transport::StreamChannel::data, all.subspan(got));
             if (n < 0) from.closed = true;
             if (n <= 0) return false;
-            got += detail::as_size(n);
+            got += as_size(n);
             moved = true;
         }
         return true;
@@ -122,7 +124,7 @@ RESHARD_INLINE bool detail::StreamFamily::read(int other, std::uint64_t waiting)
         if (!fill(std::as_writable_bytes(std::span(&head, 1)), from.head_read)) return moved;
         // It is ahead in the call that this rank waits in: it can wait, too.
         if (head.group == waiting && from.next_of(waiting) != nullptr) return moved;
-        body.resize(detail::as_size(head.bytes));
+        body.resize(as_size(head.bytes));
         if (!fill(body, from.body_read)) return moved;
         from.inbox.push_back({head, std::exchange(body, std::exchange(from.spare, {}))});
         from.head_read = 0;
@@ -133,36 +135,32 @@ RESHARD_INLINE bool detail::StreamFamily::read(int other, std::uint64_t waiting)
 
 // ---- One group -------------------------------------------------------------------------------------------------
 
-namespace detail {
-
 /// Bytes that a transfer takes in a message: elements begin where the processor likes to find them.
 [[nodiscard]] constexpr Index slot_of(Index payload_bytes) noexcept { return (payload_bytes + 7) / 8 * 8; }
-}  // namespace detail
 
-RESHARD_INLINE void detail::StreamGroup::check(bool waiting) {
+RESHARD_INLINE void StreamGroup::check(bool waiting) {
     if (family_->poisoned) raise_failure(family_->failure, "reshard::streams", rank_, id_, waiting, family_->reported);
 }
-RESHARD_INLINE void detail::StreamGroup::fail(ErrorCode code, std::string const& reason, int first, int second,
-                                              int late) {
+RESHARD_INLINE void StreamGroup::fail(ErrorCode code, std::string const& reason, int first, int second, int late) {
     family_->hear();
     check(true);  // the first failure counts
     int const who = late < 0 ? family_->rank : outermost(late);
     family_->poison(code, who, reason, id_, first, second);
     raise(code, reason);
 }
-RESHARD_INLINE std::span<std::byte> detail::StreamGroup::message_to(int r, std::size_t bytes) {
+RESHARD_INLINE std::span<std::byte> StreamGroup::message_to(int r, std::size_t bytes) {
     auto const body = family_->message_to(outermost(r), {id_, call_, bytes});
-    listed_[detail::as_size(r)] = peer(r).listed;
+    listed_[as_size(r)] = peer(r).listed;
     return body;
 }
-RESHARD_INLINE bool detail::StreamGroup::meet(bool may_block, std::chrono::milliseconds patience) {
+RESHARD_INLINE bool StreamGroup::meet(bool may_block, std::chrono::milliseconds patience) {
     auto last = Clock::now();
     auto limit = Clock::time_point::max();
     while (true) {
         bool const moved = family_->move(id_);
         int late = -1;
         for (int r = size() - 1; r >= 0; --r) {
-            bool const gone = r == rank_ || peer(r).written >= listed_[detail::as_size(r)];
+            bool const gone = r == rank_ || peer(r).written >= listed_[as_size(r)];
             if (r == rank_ || (gone && peer(r).next_of(id_) != nullptr)) continue;
             late = r;
             if (!peer(r).closed) continue;
@@ -207,8 +205,8 @@ RESHARD_INLINE bool detail::StreamGroup::meet(bool may_block, std::chrono::milli
     }
     return true;
 }
-RESHARD_INLINE void detail::StreamGroup::gather(StreamCall call, std::span<std::byte const> mine,
-                                                std::chrono::milliseconds patience) {
+RESHARD_INLINE void StreamGroup::gather(StreamCall call, std::span<std::byte const> mine,
+                                        std::chrono::milliseconds patience) {
     call_ = call;
     for (int r = 0; r < size(); ++r) {
         if (r == rank_) {
@@ -220,7 +218,7 @@ RESHARD_INLINE void detail::StreamGroup::gather(StreamCall call, std::span<std::
     static_cast<void>(meet(true, patience));
 }
 
-RESHARD_INLINE void detail::StreamGroup::start(transport::BoundTransfers const& transfers) {
+RESHARD_INLINE void StreamGroup::start(transport::BoundTransfers const& transfers) {
     begin();
     transfers_ = transfers;
     call_ = StreamCall::exchange;
@@ -229,20 +227,20 @@ RESHARD_INLINE void detail::StreamGroup::start(transport::BoundTransfers const& 
         family_->move(id_);
     });
 }
-RESHARD_INLINE bool detail::StreamGroup::advance(bool may_block) {
+RESHARD_INLINE bool StreamGroup::advance(bool may_block) {
     return guarded([&, this] {
         if (!meet(may_block, {})) return false;
         unpack();
         return true;
     });
 }
-RESHARD_INLINE void detail::StreamGroup::pack() {
+RESHARD_INLINE void StreamGroup::pack() {
     for (int r = 0; r < size(); ++r) {
         auto const mine = transfers_with(transfers_.sends, r);
         if (r == rank_) continue;
         auto const listing = TransferListing::of(mine, transfers_.number);
         std::size_t bytes = sizeof listing;
-        for (Send const& send : mine) bytes += detail::as_size(slot_of(send.payload_bytes()));
+        for (Send const& send : mine) bytes += as_size(slot_of(send.payload_bytes()));
         std::byte* at = message_to(r, bytes).data();
         std::memcpy(at, &listing, sizeof listing);
         at += sizeof listing;
@@ -252,14 +250,14 @@ RESHARD_INLINE void detail::StreamGroup::pack() {
         }
     }
 }
-RESHARD_INLINE void detail::StreamGroup::compare(int peer) {
+RESHARD_INLINE void StreamGroup::compare(int peer) {
     auto const receives = transfers_with(transfers_.receives, peer);
     TransferListing sent = TransferListing::of(transfers_with(transfers_.sends, peer), transfers_.number);
     if (peer != rank_) std::memcpy(&sent, in(peer).data(), sizeof sent);
     std::string const text = mismatch_of(peer, sent, rank_, TransferListing::of(receives, transfers_.number));
     if (!text.empty()) fail(ErrorCode::mismatch, text, peer, rank_);
 }
-RESHARD_INLINE void detail::StreamGroup::unpack() {
+RESHARD_INLINE void StreamGroup::unpack() {
     for (int r = 0; r < size(); ++r) compare(r);
     for_each_pair(transfers_.sends, transfers_.receives, [&, this](int peer, auto sends, auto receives) {
         Index const sent = payload_of(sends);
@@ -276,7 +274,7 @@ RESHARD_INLINE void detail::StreamGroup::unpack() {
         traffic_ += Traffic{sends.empty() ? 0 : 1, sent, receives.empty() ? 0 : 1, payload_of(receives), 0};
     });
 }
-RESHARD_INLINE Verdict detail::StreamGroup::agree(Verdict const& mine) {
+RESHARD_INLINE Verdict StreamGroup::agree(Verdict const& mine) {
     auto const maximum = [&, this](std::span<std::uint64_t> words, std::chrono::milliseconds patience) {
         gather(StreamCall::agree, std::as_bytes(words), patience);
         for (int r = 0; r < size(); ++r) {
@@ -291,7 +289,7 @@ RESHARD_INLINE Verdict detail::StreamGroup::agree(Verdict const& mine) {
         return agree_in_words(mine, rank_, size(), maximum);
     });
 }
-RESHARD_INLINE std::shared_ptr<detail::GroupEngine> detail::StreamGroup::split(int colour, int key) {
+RESHARD_INLINE std::shared_ptr<GroupEngine> StreamGroup::split(int colour, int key) {
     return guarded([&, this] {
         finish();
         begin();
@@ -310,6 +308,8 @@ RESHARD_INLINE std::shared_ptr<detail::GroupEngine> detail::StreamGroup::split(i
         return std::make_shared<StreamGroup>(family_, id.value(), std::move(ranks), static_cast<int>(me));
     });
 }
+
+}  // namespace detail
 
 RESHARD_INLINE StreamCommunicator::StreamCommunicator(std::unique_ptr<transport::Streams> streams,
                                                       std::chrono::milliseconds deadline)

@@ -38,8 +38,7 @@ void convert(std::byte const* from, StridedBox const& from_box, DType from_type,
 }  // namespace transport
 
 namespace detail {
-using transport::can_convert;
-using transport::convert;
+using transport::can_convert, transport::convert;
 }  // namespace detail
 
 }  // namespace reshard::inline v0

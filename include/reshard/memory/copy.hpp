@@ -40,10 +40,7 @@ inline void deliver(Send const& send, Receive const& receive, CopyHint hint = Co
 }  // namespace transport
 
 namespace detail {
-using transport::copy;
-using transport::deliver;
-using transport::hint_for;
-using transport::streaming_payload_bytes;
+using transport::copy, transport::deliver, transport::hint_for, transport::streaming_payload_bytes;
 }  // namespace detail
 
 }  // namespace reshard::inline v0

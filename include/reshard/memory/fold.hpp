@@ -44,9 +44,7 @@ void scale(DType dtype, std::byte* base, StridedBox const& box, Index multiply, 
 }  // namespace transport
 
 namespace detail {
-using transport::fill_identity;
-using transport::fold;
-using transport::scale;
+using transport::fill_identity, transport::fold, transport::scale;
 }  // namespace detail
 
 }  // namespace reshard::inline v0

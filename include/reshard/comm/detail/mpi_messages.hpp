@@ -173,7 +173,7 @@ public:
     template <class Visit>
     void held(Visit&& visit) const {
         for (std::size_t i = 0; i < requests_.size(); ++i)
-            if (requests_[i] != MPI_REQUEST_NULL && !slots_[i].packed) visit(lanes_[slots_[i].lane].peer);
+            if (requests_[i] != MPI_REQUEST_NULL && !slots_[i].packed()) visit(lanes_[slots_[i].lane].peer);
     }
 
 private:
@@ -201,7 +201,7 @@ private:
         int parts = 0;         ///< transfers, or pieces of them, in the message
         Transfer<Byte> first;  ///< of them
         Index payload = 0;
-        bool packed = false;
+        [[nodiscard]] bool packed() const noexcept { return buffer != nullptr; }
         /// What it counts for: all that is under way is to end soon where some rank fails.
         [[nodiscard]] int pieces() const noexcept { return static_cast<int>(1 + payload / (piece_bytes + 1)); }
     };
@@ -239,11 +239,10 @@ private:
             if (slot.parts++ == 0) slot.first = part;
             slot.payload += part.payload_bytes();
         });
-        slot.packed = slot.parts > 1 || mpi_must_pack(slot.first);
         Byte* address = slot.first.base;
         MPI_Datatype type = MPI_BYTE;
         int count = static_cast<int>(slot.payload);
-        if (slot.packed) {
+        if (slot.parts > 1 || mpi_must_pack(slot.first)) {
             slot.buffer = std::move(spare_.back());
             spare_.pop_back();
             address = slot.buffer.get();
@@ -283,12 +282,12 @@ private:
             mpi_check(error, sending ? "MPI_Isend" : "MPI_Irecv", lane.peer);
             if constexpr (!sending) {
                 check_length(lane, slot, status);
-                if (slot.packed)
+                if (slot.packed())
                     for_each_part(slot, [&](Receive const& part, Index at) {
                         deliver(packed_at<std::byte const>(slot.buffer.get() + at, part), part);
                     });
             }
-            if (slot.packed) spare_.push_back(std::move(slot.buffer));
+            if (slot.packed()) spare_.push_back(std::move(slot.buffer));
         }
         return count > 0;
     }

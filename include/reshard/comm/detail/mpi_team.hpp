@@ -55,7 +55,7 @@ public:
     [[nodiscard]] bool attach() const noexcept { return attach_; }
     /// The place of a rank on this rank's node, or -1.
     [[nodiscard]] int local(int rank) const noexcept { return node_ ? locals_[as_size(rank)] : -1; }
-    [[nodiscard]] int rank_of_local(int local) const noexcept { return ranks_here_[as_size(local)]; }
+    [[nodiscard]] int rank_of_local(int local) const noexcept { return here_[as_size(local)].rank; }
     /// The process of a rank of this node, whether or not it shares memory; 0: of a rank that cannot be looked at.
     [[nodiscard]] int process(int rank) const noexcept { return processes_[as_size(rank)]; }
 
@@ -171,18 +171,16 @@ private:
     void share_node(MpiOptions const& options) {
         MPI_Comm here = MPI_COMM_NULL;
         mpi_check(MPI_Comm_split_type(comm_, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &here), "MPI_Comm_split_type");
-        auto const group = mpi_processes_of_node(here, rank_, options.ranks_per_node);
+        here_ = mpi_processes_of_node(here, rank_, options.ranks_per_node);
         processes_.assign(as_size(size_), 0);
-        for (MpiProcess const& each : group) processes_[as_size(each.rank)] = each.pid;
+        for (MpiProcess const& each : here_) processes_[as_size(each.rank)] = each.pid;
         MPI_Comm node = MPI_COMM_NULL;
-        mpi_check(MPI_Comm_split(here, group.front().rank, rank_, &node), "MPI_Comm_split");
+        mpi_check(MPI_Comm_split(here, here_.front().rank, rank_, &node), "MPI_Comm_split");
         node_ = MpiNode::make(node);
         bool const crowded = static_cast<unsigned>(mpi_size(here)) > std::thread::hardware_concurrency();
         spins_ = node_ && crowded ? 0 : 100;
         if (node_) {
             own_ = &node_->own();
-            ranks_here_.resize(as_size(node_->ranks()));
-            mpi_check(MPI_Allgather(&rank_, 1, MPI_INT, ranks_here_.data(), 1, MPI_INT, node), "MPI_Allgather");
             locals_.assign(as_size(size_), -1);
             for (int l = 0; l < node_->ranks(); ++l) locals_[as_size(rank_of_local(l))] = l;
         }
@@ -257,7 +255,7 @@ private:
     /// Of an agreement, this rank's and those of all: MPI may use them after a failed wait.
     std::unique_ptr<std::uint64_t[]> words_ = std::make_unique<std::uint64_t[]>(2 * most_words);
     std::vector<int> locals_;
-    std::vector<int> ranks_here_;
+    std::vector<MpiProcess> here_;  ///< ranks of this node, ascending
     std::vector<int> processes_;
     MpiGreetings greetings_;
     std::uint64_t agreements_ = 0;

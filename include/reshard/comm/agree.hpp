@@ -1,22 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/comm/agree.hpp
 /// \brief  What goes wrong on one rank, told to the others: the same error on all.
-/// \depends comm/communicator.hpp, <new>.
+/// \depends comm/communicator.hpp, core/detail/watched.hpp.
 #pragma once
 
 #include <reshard/comm/communicator.hpp>
-#include <reshard/core/function_ref.hpp>
-
-#include <new>  // bad_alloc
+#include <reshard/core/detail/watched.hpp>
 
 namespace reshard::inline v0 {
 
 namespace detail {
-
-/// What is said of a rank without memory, where there may be none to write it down either.
-inline constexpr std::string_view no_memory_text =
-    "reshard: out of memory. Fix: free some on this rank, or do less at once: fewer tensors, smaller rounds or "
-    "windows.";
 
 [[nodiscard]] inline std::string_view words_of(Verdict const& verdict) noexcept {
     bool const wordless = verdict.code == ErrorCode::out_of_memory && verdict.reason.empty();
@@ -30,36 +23,19 @@ inline constexpr std::string_view no_memory_text =
 /// What `check` throws, as a verdict.
 [[nodiscard]] inline Verdict verdict_of(FunctionRef<void()> check) {
     Verdict verdict;
-#if defined(__cpp_exceptions)
-    auto const note = [&](ErrorCode code, std::string_view reason) noexcept {
-        verdict.code = code;
-        try {
-            verdict.reason = reason;
-        } catch (std::bad_alloc const&) {  // the code says enough to end the call on all ranks
-            verdict.reason.clear();
-        }
-    };
-    try {
-        check();
-    } catch (Error const& error) {
-        note(error.code(), error.message());
-    } catch (std::bad_alloc const&) {
-        note(ErrorCode::out_of_memory, no_memory_text);
-    } catch (std::exception const& error) {
-        note(ErrorCode::user, error.what());
-    } catch (...) {
-        note(ErrorCode::user, "an exception that is not a std::exception");
-    }
-#else
-    check();
-#endif
+    quietly([&] {
+        watched(check, [&](ErrorCode code, std::string_view reason) noexcept {
+            verdict.code = code;
+            quietly([&] { verdict.reason = reason; });  // the code says enough to end the call on all ranks
+        });
+    });
     return verdict;
 }
 
 /// Throws what all ranks agreed on. One that has no memory for these words throws the error of the others without the
 /// rank in front: what ranks do next depends on its type.
 [[noreturn]] inline void raise_agreed(Verdict all, int ranks) {
-    static_cast<void>(verdict_of([&] { all.reason = words_of(all, ranks); }));
+    quietly([&] { all.reason = words_of(all, ranks); });
     raise(all.code, std::move(all.reason));
 }
 
@@ -67,7 +43,7 @@ inline constexpr std::string_view no_memory_text =
 /// While `error` is handled: throws it with more words, if there is memory for these.
 [[noreturn]] inline void raise_with(Error const& error, std::string_view more) {
     std::string words;
-    static_cast<void>(verdict_of([&] { words = concat(error.message(), more); }));
+    quietly([&] { words = concat(error.message(), more); });
     if (!words.empty()) raise(error.code(), std::move(words));
     throw;
 }
@@ -80,12 +56,12 @@ template <class C>
 #if defined(__cpp_exceptions)
     if (!mine.ok()) {
         std::string own;  // there may be no memory for it
-        static_cast<void>(verdict_of([&] { own = words_of(mine); }));
+        quietly([&] { own = words_of(mine); });
         auto const raise_both = [&](Error const& error) {
             std::string_view const told = error.message();  // the communicator's failure may be the rank's own error
             if (own.empty() || told.find(own) != told.npos || own.find(told) != own.npos) throw;
             std::string more;
-            static_cast<void>(verdict_of([&] { more = concat(" (This rank's own error: ", own, ")"); }));
+            quietly([&] { more = concat(" (This rank's own error: ", own, ")"); });
             raise_with(error, more);
         };
         try {

@@ -99,15 +99,6 @@ public:
     }
     /// Throws MismatchError when a peer sends, or expects, what this rank knows nothing of.
     void listen() { surprised(greetings_.listen()); }
-    /// The same for one who makes no further call: the others are told.
-    [[nodiscard]] bool is_surprised() noexcept {
-        bool expected = false;
-        quietly([&] {
-            listen();
-            expected = true;
-        });
-        return !expected;
-    }
     [[nodiscard]] MpiGreetings& greetings() noexcept { return greetings_; }
 
     /// Whether a process of this node has died; looks from time to time. The others are told who.
@@ -331,7 +322,7 @@ inline void report_end(MpiTeam& team, ErrorCode code, std::string_view text) noe
         if (MPI_Test(&request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS) return false;
         if (done != 0) break;
         auto const now = Clock::now();
-        if (well && (family.hear(true) || team.is_surprised() || team.lost_somebody(looked, now))) {
+        if (well && (family.hear(true) || !quietly([&] { team.listen(); }) || team.lost_somebody(looked, now))) {
             well = false;
             tell_failure(family);
             limit = Clock::now() + patience;

@@ -12,6 +12,11 @@
 
 namespace reshard::inline v0::detail {
 
+/// What is said of a rank without memory, where there may be none to write it down either.
+inline constexpr std::string_view no_memory_text =
+    "reshard: out of memory. Fix: free some on this rank, or do less at once: fewer tensors, smaller rounds or "
+    "windows.";
+
 #if defined(__cpp_exceptions)
 /// Within a handler: tells of what was caught, and throws it on. Once for all that watch.
 [[noreturn, gnu::cold]] inline void tell_and_rethrow(FunctionRef<void(ErrorCode code, std::string_view text)> seen) {
@@ -20,8 +25,8 @@ namespace reshard::inline v0::detail {
     } catch (Error const& error) {
         seen(error.code(), error.message());
         throw;
-    } catch (std::bad_alloc const& error) {
-        seen(ErrorCode::out_of_memory, error.what());
+    } catch (std::bad_alloc const&) {
+        seen(ErrorCode::out_of_memory, no_memory_text);
         throw;
     } catch (std::exception const& error) {
         seen(ErrorCode::user, error.what());
@@ -47,17 +52,19 @@ decltype(auto) watched(Body&& body, [[maybe_unused]] Seen&& seen) {
 #endif
 }
 
-/// For destructors: the error is told elsewhere.
+/// For destructors: the error is told elsewhere. Whether there was none.
 template <class Body>
-void quietly(Body&& body) noexcept {
+bool quietly(Body&& body) noexcept {
 #if defined(__cpp_exceptions)
     try {
         body();
     } catch (...) {  // the communicator is poisoned and says so at its next call
+        return false;
     }
 #else
     body();
 #endif
+    return true;
 }
 
 }  // namespace reshard::inline v0::detail

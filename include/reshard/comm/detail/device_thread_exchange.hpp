@@ -150,7 +150,6 @@ public:
                 traffic_ += moved_by(team_->seat(rank_).transfers, rank_);
                 team_->seat(rank_).transfers = {};  // leave() looks at them
                 place_->fetching.store(false, std::memory_order_release);
-                stage_ = Stage::idle;
                 over = true;
             } else if (may_block) {
                 await_device();
@@ -160,7 +159,7 @@ public:
     }
 
 private:
-    enum class Stage : std::uint8_t { idle, published, fetched, draining };
+    enum class Stage : std::uint8_t { published, fetched, draining };
     /// How a transfer travels.
     enum class Route : std::uint8_t {
         copied,    ///< by `Copies`, where values may change as well
@@ -355,7 +354,6 @@ private:
     }
     /// Nobody reads this rank's seat any more. Until no device reads, or writes, its memory, but at most the deadline.
     void leave() noexcept {
-        stage_ = Stage::idle;
         auto const since = Clock::now();
         for (int r = 0; r < team_->size(); ++r) {
             if (r != rank_ && transfers_with(team_->seat(rank_).transfers.sends, r).empty()) continue;
@@ -377,7 +375,7 @@ private:
     HostJobs jobs_;
     std::vector<std::pair<int, bool>> peers_;  ///< devices, and whether kernels reach them
     Clock::time_point waiting_since_;
-    Stage stage_ = Stage::idle;
+    Stage stage_ = Stage::published;
 };
 
 }  // namespace detail

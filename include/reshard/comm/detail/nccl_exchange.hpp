@@ -70,29 +70,23 @@ public:
 
     void start(transport::BoundTransfers const& transfers) override {
         team_->enter(TeamCall::exchange);
-        closing([&] {
+        team_->guarded([&] {
             moving_ = {};
             check(transfers.sends);
             check(transfers.receives);
             lay_lanes(transfers);
             // What has been compared once is the same on both sides as long as all start the same exchanges.
-            bool const compares = team_->family()->options.compare && team_->size() > 1 && !transfers.is_replay;
-            if (compares) transfers.notes->assign(as_size(team_->size()), 0);
+            compares_ = team_->family()->options.compare && team_->size() > 1 && !transfers.is_replay;
+            if (compares_) transfers.notes->assign(as_size(team_->size()), 0);
             rounds_.peers = transfers.notes->empty() ? nullptr : transfers.notes->data();
             make_room();  // a rank that has none says so before anybody moves anything
             team_->carry_out(transfers.number);
-            phase_ = Phase::moving;
-            if (compares) {
-                phase_ = Phase::comparing;
-                greet(transfers);
-            } else {
-                move();
-            }
+            compares_ ? greet(transfers) : move();
         });
     }
     [[nodiscard]] bool advance(bool may_block) override {
         bool complete = may_block;
-        closing([&, this] {
+        team_->guarded([&, this] {
             if (may_block) return team_->await([&] { return step(); });
             complete = step();
             if (!complete) team_->glance();
@@ -101,8 +95,6 @@ public:
     }
 
 private:
-    enum class Phase : std::uint8_t { idle, comparing, moving };
-
     /// What a group sends or receives.
     struct Message {
         std::byte const* address;
@@ -114,11 +106,6 @@ private:
         std::uint64_t peers = 0;  ///< of who says it
     };
     static_assert(sizeof(Greeting) == 8 * NcclTeam::words_per_peer);
-
-    template <class Body>
-    void closing(Body&& body) {
-        watched([&] { team_->guarded(body); }, [&](ErrorCode, std::string_view) noexcept { phase_ = Phase::idle; });
-    }
 
     template <class Byte>
     void check(std::span<Transfer<Byte> const> transfers) const {
@@ -198,16 +185,14 @@ private:
     // ---- Moving ----------------------------------------------------------------------------------------------
 
     [[nodiscard]] bool step() {
-        if (phase_ == Phase::comparing) {
-            if (!team_->done()) return false;
-            compare();
-            phase_ = Phase::moving;
-            move();
-        }
         if (!team_->done()) return false;
+        if (std::exchange(compares_, false)) {
+            compare();
+            move();
+            if (!team_->done()) return false;
+        }
         team_->check_same_exchange();
         traffic_ += moving_;
-        phase_ = Phase::idle;
         return true;
     }
 
@@ -384,8 +369,8 @@ private:
     std::vector<Message> messages_;
     std::vector<Delivery> arrivals_;  ///< what becomes of received messages
     HostJobs jobs_;
-    Traffic moving_;  ///< counted when the exchange is complete
-    Phase phase_ = Phase::idle;
+    Traffic moving_;         ///< counted when the exchange is complete
+    bool compares_ = false;  ///< what peers say has not come yet
 };
 
 }  // namespace reshard::inline v0::detail

@@ -196,13 +196,8 @@ RESHARD_HOST_DEVICE inline void copy_units_of_thread(CopyBox const& box, Index t
 /// What one thread does with a tile of a copy.
 RESHARD_HOST_DEVICE inline void copy_thread(CopyBox const& box, Index tile, int thread) noexcept {
     if (box.parts != 1) return copy_parts_of_thread(box, tile, thread);
-    switch (box.unit) {
-        case 16: return copy_units_of_thread<Unit16>(box, tile, thread);
-        case 8: return copy_units_of_thread<std::uint64_t>(box, tile, thread);
-        case 4: return copy_units_of_thread<std::uint32_t>(box, tile, thread);
-        case 2: return copy_units_of_thread<std::uint16_t>(box, tile, thread);
-        default: return copy_units_of_thread<std::uint8_t>(box, tile, thread);
-    }
+    if (box.unit == 16) return copy_units_of_thread<Unit16>(box, tile, thread);
+    with_word(box.unit, [&]<class Unit>() { copy_units_of_thread<Unit>(box, tile, thread); });
 }
 
 }  // namespace reshard::inline v0::detail

@@ -24,9 +24,7 @@ RESHARD_INLINE void apply_row_moves(std::span<MchRowMove const> moves, MchTable 
         check_table(table);
         detail::check_ranks(table, comm.size());
         first = table.range(rank).begin;
-        views.take(rows, table, rank, moves.size(), [&](std::string_view, std::byte const* memory, Index) {
-            detail::refuse_device_buffer(table, rank, memory);
-        });
+        views.take(rows, table, rank, moves.size(), {table, rank});
         exchange.resize(detail::as_size(comm.size()), views);
         mine.sort(moves, table, rank, exchange);
         exchange.theirs = exchange.counts;

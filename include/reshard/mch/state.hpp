@@ -67,15 +67,12 @@ namespace detail {
 /// Bytes of an entry of each column that travels.
 [[nodiscard]] std::vector<Index> widths_of(MchTable const& table);
 
-/// Throws BufferError for memory that the host cannot read.
-void refuse_device_buffer(MchTable const& table, Index rank, void const* buffer);
-
 class MchBuffers;  // mch/detail/buffers.hpp
 
-/// shard_of(), and BufferError for columns that the host cannot read, or that overlap one of `buffers`: they are among
-/// these then.
+/// shard_of(), whose buffers are among `buffers` then: BufferError also for what these refuse.
+[[nodiscard]] MchShard shard_among(MchTable const& table, MchState const& state, Index rank, MchBuffers& buffers);
+/// shard_of(), and BufferError for columns that the host cannot read.
 [[nodiscard]] MchShard host_shard_of(MchTable const& table, MchState const& state, Index rank);
-[[nodiscard]] MchShard host_shard_of(MchTable const& table, MchState const& state, Index rank, MchBuffers& buffers);
 
 }  // namespace detail
 

@@ -4,14 +4,11 @@
 
 #include <reshard/mch/detail/buffers.hpp>
 #include <reshard/mch/state.hpp>
-#include <reshard/memory/device_memory.hpp>
 
 namespace reshard::inline v0 {
 
-namespace detail {
-/// shard_of(), whose buffers are among `buffers` then.
-[[nodiscard]] inline MchShard shard_among(MchTable const& table, MchState const& state, Index rank,
-                                          MchBuffers& buffers) {
+RESHARD_INLINE MchShard detail::shard_among(MchTable const& table, MchState const& state, Index rank,
+                                            MchBuffers& buffers) {
     check_table(table);
     Interval const range = table.range(rank);
     MchShard shard;
@@ -35,7 +32,8 @@ namespace detail {
         std::string const what = concat("column '", column.name, "'");
         bool const scored = column.name == mch_counts || column.name == mch_last_access;
         if (!nothing && scored) buffers.check_integers(found->view, what);
-        shard.metadata.push_back(nothing ? nullptr : buffers.column(found->view, what, shard.entries, column.bytes));
+        shard.metadata.push_back(
+            nothing ? nullptr : buffers.column(found->view, what, shard.entries, column.bytes, scored ? 8 : 1));
     }
     for (MchColumnView const& one : state.metadata) {
         if (find_column(table, one.name) != nullptr) continue;
@@ -60,37 +58,22 @@ namespace detail {
     }
     return shard;
 }
-}  // namespace detail
 
 RESHARD_INLINE MchShard shard_of(MchTable const& table, MchState const& state, Index rank) {
-    detail::MchBuffers buffers(table, rank);
+    auto const any = [](std::string_view, std::byte const*, Index, Index) {};
+    detail::MchBuffers buffers(table, rank, any);
     return detail::shard_among(table, state, rank, buffers);
+}
+
+RESHARD_INLINE MchShard detail::host_shard_of(MchTable const& table, MchState const& state, Index rank) {
+    MchBuffers buffers(table, rank);
+    return shard_among(table, state, rank, buffers);
 }
 
 RESHARD_INLINE std::vector<Index> detail::widths_of(MchTable const& table) {
     std::vector<Index> widths{8, 8};
     for (MchColumn const& column : table.metadata) widths.push_back(column.bytes);
     return widths;
-}
-
-RESHARD_INLINE void detail::refuse_device_buffer(MchTable const& table, Index rank, void const* buffer) {
-    if (!is_device_memory(buffer)) return;
-    refuse_table(ErrorCode::buffer, table, "on rank ", rank,
-                 ": a buffer lies in device memory. Fix: copy the shard to the host.");
-}
-
-RESHARD_INLINE MchShard detail::host_shard_of(MchTable const& table, MchState const& state, Index rank) {
-    MchBuffers buffers(table, rank);
-    return host_shard_of(table, state, rank, buffers);
-}
-RESHARD_INLINE MchShard detail::host_shard_of(MchTable const& table, MchState const& state, Index rank,
-                                              MchBuffers& buffers) {
-    MchShard shard = shard_among(table, state, rank, buffers);
-    for (std::byte const* column : shard.metadata) refuse_device_buffer(table, rank, column);
-    for (Index const* column : {shard.ids, shard.slots, shard.segments, shard.iteration}) {
-        refuse_device_buffer(table, rank, column);
-    }
-    return shard;
 }
 
 }  // namespace reshard::inline v0

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/mch/detail/buffers.hpp
 /// \brief  Buffers of one rank against what the table says of them.
-/// \depends mch/table, core/view_box.
+/// \depends mch/table, core/{function_ref,view_box}, memory/device_memory.
 #pragma once
 
+#include <reshard/core/function_ref.hpp>
 #include <reshard/core/view_box.hpp>
 #include <reshard/mch/table.hpp>
+#include <reshard/memory/device_memory.hpp>
 
-#include <tuple>  // tuple
+#include <optional>  // optional
+#include <tuple>     // tuple
 
 namespace reshard::inline v0::detail {
 
@@ -18,13 +21,32 @@ namespace reshard::inline v0::detail {
     return result;
 }
 
+/// What else is asked of memory that is not empty: throws BufferError.
+using MchMemoryCheck = FunctionRef<void(std::string_view what, std::byte const* memory, Index bytes, Index alignment)>;
+
+/// Asks that kernels of a Work (cuda/work.hpp) can be given it.
+template <class Work>
+struct MchOnDevice {
+    MchOnDevice(Work& of, MchTable const& table, Index rank)
+        : work(of), who(concat("reshard::mch: table '", table.name, "': on rank ", rank)) {}
+    void operator()(std::string_view what, std::byte const* memory, Index bytes, Index alignment) const {
+        work.check(who.c_str(), std::string(what).c_str(), memory, bytes, alignment);
+    }
+    Work& work;
+    std::string who;
+};
+
 /// What is wrong with the buffers of one rank, in the words of one message.
 class MchBuffers {
 public:
+    /// Of memory that the host can read.
     MchBuffers(MchTable const& table, Index rank) : table_(table), rank_(rank) {}
+    /// \pre what `check` refers to outlives this.
+    MchBuffers(MchTable const& table, Index rank, MchMemoryCheck check) : table_(table), rank_(rank), check_(check) {}
 
     /// \pre elements of whole bytes are what the view holds: checked here.
-    std::byte* column(DynamicView const& view, std::string_view what, Index rows, Index bytes_per_row) {
+    std::byte* column(DynamicView const& view, std::string_view what, Index rows, Index bytes_per_row,
+                      Index alignment = 1) {
         if (!is_byte_sized(view.dtype())) {
             refuse(ErrorCode::dtype, what, " of ", name(view.dtype()),
                    " has no addressable entries. Fix: view it as U8.");
@@ -41,17 +63,17 @@ public:
             refuse(ErrorCode::buffer, what, " has ", entry_bytes(view), " bytes an entry, the table says ",
                    bytes_per_row, ". Fix: describe the column as it is.");
         }
-        return memory(view, what);
+        return memory(view, what, alignment);
     }
     Index* integers(DynamicView const& view, std::string_view what, Index rows) {
         check_integers(view, what);
-        return reinterpret_cast<Index*>(column(view, what, rows, 8));
+        return reinterpret_cast<Index*>(column(view, what, rows, 8, 8));
     }
     void check_integers(DynamicView const& view, std::string_view what) const {
         if (view.data() == nullptr || view.dtype() == DType::i64) return;
         refuse(ErrorCode::dtype, what, " is ", name(view.dtype()), ", not I64. Fix: convert it.");
     }
-    std::byte* memory(DynamicView const& view, std::string_view what) {
+    std::byte* memory(DynamicView const& view, std::string_view what, Index alignment) {
         if (view.size() == 0) return nullptr;
         if (!is_dense(view)) {
             refuse(ErrorCode::buffer, what, " has strides ", to_string(view.strides()), " for shape ",
@@ -59,12 +81,18 @@ public:
         }
         if (view.data() == nullptr) refuse(ErrorCode::buffer, what, " is null. Fix: pass memory for every entry.");
         auto const begin = reinterpret_cast<std::uintptr_t>(view.data());
-        std::uintptr_t const end = begin + static_cast<std::uintptr_t>(view.size() * bytes(view.dtype()));
+        Index const size = view.size() * bytes(view.dtype());
+        std::uintptr_t const end = begin + static_cast<std::uintptr_t>(size);
         for (auto const& [from, to, other] : seen_) {
             if (to <= begin || end <= from) continue;
             refuse(ErrorCode::buffer, what, " overlaps ", other, ". Fix: give each buffer its own memory.");
         }
         seen_.emplace_back(begin, end, what);
+        if (check_) {
+            (*check_)(what, view.data(), size, alignment);
+        } else if (is_device_memory(view.data())) {
+            refuse(ErrorCode::buffer, "a buffer lies in device memory. Fix: copy the shard to the host.");
+        }
         return view.data();
     }
     void absent(DynamicView const& view, std::string_view what) const {
@@ -80,6 +108,7 @@ public:
 private:
     MchTable const& table_;
     Index rank_;
+    std::optional<MchMemoryCheck> check_{};
     std::vector<std::tuple<std::uintptr_t, std::uintptr_t, std::string>> seen_{};  ///< begins, ends, is called
 };
 

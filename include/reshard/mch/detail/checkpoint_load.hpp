@@ -61,7 +61,7 @@ public:
         adapted_ = with_columns_of(saved.table, current, options);
         resize ? check_same_ids(adapted_, current) : check_same_content(adapted_, current);
         MchBuffers buffers(current, rank);
-        shard_ = host_shard_of(current, state, rank, buffers);
+        shard_ = shard_among(current, state, rank, buffers);
         if (shard_.segments != nullptr && shard_.segment_count < saved.table.parts() + 1) {
             refuse(ErrorCode::buffer, "the list of segments has ", shard_.segment_count, " places for the ",
                    saved.table.parts() + 1,

@@ -26,7 +26,6 @@ inline void check_rows(MchTable const& table, Index rank, MchRows const& rows, M
                        " have no shape. Fix: pass [z, ...], also where a rank has no slots: the others have rows.");
     }
     static_cast<void>(buffers.column(rows.view, what, table.range(rank).size(), entry_bytes(rows.view)));
-    refuse_device_buffer(table, rank, rows.view.data());
 }
 
 /// Without the dimension that counts slots.

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/mch/detail/device_passages.hpp
 /// \brief  redistribute() for columns that lie on a device, over any Work: mch/redistribute.ipp, kernel by kernel.
-/// \depends mch/redistribute, mch/detail/{carry,device_arrivals,leaving_rule}, cuda/report.
+/// \depends mch/redistribute, mch/detail/{buffers,carry,device_arrivals,leaving_rule}, cuda/report.
 #pragma once
 
 #include <reshard/cuda/report.hpp>
+#include <reshard/mch/detail/buffers.hpp>
 #include <reshard/mch/detail/carry.hpp>
 #include <reshard/mch/detail/device_arrivals.hpp>
 #include <reshard/mch/redistribute.hpp>
@@ -20,12 +21,11 @@ class MchDevicePassage : public MchTravel {
 public:
     /// \pre `transition` outlives this. This and what follows throws what redistribute_on_device() documents.
     MchDevicePassage(Work& work, MchTransition const& transition, int rank)
-        : MchTravel{transition.saved, transition.current, shard_of(transition.current, transition.state, rank),
+        : MchTravel{transition.saved, transition.current, device_shard_of(work, transition, rank),
                     transition.current.slots.mesh().ordinal(rank)},
           current_offsets_(work, as_index(current.offsets().size())),
           router_(transition.current, current_offsets_.data()),
           arrivals_(transition.current, shard) {
-        check_columns(work, rank);
         if (!stays()) saved_offsets_ = List<Index>(work, as_index(saved.offsets().size()));
     }
     void tell(Work& work, MchOptions const& options, MchDeviceSteps<Work>& steps) {
@@ -91,26 +91,15 @@ public:
     [[nodiscard]] MchDeviceLists<Work> lists() noexcept { return std::move(lists_); }
 
 private:
-    void check_columns(Work& work, int rank) const {
-        std::string const who = concat("reshard::mch: table '", current.name, "': on rank ", rank);
-        if (as_index(current.metadata.size()) + 2 > max_device_columns) {
-            refuse_table(ErrorCode::shape, current, current.metadata.size(),
-                         " columns of metadata are more than kernels take. Fix: at most ", max_device_columns - 2,
-                         ", or redistribute() on the host.");
-        }
-        auto const check = [&](std::string_view what, void const* memory, Index bytes, Index alignment) {
-            if (memory != nullptr) work.check(who.c_str(), std::string(what).c_str(), memory, bytes, alignment);
-        };
-        check("the column of ids", shard.ids, 8 * shard.entries, 8);
-        check("the column of slots", shard.slots, 8 * shard.entries, 8);
-        for (std::size_t c = 0; c < shard.metadata.size(); ++c) {
-            MchColumn const& column = current.metadata[c];
-            bool const integers = column.name == mch_counts || column.name == mch_last_access;
-            check(concat("column '", column.name, "'"), shard.metadata[c], column.bytes * shard.entries,
-                  integers ? 8 : 1);
-        }
-        check("the list of segments", shard.segments, 8 * shard.segment_count, 8);
-        check("the current iteration", shard.iteration, 8, 8);
+    [[nodiscard]] static MchShard device_shard_of(Work& work, MchTransition const& transition, int rank) {
+        MchTable const& table = transition.current;
+        MchOnDevice<Work> const on_device(work, table, rank);
+        MchBuffers buffers(table, rank, on_device);
+        MchShard shard = shard_among(table, transition.state, rank, buffers);
+        if (as_index(table.metadata.size()) + 2 <= max_device_columns) return shard;
+        refuse_table(ErrorCode::shape, table, table.metadata.size(),
+                     " columns of metadata are more than kernels take. Fix: at most ", max_device_columns - 2,
+                     ", or redistribute() on the host.");
     }
     void ask_leaving(MchDeviceSteps<Work>& steps) {
         Fetches<Work>& asked = steps.asked;

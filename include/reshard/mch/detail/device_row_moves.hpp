@@ -104,11 +104,9 @@ void apply_row_moves_with(Work& work, std::span<MchRowMove const> moves, MchTabl
         check_table(table);
         check_ranks(table, comm.size());
         range = table.range(rank);
-        std::string const who = concat("reshard::mch: table '", table.name, "': on rank ", rank);
-        views.take(rows, table, rank, moves.size(), [&](std::string const& what, std::byte* memory, Index size) {
-            if (memory != nullptr) work.check(who.c_str(), what.c_str(), memory, size, 1);
-        });
-        work.check(who.c_str(), "the list of moves", moves.data(), 16 * count, 8);
+        MchOnDevice<Work> const on_device(work, table, rank);
+        views.take(rows, table, rank, moves.size(), {table, rank, on_device});
+        on_device("the list of moves", std::as_bytes(moves).data(), 16 * count, 8);
         WorkList<Index, Work> const offsets(work, std::span<Index const>(table.offsets()));
         MchMoveRule const rule{moves.data(), SlotRouter(table.slots, offsets.data()), table.size(), range.begin,
                                range.end};

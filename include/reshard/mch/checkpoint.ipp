@@ -8,19 +8,12 @@
 #include <reshard/mch/detail/checkpoint_route.hpp>
 #include <reshard/mch/reach.hpp>
 
-#include <algorithm>  // any_of
+#include <algorithm>  // any_of, sort
 #include <cstring>    // memset
 
 namespace reshard::inline v0 {
 
 namespace detail {
-
-/// The rows that lie at the slots of this rank's shard.
-inline void read_rows_in_place(MchReader& reader, MchTable const& saved, std::span<MchRows const> rows) {
-    for (MchRows const& one : rows) {
-        reader.read_rows(one, intersect(reader.shard().range(), {0, saved.size()}), one.view.data());
-    }
-}
 
 /// The last slot of a new shard may have been an id's: its row of misses is that of the saved shard as far along.
 inline void add_miss_row(std::vector<MchRowMove>& moves, MchTable const& saved, MchTable const& current, Index rank) {
@@ -43,9 +36,11 @@ RESHARD_INLINE MchCheckpoint MchCheckpoint::open(std::string folder) {
 
 RESHARD_INLINE std::string const& MchCheckpoint::folder() const noexcept { return files_->folder(); }
 
-RESHARD_INLINE std::string const& MchCheckpoint::save_id() const noexcept { return files_->manifest().save; }
+RESHARD_INLINE std::string const& MchCheckpoint::save_id() const noexcept {
+    return files_->catalogue().manifest().save;
+}
 
-RESHARD_INLINE Index MchCheckpoint::ranks() const noexcept { return files_->manifest().world_size; }
+RESHARD_INLINE Index MchCheckpoint::ranks() const noexcept { return files_->catalogue().manifest().world_size; }
 
 RESHARD_INLINE std::vector<std::string> MchCheckpoint::names() const {
     std::vector<std::string> list;
@@ -75,16 +70,14 @@ RESHARD_INLINE MchLoadResult MchCheckpoint::load(std::string_view name, MchTable
     std::vector<MchRead> const overlaps = detail::overlaps_of(saved.table, shard.range());
     for (MchRead const& one : overlaps) reader.check_part(one.part);
     for (MchRead const& one : overlaps) {
-        Interval const range = saved.table.part_range(one.part);
-        Index const to = range.begin + one.begin - shard.offset;
-        std::vector<std::byte*> metadata = shard.metadata;
-        for (std::size_t c = 0; c < metadata.size(); ++c) metadata[c] += to * current.metadata[c].bytes;
-        MchIdBounds const found = reader.read_entries(one.part, one.begin, one.end, shard.ids + to,
-                                                      shard.slots == nullptr ? nullptr : shard.slots + to, metadata);
-        reader.check_bounds(one.part, found, one.end - one.begin == range.size());
-        loaded.live += found.live;
+        Index const to = saved.table.part_range(one.part).begin + one.begin - shard.offset;
+        MchShard columns = shard;
+        columns.ids += to;
+        if (shard.slots != nullptr) columns.slots += to;
+        for (std::size_t c = 0; c < shard.metadata.size(); ++c) columns.metadata[c] += to * current.metadata[c].bytes;
+        loaded.live += reader.read_entries(one, columns, shard.entries, [](Index, Index) {}).live;
     }
-    detail::read_rows_in_place(reader, saved.table, rows);
+    for (MchRows const& one : rows) reader.read_rows_in_place(one);
     files_->check_unchanged();
     reader.write_constants();
     loaded.bytes_read = reader.bytes_read();
@@ -148,15 +141,16 @@ RESHARD_INLINE MchLoadedChange MchCheckpoint::load_redistributed(std::string_vie
     detail::MchIncoming incoming(current, shard, mode.threads);
     incoming.expect(static_cast<int>(rank), change.received, saved.iteration, block.data());
     incoming.arrange(mode.mode, change);
+    std::vector<MchRowMove> moves = change.moves;
+    moves.insert(moves.end(), misses.begin(), misses.end());
+    std::sort(moves.begin(), moves.end(), [](MchRowMove const& a, MchRowMove const& b) { return a.from < b.from; });
     for (MchRows const& one : rows) {
         Index const bytes = one.view.shape().size() * enums::bytes(one.view.dtype());
         bool const clears = saved.table.size() != current.size() && bytes != 0;
         if (clears) std::memset(one.view.data(), 0, detail::as_size(bytes));
+        reader.read_rows_in_place(one);
+        detail::read_moved_rows(reader, saved.table, one, shard.offset, moves);
     }
-    detail::read_rows_in_place(reader, saved.table, rows);
-    std::vector<MchRowMove> moves = change.moves;
-    moves.insert(moves.end(), misses.begin(), misses.end());
-    for (MchRows const& one : rows) detail::read_moved_rows(reader, saved.table, one, shard.offset, moves);
     files_->check_unchanged();
     Router const router(current);
     incoming.commit();  // from here on nothing throws

@@ -5,7 +5,6 @@
 #include <reshard/comm/agree.hpp>
 #include <reshard/comm/collectives.hpp>
 #include <reshard/mch/checkpoint_save.hpp>
-#include <reshard/mch/detail/checkpoint_rows.hpp>
 #include <reshard/mch/detail/checkpoint_text.hpp>
 #include <reshard/mch/detail/refusals.hpp>
 #include <reshard/mch/detail/scan.hpp>
@@ -120,7 +119,7 @@ private:
             header.ids = id_bounds(tables_[t].table, shard);
             say(header);
             for (MchColumn const& column : tables_[t].table.metadata) {
-                MchColumnView const* const view = find_column(tables_[t].state, column.name);
+                MchColumnView const* const view = find_named(tables_[t].state.metadata, column.name);
                 bool const here = view != nullptr && view->view.rank() != 0;
                 say(here ? MchColumnForm{static_cast<Index>(view->view.dtype()), entry_shape(view->view)}
                          : MchColumnForm{});

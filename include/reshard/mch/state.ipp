@@ -17,14 +17,7 @@ RESHARD_INLINE MchShard detail::shard_among(MchTable const& table, MchState cons
     shard.ids = buffers.integers(state.ids, "the column of ids", shard.entries);
     bool const nothing = shard.entries == 0 && state.metadata.empty();  // says no more than that it has no slots
     for (MchColumn const& column : table.metadata) {
-        MchColumnView const* found = nullptr;
-        for (MchColumnView const& one : state.metadata) {
-            if (one.name != column.name) continue;
-            if (found != nullptr) {
-                buffers.refuse(ErrorCode::mismatch, "the state has two columns '", column.name, "'. Fix: pass one.");
-            }
-            found = &one;
-        }
+        MchColumnView const* const found = find_named(state.metadata, column.name);
         if (found == nullptr && !nothing) {
             buffers.refuse(ErrorCode::mismatch, "the state has no column '", column.name,
                            "'. Fix: pass every column of the table, or fill what a saved state lacks.");
@@ -36,6 +29,9 @@ RESHARD_INLINE MchShard detail::shard_among(MchTable const& table, MchState cons
             nothing ? nullptr : buffers.column(found->view, what, shard.entries, column.bytes, scored ? 8 : 1));
     }
     for (MchColumnView const& one : state.metadata) {
+        if (find_named(state.metadata, one.name) != &one) {
+            buffers.refuse(ErrorCode::mismatch, "the state has two columns '", one.name, "'. Fix: pass one.");
+        }
         if (find_column(table, one.name) != nullptr) continue;
         buffers.refuse(ErrorCode::mismatch, "the table has no column '", one.name, "'. Fix: describe it in the table.");
     }

@@ -134,6 +134,13 @@ template <class... Parts>
 [[noreturn]] void refuse_table(ErrorCode code, MchTable const& table, Parts... parts) {
     refuse_table(code, table, {parts...});
 }
+/// The one of that name in a list, or null.
+template <class List>
+[[nodiscard]] constexpr typename List::value_type const* find_named(List const& list, std::string_view name) noexcept {
+    for (auto const& one : list)
+        if (one.name == name) return &one;
+    return nullptr;
+}
 /// The shortest text that is read back as an equal number: -0 is 0.
 [[nodiscard]] std::string number_text(double number);
 /// check_same_content() of tables that may have different numbers of slots.

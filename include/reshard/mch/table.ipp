@@ -145,9 +145,7 @@ RESHARD_INLINE std::uint64_t digest(MchTable const& table) {
 }
 
 RESHARD_INLINE MchColumn const* find_column(MchTable const& table, std::string_view name) noexcept {
-    for (MchColumn const& column : table.metadata)
-        if (column.name == name) return &column;
-    return nullptr;
+    return detail::find_named(table.metadata, name);
 }
 
 RESHARD_INLINE void detail::refuse_table(ErrorCode code, MchTable const& table, std::initializer_list<Part> what) {

@@ -11,50 +11,47 @@
 namespace reshard::inline v0::detail {
 
 /// Each file is opened when something of it is read, or said to be.
-class MchFiles {
+class MchFiles : public CheckpointReader {
 public:
     /// `sealed`: what the tables' text says of ids has a checksum. Throws FormatError for tensors that are not what
     /// their table says.
     MchFiles(std::string folder, std::vector<MchSavedTable> tables, CheckpointReader reader, bool sealed)
-        : folder_(std::move(folder)), tables_(std::move(tables)), reader_(std::move(reader)), sealed_(sealed) {
+        : CheckpointReader(std::move(reader)), folder_(std::move(folder)), tables_(std::move(tables)), sealed_(sealed) {
         for (MchSavedTable const& table : tables_) check_tensors(table);
     }
 
     [[nodiscard]] std::string const& folder() const noexcept { return folder_; }
-    [[nodiscard]] Manifest const& manifest() const noexcept { return catalogue().manifest(); }
     [[nodiscard]] std::vector<MchSavedTable> const& tables() const noexcept { return tables_; }
     [[nodiscard]] bool sealed() const noexcept { return sealed_; }
     [[nodiscard]] DType dtype(std::string_view tensor) const { return catalogue().find(tensor)->dtype; }
 
     /// The path of the file that has a slot of a tensor, for messages.
     [[nodiscard]] std::string path_of(std::string const& tensor, Index slot) {
-        std::string path = reader_.path();
+        std::string file = path();
         for_each_run(tensor, {slot, slot + 1},
-                     [&](Extent const& extent, Interval) { path = reader_.path_of(extent.file); });
-        return path;
+                     [&, this](Extent const& extent, Interval) { file = CheckpointReader::path_of(extent.file); });
+        return file;
     }
     /// Sees that what holds these slots of a tensor is there and what it should be. Throws IoError, FormatError,
     /// MismatchError for files of another save.
     void open(std::string const& tensor, Interval slots) {
-        for_each_run(tensor, slots, [&](Extent const& extent, Interval) { reader_.open(extent.file); });
+        for_each_run(tensor, slots, [&, this](Extent const& extent, Interval) { CheckpointReader::open(extent.file); });
     }
-    /// Throws IoError if a file that was opened has changed since.
-    void check_unchanged() const { reader_.check_unchanged(); }
     /// These slots of a tensor, `width` bytes each, which were opened. Returns how many bytes were read, for checksums
     /// also more than these. Throws IoError; FormatError for bytes that are not those that were saved.
     Index read(std::string const& tensor, Index width, Interval slots, std::byte* to) {
         Index bytes = 0;
-        for_each_run(tensor, slots, [&](Extent const& extent, Interval part) {
+        for_each_run(tensor, slots, [&, this](Extent const& extent, Interval part) {
             Index const first = extent.box.begin(0);
-            bytes += reader_.read_part(extent, (part.begin - first) * width, (part.end - first) * width,
-                                       to + (part.begin - slots.begin) * width);
+            bytes += read_part(extent, (part.begin - first) * width, (part.end - first) * width,
+                               to + (part.begin - slots.begin) * width);
         });
         return bytes;
     }
 
 private:
     [[noreturn]] void refuse(std::string_view what) const {
-        refuse_mch_file(reader_.path(), what, ". Fix: restore the file of this save, or load another save.");
+        refuse_mch_file(path(), what, ". Fix: restore the file of this save, or load another save.");
     }
     void check_tensors(MchSavedTable const& saved) const {
         MchTable const& table = saved.table;
@@ -72,7 +69,7 @@ private:
                 Box const& box = catalogue().extents()[e].box;
                 for (int d = 1; d < box.rank(); ++d) {
                     if (box.empty() || box[d] == Interval{0, tensor->shape.extent(d)}) continue;
-                    refuse_mch_file(reader_.path(), is, ", cut along dimension ", d,
+                    refuse_mch_file(path(), is, ", cut along dimension ", d,
                                     "; tables are cut by slots. Fix: consolidate() first, which makes it whole.");
                 }
             }
@@ -109,11 +106,8 @@ private:
         });
     }
 
-    [[nodiscard]] Catalogue const& catalogue() const noexcept { return reader_.catalogue(); }
-
     std::string folder_;
     std::vector<MchSavedTable> tables_;
-    CheckpointReader reader_;
     bool sealed_;
 };
 

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/mch/detail/checkpoint_load.hpp
 /// \brief  Entries and rows of saved shards into memory: what is checked first, and what is read where.
-/// \depends mch/detail/checkpoint_{files,rows}, mch/names.
+/// \depends mch/detail/checkpoint_files, mch/{names,plan_reads,report}.
 #pragma once
 
 #include <reshard/mch/detail/checkpoint_files.hpp>
-#include <reshard/mch/detail/checkpoint_rows.hpp>
 #include <reshard/mch/names.hpp>
+#include <reshard/mch/plan_reads.hpp>
 #include <reshard/mch/report.hpp>
 
-#include <algorithm>  // any_of, find
+#include <algorithm>  // find
 
 namespace reshard::inline v0::detail {
 
@@ -68,7 +68,7 @@ public:
                    " offsets that were saved. Fix: a longer list (TorchRec's holds 1024 shards).");
         }
         for (MchColumn const& column : current.metadata) {
-            MchColumnView const* const view = detail::find_column(state, column.name);
+            MchColumnView const* const view = find_named(state.metadata, column.name);
             if (view != nullptr && is_filled(column.name) == nullptr) check_type(column.name, view->view.dtype());
         }
         for (MchRows const& one : rows) check_rows_saved(one, buffers);
@@ -79,9 +79,7 @@ public:
         for (MchRowsInfo const& info : saved_.rows) {
             auto const& left = options_.leave_rows;
             if (std::find(left.begin(), left.end(), info.name) != left.end()) continue;
-            if (std::any_of(rows.begin(), rows.end(), [&](MchRows const& one) { return one.name == info.name; })) {
-                continue;
-            }
+            if (find_named(rows, info.name) != nullptr) continue;
             refuse(ErrorCode::mismatch, "rows '", info.name, "' were saved with '", saved_.table.name,
                    "' and are not given: ids that change their slots would find rows of others. Fix: give them, or "
                    "name them in MchLoadOptions::leave_rows.");
@@ -102,69 +100,32 @@ public:
         for_each_tensor(saved_, [&, this](std::string const& tensor, auto...) { files_.open(tensor, slots); });
     }
 
-    /// Entries [begin, end) of a part, counted from its first, into columns in the order of the current table; slots
-    /// are null for bucketed tables. Returns the bounds of the ids among them. Throws MismatchError for zeros all over,
-    /// FormatError for bytes that are not those that were saved and for ids that do not ascend in a sorted table, the
-    /// one before `begin` included, which is `last`.
-    MchIdBounds read_entries(Index part, Index begin, Index end, Index* ids, Index* slots,
-                             std::vector<std::byte*> const& metadata, Index last = INT64_MIN) {
-        std::string const& table = saved_.table.name;
-        Index const count = end - begin;
-        Index const first = saved_.table.part_range(part).begin + begin;
-        auto const column_to = [&, this](std::string const& tensor, Index width, void* to) {
-            read(tensor, width, {first, first + count}, static_cast<std::byte*>(to));
-        };
-        column_to(ids_tensor(table), 8, ids);
-        if (slots != nullptr) column_to(slots_tensor(table), 8, slots);
-        if (never_loaded(ids, slots, count)) {
-            refuse(ErrorCode::mismatch, "entries ", begin, " to ", end, " of ", path_of(part), " were ",
-                   name(MchFault::never_loaded), ". Fix: load a save of a state that had been filled in.");
-        }
-        Index const empty = empty_id(current_.layout);
-        for (Index i = 0; i < count; last = ids[i++]) {
-            if (current_.layout != MchLayout::sorted || ids[i] >= last) continue;
-            refuse_mch_file(path_of(part), "the ids of table '", table, "' do not ascend: entry ", begin + i, " is ",
-                            ids[i], ", behind ", last, last == empty ? ", which marks an empty place" : "",
-                            ". Fix: restore the file, or sort the state before it is saved.");
-        }
-        for (std::size_t c = 0; c < metadata.size(); ++c) {
-            MchColumn const& column = current_.metadata[c];
-            if (MchFill const* const fill = is_filled(column.name); fill != nullptr) {
-                for (Index i = 0; i < count; ++i)
-                    fill_entry(column, *fill, ids[i] != empty, metadata[c] + i * column.bytes);
-            } else {
-                column_to(column_tensor(table, column.name), column.bytes, metadata[c]);
-            }
-        }
-        return id_bounds(current_.layout, {ids, as_size(count)});
-    }
-    /// Throws FormatError where the text says something else of the ids of a part than was found: in all of it, or in
-    /// some of its entries.
-    void check_bounds(Index part, MchIdBounds const& found, bool all) {
-        MchIdBounds const& said = saved_.ids[as_size(part)];
-        bool const within = found.live <= said.live && found.negative <= said.negative &&
-                            (found.highest < 0 || (said.lowest <= found.lowest && found.highest <= said.highest));
-        if (all ? found == said : within) return;
-        refuse_mch_file(path_of(part), all ? "" : "a part of ", "table '", saved_.table.name, "' has ", found.live,
-                        " ids, ", found.negative, " of them below 0 and others from ", found.lowest, " to ",
-                        found.highest, "; its text says ", said.live, ", ", said.negative, " and from ", said.lowest,
-                        " to ", said.highest, ". Fix: restore the file, or save anew.");
-    }
-    /// The same for a part of which nothing else is read: its ids are.
-    void check_bounds(Index part, Index* ids, Index room) {
-        Index const entries = saved_.table.part_range(part).size();
+    /// The entries of a part, `room` of them at a time, into columns in the order of the current table, but for those
+    /// of `to` that are not there; use(entry, count) is called for each piece. Returns the bounds of the ids. Throws
+    /// MismatchError for zeros all over, FormatError for bytes that are not those that were saved, for ids that do not
+    /// ascend in a sorted table, and where the text says something else of the part's ids than was found.
+    template <class Use>
+    MchIdBounds read_entries(MchRead const& read, MchShard const& to, Index room, Use&& use) {
         MchIdBounds found;
-        check_part(part);
-        for (Index begin = 0; begin < entries; begin += room) {
-            Index const last = begin == 0 ? INT64_MIN : ids[room - 1];
-            found = found + read_entries(part, begin, smaller(begin + room, entries), ids, nullptr, {}, last);
+        Index last = INT64_MIN;
+        for (Index begin = read.begin; begin < read.end; begin += room) {
+            Index const end = smaller(begin + room, read.end);
+            found = found + read_piece(read.part, begin, end, to, last);
+            last = to.ids[end - begin - 1];
+            use(begin, end - begin);
         }
-        check_bounds(part, found, true);
+        check_bounds(read, found);
+        return found;
     }
 
     /// Rows of these slots.
     void read_rows(MchRows const& rows, Interval slots, std::byte* to) {
         read(rows_tensor(saved_.table.name, rows.name), info_of(rows).row_bytes(), slots, to);
+    }
+
+    /// Rows of the slots of this rank's shard.
+    void read_rows_in_place(MchRows const& rows) {
+        read_rows(rows, intersect(shard_.range(), {0, saved_.table.size()}), rows.view.data());
     }
 
     /// Iteration and offsets as they were saved.
@@ -177,6 +138,51 @@ private:
     template <class... Parts>
     [[noreturn]] void refuse(ErrorCode code, Parts const&... parts) const {
         refuse_table(code, current_, "on rank ", rank_, ": ", parts...);
+    }
+    /// Entries [begin, end) of a part, counted from its first; the id before them is `last`.
+    MchIdBounds read_piece(Index part, Index begin, Index end, MchShard const& to, Index last) {
+        std::string const& table = saved_.table.name;
+        Index const count = end - begin;
+        Index const first = saved_.table.part_range(part).begin + begin;
+        Index const* const ids = to.ids;
+        auto const column_to = [&, this](std::string const& tensor, Index width, void* column) {
+            read(tensor, width, {first, first + count}, static_cast<std::byte*>(column));
+        };
+        column_to(ids_tensor(table), 8, to.ids);
+        if (to.slots != nullptr) column_to(slots_tensor(table), 8, to.slots);
+        if (never_loaded(ids, to.slots, count)) {
+            refuse(ErrorCode::mismatch, "entries ", begin, " to ", end, " of ", path_of(part), " were ",
+                   name(MchFault::never_loaded), ". Fix: load a save of a state that had been filled in.");
+        }
+        Index const empty = empty_id(current_.layout);
+        for (Index i = 0; i < count; last = ids[i++]) {
+            if (current_.layout != MchLayout::sorted || ids[i] >= last) continue;
+            refuse_mch_file(path_of(part), "the ids of table '", table, "' do not ascend: entry ", begin + i, " is ",
+                            ids[i], ", behind ", last, last == empty ? ", which marks an empty place" : "",
+                            ". Fix: restore the file, or sort the state before it is saved.");
+        }
+        for (std::size_t c = 0; c < to.metadata.size(); ++c) {
+            MchColumn const& column = current_.metadata[c];
+            if (MchFill const* const fill = is_filled(column.name); fill != nullptr) {
+                for (Index i = 0; i < count; ++i)
+                    fill_entry(column, *fill, ids[i] != empty, to.metadata[c] + i * column.bytes);
+            } else {
+                column_to(column_tensor(table, column.name), column.bytes, to.metadata[c]);
+            }
+        }
+        return id_bounds(current_.layout, {ids, as_size(count)});
+    }
+    /// Of all of a part, or some of its entries.
+    void check_bounds(MchRead const& read, MchIdBounds const& found) const {
+        MchIdBounds const& said = saved_.ids[as_size(read.part)];
+        bool const all = read.end - read.begin == saved_.table.part_range(read.part).size();
+        bool const within = found.live <= said.live && found.negative <= said.negative &&
+                            (found.highest < 0 || (said.lowest <= found.lowest && found.highest <= said.highest));
+        if (all ? found == said : within) return;
+        refuse_mch_file(path_of(read.part), all ? "" : "a part of ", "table '", saved_.table.name, "' has ", found.live,
+                        " ids, ", found.negative, " of them below 0 and others from ", found.lowest, " to ",
+                        found.highest, "; its text says ", said.live, ", ", said.negative, " and from ", said.lowest,
+                        " to ", said.highest, ". Fix: restore the file, or save anew.");
     }
     [[nodiscard]] MchFill const* is_filled(std::string_view column) const noexcept {
         for (MchFill const& fill : options_.fill)
@@ -194,18 +200,18 @@ private:
     void check_rows_saved(MchRows const& rows, MchBuffers& buffers) const {
         bool const absent = rows.view.rank() == 0 && rows.view.data() == nullptr && current_.range(rank_).empty();
         if (!absent) check_rows(current_, rank_, rows, buffers);
-        MchRowsInfo const wanted = info_of(rows);
-        std::vector<std::string> there;
-        for (MchRowsInfo const& info : saved_.rows) {
-            there.push_back(info.name);
-            if (info.name != wanted.name) continue;
-            if (absent || info == wanted) return;
-            refuse(info.dtype != wanted.dtype ? ErrorCode::dtype : ErrorCode::buffer, "rows '", rows.name, "' are ",
-                   name(wanted.dtype), " ", to_string(DynamicShape(wanted.row_shape)), " each, but were saved as ",
-                   name(info.dtype), " ", to_string(DynamicShape(info.row_shape)), ". Fix: give both the same.");
+        MchRowsInfo const* const info = find_named(saved_.rows, rows.name);
+        if (info == nullptr) {
+            std::vector<std::string> there;
+            for (MchRowsInfo const& one : saved_.rows) there.push_back(one.name);
+            refuse(ErrorCode::mismatch, "no rows '", rows.name, "' were saved with '", saved_.table.name,
+                   "'; there are: ", list_of(there), ". Fix: correct the name.");
         }
-        refuse(ErrorCode::mismatch, "no rows '", rows.name, "' were saved with '", saved_.table.name,
-               "'; there are: ", list_of(there), ". Fix: correct the name.");
+        MchRowsInfo const wanted = info_of(rows);
+        if (absent || *info == wanted) return;
+        refuse(info->dtype != wanted.dtype ? ErrorCode::dtype : ErrorCode::buffer, "rows '", rows.name, "' are ",
+               name(wanted.dtype), " ", to_string(DynamicShape(wanted.row_shape)), " each, but were saved as ",
+               name(info->dtype), " ", to_string(DynamicShape(info->row_shape)), ". Fix: give both the same.");
     }
     void check_type(std::string const& column, DType type) const {
         if (saved_.table.size() == 0) return;

@@ -1,15 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/mch/detail/checkpoint_route.hpp
 /// \brief  Entries of saved shards that belong to one rank, picked while they are read, and the rows that go with them.
-/// \depends mch/detail/{checkpoint_load,incoming,leaving_rule}, mch/plan_reads.
+/// \depends mch/detail/{checkpoint_load,incoming,leaving_rule}.
 #pragma once
 
 #include <reshard/mch/detail/checkpoint_load.hpp>
 #include <reshard/mch/detail/incoming.hpp>
 #include <reshard/mch/detail/leaving_rule.hpp>
-#include <reshard/mch/plan_reads.hpp>
-
-#include <algorithm>  // sort
 
 namespace reshard::inline v0::detail {
 
@@ -38,12 +35,7 @@ public:
     void pick(MchReader& reader, MchRead const& read) {
         MchShard const& shard = piece_shard_;
         Index const first = saved_.part_range(read.part).begin;
-        MchIdBounds found;
-        for (Index begin = read.begin; begin < read.end; begin += piece_entries) {
-            Index const count = smaller(piece_entries, read.end - begin);
-            Index const last = begin == read.begin ? INT64_MIN : shard.ids[piece_entries - 1];
-            found = found +
-                    reader.read_entries(read.part, begin, begin + count, shard.ids, shard.slots, shard.metadata, last);
+        reader.read_entries(read, shard, piece_entries, [&, this](Index begin, Index count) {
             rule_.offset = first + begin;
             for (Index i = 0; i < count; ++i) {
                 Index const to = rule_(i);
@@ -52,11 +44,15 @@ public:
                 bool const lost = to == rule_.left_out && rule_.router.part_of_slot(shard.slots[i]) == mine_;
                 if (lost) left_out_.push_back(shard.ids[i]);
             }
-        }
-        reader.check_bounds(read.part, found, true);
+        });
     }
     /// Of a part that is not picked from: that it holds what the text of the table says.
-    void check(MchReader& reader, Index part) { reader.check_bounds(part, piece_shard_.ids, piece_entries); }
+    void check(MchReader& reader, Index part) {
+        MchShard piece;
+        piece.ids = piece_shard_.ids;
+        reader.check_part(part);
+        reader.read_entries({part, 0, saved_.part_range(part).size()}, piece, piece_entries, [](Index, Index) {});
+    }
 
     [[nodiscard]] Index entries() const noexcept { return entries_; }
     [[nodiscard]] std::vector<Index>& left_out() noexcept { return left_out_; }
@@ -112,14 +108,13 @@ private:
 };
 
 /// Rows that go with moved ids, from the files into this rank's rows: the same as apply_row_moves() after a load by
-/// position. Rows near each other are read at once.
+/// position. Moves ascend by where they begin: rows near each other are read at once.
 inline void read_moved_rows(MchReader& reader, MchTable const& saved, MchRows const& rows, Index offset,
-                            std::vector<MchRowMove> moves) {
+                            std::span<MchRowMove const> moves) {
     constexpr Index gap_bytes = Index{64} << 10U;
     constexpr Index read_bytes = Index{8} << 20U;
     Index const width = info_of(rows).row_bytes();
     if (width == 0) return;
-    std::sort(moves.begin(), moves.end(), [](MchRowMove const& a, MchRowMove const& b) { return a.from < b.from; });
     SlotRouter const owner(saved.slots);
     std::vector<std::byte> memory;
     for (std::size_t first = 0, last = 0; first < moves.size(); first = last) {

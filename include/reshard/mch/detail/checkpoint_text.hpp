@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/mch/detail/checkpoint_text.hpp
-/// \brief  Tables as a checkpoint knows them: the names of their tensors, and a JSON text for each.
-/// \depends mch/{checkpoint_types,id_bounds}, checkpoint/{json_tree,manifest,safetensors_layout}, comm/agree.
+/// \brief  Tables as a checkpoint knows them: the names of their tensors, their rows, and a JSON text for each.
+/// \depends mch/{checkpoint_types,id_bounds}, mch/detail/buffers, checkpoint/{json_tree,manifest,safetensors_layout},
+///         comm/agree.
 /// No I/O.
 /// The format: docs/mch-format.md.
 #pragma once
@@ -11,6 +12,7 @@
 #include <reshard/checkpoint/safetensors_layout.hpp>
 #include <reshard/comm/agree.hpp>
 #include <reshard/mch/checkpoint_types.hpp>
+#include <reshard/mch/detail/buffers.hpp>
 #include <reshard/mch/id_bounds.hpp>
 
 #include <charconv>  // from_chars
@@ -42,6 +44,27 @@ struct MchSavedTable {
     std::vector<MchRowsInfo> rows;
     std::vector<MchIdBounds> ids;  ///< of each part
 };
+
+/// Throws BufferError and DTypeError for rows that are not [z, ...], dense, in memory of the host and none of
+/// `buffers`'.
+inline void check_rows(MchTable const& table, Index rank, MchRows const& rows, MchBuffers& buffers) {
+    std::string const what = concat("rows '", rows.name, "'");
+    if (rows.view.rank() == 0) {
+        buffers.refuse(ErrorCode::buffer, what,
+                       " have no shape. Fix: pass [z, ...], also where a rank has no slots: the others have rows.");
+    }
+    static_cast<void>(buffers.column(rows.view, what, table.range(rank).size(), entry_bytes(rows.view)));
+}
+
+/// Without the dimension that counts slots.
+[[nodiscard]] inline Indices entry_shape(DynamicView const& view) {
+    Indices shape;
+    for (int d = 1; d < view.rank(); ++d) shape.push_back(view.extent(d));
+    return shape;
+}
+[[nodiscard]] inline MchRowsInfo info_of(MchRows const& rows) {
+    return {rows.name, rows.view.dtype(), entry_shape(rows.view)};
+}
 
 [[nodiscard]] inline std::string ids_tensor(std::string_view table) { return concat(table, ".ids"); }
 [[nodiscard]] inline std::string slots_tensor(std::string_view table) { return concat(table, ".slots"); }

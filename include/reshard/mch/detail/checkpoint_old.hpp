@@ -119,8 +119,8 @@ template <class... Parts>
     return sums;
 }
 
-/// Opens the file of a rank and checks that it is the one the index means, with every tensor it should have, as long as
-/// the shard. Throws IoError when it cannot be read, FormatError when it is another file or a damaged one.
+/// Opens the file of a rank and checks that it is the one the index means. Throws IoError when it cannot be read,
+/// FormatError when it is another file or a damaged one.
 [[nodiscard]] inline SafetensorsFile open_shard(std::string const& path, MchIndex const& index, Index rank) {
     SafetensorsFile file = SafetensorsFile::open(path);
     auto const expect = [&](std::string const& key, std::string const& found, std::string const& wanted) {
@@ -142,22 +142,12 @@ template <class... Parts>
             JsonTree const tree = parse_mch_json(text, path, key);
             expect(key, to_json(table_from(table.name, JsonReader(tree), world)), wanted);
         }
-        Index const entries = table.range(rank).size();
-        if (entries == 0) continue;
-        for_each_tensor(saved,
-                        [&](std::string const& name, auto...) {  // what they are: MchFiles looks at all parts together
-                            TensorInfo const* const tensor = file.find(name);
-                            if (tensor == nullptr) refuse_old_file(file, "it has no tensor ", quote_name(name));
-                            if (tensor->shape.rank() == 0 || tensor->shape.extent(0) != entries) {
-                                refuse_old_file(file, "tensor ", quote_name(name), " has shape ",
-                                                to_string(tensor->shape), ", but the shard has ", entries, " slots");
-                            }
-                        });
     }
     return file;
 }
 
-/// Adds what the files of all ranks have of a tensor. Throws FormatError for parts of different types.
+/// Adds what the files of all ranks have of a tensor. Throws FormatError for parts that are not there, not as long as
+/// the shard, or of different types.
 inline void add_old_tensor(Manifest& manifest, OpenFiles const& files, std::string const& name, MchTable const& table,
                            bool sums) {
     std::size_t const place = manifest.tensors.size();
@@ -166,7 +156,13 @@ inline void add_old_tensor(Manifest& manifest, OpenFiles const& files, std::stri
         if (slots.empty()) continue;
         auto const rank = static_cast<int>(table.slots.mesh().rank_at(p));
         SafetensorsFile const& file = *files[as_size(rank)];
-        TensorInfo const& part = file.at(name);
+        TensorInfo const* const found = file.find(name);
+        if (found == nullptr) refuse_old_file(file, "it has no tensor ", quote_name(name));
+        TensorInfo const& part = *found;
+        if (part.shape.rank() == 0 || part.shape.extent(0) != slots.size()) {
+            refuse_old_file(file, "tensor ", quote_name(name), " has shape ", to_string(part.shape),
+                            ", but the shard has ", slots.size(), " slots");
+        }
         Indices extents = part.shape.extents();
         extents[0] = table.size();
         if (Index bytes = 0; count_stored_bytes(part.dtype, extents, bytes) != SafetensorsRule::none) {

@@ -44,29 +44,27 @@ public:
 };
 
 /// The tables of one call: what of it does not communicate. See carry().
-class MchPassages {
+class MchPassages : public MchTerms {
 public:
-    MchPassages(std::span<MchTransition const> tables, MchOptions const& options) noexcept
-        : tables_(tables), options_(options) {}
+    explicit MchPassages(MchTerms const& terms) noexcept : MchTerms(terms) {}
 
     /// Throws what redistribute() documents, before anything is allocated for entries.
     void begin(int rank, int ranks) {
-        check_threads(options_);
-        list_.reserve(tables_.size());
-        for (std::size_t t = 0; t < tables_.size(); ++t) {
-            check_transition(tables_, t, ranks);
-            list_.emplace_back(tables_[t], options_, rank);
+        check_threads(options);
+        list_.reserve(tables.size());
+        for (std::size_t t = 0; t < tables.size(); ++t) {
+            check_transition(tables, t, ranks);
+            list_.emplace_back(tables[t], options, rank);
             if (!list_.back().stays()) list_.back().outgoing->count();
         }
-        check_apart(tables_, rank);
+        check_apart(tables, rank);
     }
     [[nodiscard]] std::vector<MchPassage>& list() noexcept { return list_; }
-    void list_headers(std::vector<MchArrival> headers, CommunicatorRef comm, TransferLists& lists) {
-        to_ = std::move(headers);
-        from_ = to_;
-        list_all_to_all(std::as_bytes(std::span(to_)), std::as_writable_bytes(std::span(from_)), comm.size(), lists);
+    static void list_headers(std::span<MchArrival const> told, std::span<MchArrival> heard, CommunicatorRef comm,
+                             TransferLists& lists) {
+        list_all_to_all(std::as_bytes(told), std::as_writable_bytes(heard), comm.size(), lists);
     }
-    [[nodiscard]] std::vector<MchArrival> const& headers_heard() const noexcept { return from_; }
+    static void hear(std::vector<MchArrival>&) noexcept {}
     void pack(std::span<MchArrival const> heard, int rank, int ranks) {
         for (std::size_t t = 0; t < list_.size(); ++t) {
             MchPassage& one = list_[t];
@@ -86,7 +84,7 @@ public:
         for (MchPassage& one : list_) {
             if (one.stays()) continue;
             one.outgoing->unpack();
-            one.incoming.arrange(options_.mode, one.numbers);
+            one.incoming.arrange(options.mode, one.numbers);
         }
         result_.reserve(list_.size());
     }
@@ -106,11 +104,7 @@ public:
     }
 
 private:
-    std::span<MchTransition const> tables_;
-    MchOptions const& options_;
     std::vector<MchPassage> list_;
-    std::vector<MchArrival> to_;
-    std::vector<MchArrival> from_;
     std::vector<MchChange> result_;
 };
 
@@ -118,8 +112,8 @@ private:
 
 RESHARD_INLINE std::vector<MchChange> redistribute(std::span<MchTransition const> tables, CommunicatorRef comm,
                                                    MchOptions const& options) {
-    detail::MchPassages passages(tables, options);
-    return detail::carry(passages, comm, {tables, options, "on hosts"});
+    detail::MchPassages passages({tables, options, "on hosts"});
+    return detail::carry(passages, comm);
 }
 
 RESHARD_INLINE MchChange redistribute(MchTable const& saved, MchTable const& current, MchState const& state,

@@ -25,7 +25,7 @@ struct MchTravel {
     [[nodiscard]] int rank_of(Index p) const noexcept { return static_cast<int>(current.slots.mesh().rank_at(p)); }
 };
 
-/// What all ranks have to have in common. `where`: their columns lie.
+/// What all ranks have to have in common: the base of their passages. `where`: their columns lie.
 struct MchTerms {
     std::span<MchTransition const> tables;
     MchOptions const& options;
@@ -92,35 +92,39 @@ void list_entries(Passages& list, int rank, TransferLists& lists) {
     }
 }
 
-/// Carries tables. Of `passages` nothing but this communicates:
+/// Carries tables. `passages` are MchTerms, and of them nothing but this communicates:
 ///
 ///     begin(rank, ranks)                 looks at all tables, and counts what leaves
 ///     list()                             a passage a table
-///     list_headers(headers, comm, lists), headers_heard()     in memory that the communicator moves
+///     list_headers(told, heard, comm, lists)     in memory that the communicator moves
+///     hear(heard)                        brings there what was received elsewhere
 ///     pack(heard, rank, ranks)           what leaves; makes room for what comes
 ///     arrange()                          works the shards out
 ///     commit()                           writes them, and returns what became of each table; may not fail
 template <class Passages>
-auto carry(Passages& passages, CommunicatorRef comm, MchTerms const& terms) {
+auto carry(Passages& passages, CommunicatorRef comm) {
     int const rank = comm.rank();
     int const ranks = comm.size();
     TransferLists lists;
     BatchDigest digest;
+    std::vector<MchArrival> told;
+    std::vector<MchArrival> heard;
     agree_on_work(
         comm,
         [&] {
-            digest = terms.digest();
+            digest = passages.digest();
             passages.begin(rank, ranks);
-            passages.list_headers(headers_of(passages.list(), as_size(ranks)), comm, lists);
+            heard = told = headers_of(passages.list(), as_size(ranks));
+            if (ranks != 1) passages.list_headers(told, heard, comm, lists);
         },
         [&](Verdict mine) {
-            agree_on_batch(comm, std::move(mine), digest, [&](Index place) { return terms.text(place); });
+            agree_on_batch(comm, std::move(mine), digest, [&](Index place) { return passages.text(place); });
         });
     if (ranks != 1) lists.deliver(comm);
 
     agree_after(comm, digest.whole(), [&] {
-        lists.clear();
-        passages.pack(passages.headers_heard(), rank, ranks);
+        if (ranks != 1) passages.hear(heard);
+        passages.pack(heard, rank, ranks);
         list_entries(passages.list(), rank, lists);
         lists.make_room(lists.sends.size(), lists.receives.size());  // to sort in: those of a table follow another's
     });

@@ -36,7 +36,23 @@ public:
         leaving_ = steps.leaving.add(work, shard.entries, destinations(), rule_, columns(), steps.told);
     }
     /// Asks what is known of what leaves, once it has been counted.
-    void look(Work& work, MchDeviceSteps<Work>& steps) { stays() ? find_reach(work, steps.asked) : ask_leaving(steps); }
+    void look(Work& work, Partitions<Work, MchLeavingRule> const& leaving, Fetches<Work>& asked) {
+        if (stays()) {
+            Index const empty = empty_id(current.layout);
+            counted_ = zeros<Count>(work, 2);
+            count(work, shard.entries, MchIsLive{shard.ids, empty}, counted_.data());
+            count(work, shard.entries, MchIsStray{shard.ids, empty, router_, part}, counted_.data() + 1);
+            counts_at_ = asked.add(counted_.data(), 2);
+            return;
+        }
+        report_at_ = asked.add(leaving.report_words(leaving_), PartitionReport::words(destinations()));
+        if (shard.iteration != nullptr) iteration_at_ = asked.add(shard.iteration);
+        if (shard.entries < 2) return;
+        ends_at_ = asked.add(shard.ids);
+        for (Index const* at : {shard.ids + shard.entries - 1, shard.slots, shard.slots + shard.entries - 1}) {
+            asked.add(at);
+        }
+    }
     /// Looks at what was counted.
     void examine(Work& work, Fetches<Work> const& asked) {
         if (stays()) {
@@ -44,9 +60,16 @@ public:
             change().unreachable = asked[counts_at_ + 1];
             bool const full = shard.entries >= 2 && change().live_after == shard.entries;  // zeros are ids
             if (full && are_zeros(work, shard.ids)) refuse_never_loaded(current, shard.entries, shard.offset);
-        } else {
-            examine_leaving(work, asked);
+            return;
         }
+        auto const words = asked.list(report_at_, PartitionReport::words(destinations()));
+        words_.assign(words.begin(), words.end());
+        if (shard.iteration != nullptr) iteration = asked[iteration_at_];
+        if (never_loaded(work, asked)) refuse_never_loaded(current, shard.entries, shard.offset);
+        if (report().out_of_range() == 0) return;
+        Index const wrong = report().first_out_of_range();
+        refuse_misplaced(saved, current, shard.offset, wrong, fetch(work, shard.ids + wrong),
+                         fetch(work, shard.slots + wrong), [&] { return fetch(work, shard.ids, shard.entries); });
     }
 
     [[nodiscard]] Index entries_for(Index p) const { return report().counts()[as_size(p)]; }
@@ -101,26 +124,6 @@ private:
                      " columns of metadata are more than kernels take. Fix: at most ", max_device_columns - 2,
                      ", or redistribute() on the host.");
     }
-    void ask_leaving(MchDeviceSteps<Work>& steps) {
-        Fetches<Work>& asked = steps.asked;
-        report_at_ = asked.add(steps.leaving.report_words(leaving_), PartitionReport::words(destinations()));
-        if (shard.iteration != nullptr) iteration_at_ = asked.add(shard.iteration);
-        if (shard.entries < 2) return;
-        ends_at_ = asked.add(shard.ids);
-        for (Index const* at : {shard.ids + shard.entries - 1, shard.slots, shard.slots + shard.entries - 1}) {
-            asked.add(at);
-        }
-    }
-    void examine_leaving(Work& work, Fetches<Work> const& asked) {
-        auto const words = asked.list(report_at_, PartitionReport::words(destinations()));
-        words_.assign(words.begin(), words.end());
-        if (shard.iteration != nullptr) iteration = asked[iteration_at_];
-        if (never_loaded(work, asked)) refuse_never_loaded(current, shard.entries, shard.offset);
-        if (report().out_of_range() == 0) return;
-        Index const wrong = report().first_out_of_range();
-        refuse_misplaced(saved, current, shard.offset, wrong, fetch(work, shard.ids + wrong),
-                         fetch(work, shard.slots + wrong), [&] { return fetch(work, shard.ids, shard.entries); });
-    }
     [[nodiscard]] ByteColumns columns() const {
         std::vector<Index> const widths = widths_of(current);
         ByteColumns columns;
@@ -134,13 +137,6 @@ private:
     // NOLINTNEXTLINE(readability-non-const-parameter): the kernel writes there
     static void count(Work& work, Index entries, Answer const& answer, Count* total) {
         count_indices(work, "count", CountIndices<Answer>{entries, answer, total});
-    }
-    void find_reach(Work& work, Fetches<Work>& asked) {
-        Index const empty = empty_id(current.layout);
-        counted_ = zeros<Count>(work, 2);
-        count(work, shard.entries, MchIsLive{shard.ids, empty}, counted_.data());
-        count(work, shard.entries, MchIsStray{shard.ids, empty, router_, part}, counted_.data() + 1);
-        counts_at_ = asked.add(counted_.data(), 2);
     }
     /// Looks at all only where the first and the last would be zeros.
     [[nodiscard]] bool never_loaded(Work& work, Fetches<Work> const& asked) const {
@@ -175,38 +171,36 @@ private:
 /// The tables of a call, step by step: what a step asks of the device is answered for all tables at once, before the
 /// next. Of tables with faults the first is named, as where one is gone through after the other.
 template <class Work>
-class MchDevicePassages {
+class MchDevicePassages : public MchTerms {
 public:
-    MchDevicePassages(Work& work, std::span<MchTransition const> tables, MchOptions const& options)
-        : work_(work), tables_(tables), options_(options) {}
+    MchDevicePassages(Work& work, MchTerms const& terms) : MchTerms(terms), work_(work) {}
 
     /// Throws, as what follows does, what redistribute_on_device() documents.
     void begin(int rank, int ranks) {
-        list_.reserve(tables_.size());
-        each(tables_.size(), [&](std::size_t t) {
-            check_transition(tables_, t, ranks);
-            list_.emplace_back(work_, tables_[t], rank);
+        list_.reserve(tables.size());
+        each(tables.size(), [&](std::size_t t) {
+            check_transition(tables, t, ranks);
+            list_.emplace_back(work_, tables[t], rank);
         });
-        each([&](MchDevicePassage<Work>& one) { one.tell(work_, options_, steps_); });
+        each([&](MchDevicePassage<Work>& one) { one.tell(work_, options, steps_); });
         steps_.told.run(work_);
         steps_.leaving.count(work_);
-        each([&](MchDevicePassage<Work>& one) { one.look(work_, steps_); });
+        each([&](MchDevicePassage<Work>& one) { one.look(work_, steps_.leaving, steps_.asked); });
         steps_.asked.run(work_);
         each([&](MchDevicePassage<Work>& one) { one.examine(work_, steps_.asked); });
         refuse();
-        check_apart(tables_, rank);
+        check_apart(tables, rank);
     }
     [[nodiscard]] std::vector<MchDevicePassage<Work>>& list() noexcept { return list_; }
-    void list_headers(std::vector<MchArrival> headers, CommunicatorRef comm, TransferLists& lists) {
-        headers_ = std::move(headers);
-        if (comm.size() == 1) return;
-        to_ = WorkList<MchArrival, Work>(work_, std::span<MchArrival const>(headers_));
+    void list_headers(std::span<MchArrival const> told, std::span<MchArrival>, CommunicatorRef comm,
+                      TransferLists& lists) {
+        to_ = WorkList<MchArrival, Work>(work_, told);
         from_ = WorkList<MchArrival, Work>(work_, to_.size());
         comm.check_memory(to_.data());
-        list_all_to_all(std::as_bytes(std::span(to_.data(), headers_.size())),
-                        std::as_writable_bytes(std::span(from_.data(), headers_.size())), comm.size(), lists);
+        list_all_to_all(std::as_bytes(std::span(to_.data(), told.size())),
+                        std::as_writable_bytes(std::span(from_.data(), told.size())), comm.size(), lists);
     }
-    [[nodiscard]] std::vector<MchArrival> headers_heard() { return to_.size() == 0 ? headers_ : from_.host(work_); }
+    void hear(std::vector<MchArrival>& heard) { heard = from_.host(work_); }
     void pack(std::span<MchArrival const> heard, int rank, int ranks) {
         for (std::size_t t = 0; t < list_.size(); ++t) {
             if (list_[t].stays()) continue;
@@ -217,7 +211,7 @@ public:
         moving([&](MchDevicePassage<Work>& one) { one.list_left_out(work_); });
     }
     void arrange() {
-        bool const may_move = options_.mode == MchMode::route;
+        bool const may_move = options.mode == MchMode::route;
         moving([&](auto& one) { one.arrivals().inspect(work_, may_move, steps_); });
         run(steps_.told, steps_.inspect, steps_.check_slots, steps_.asked);
         moving([&](auto& one) { one.arrivals().find_runs(work_, steps_.asked); });
@@ -276,10 +270,7 @@ private:
     }
 
     Work& work_;
-    std::span<MchTransition const> tables_;
-    MchOptions const& options_;
     std::vector<MchDevicePassage<Work>> list_;
-    std::vector<MchArrival> headers_;
     WorkList<MchArrival, Work> to_;
     WorkList<MchArrival, Work> from_;
     std::vector<BasicMchDeviceChange<Work>> result_;
@@ -292,8 +283,8 @@ private:
 template <class Work>
 std::vector<BasicMchDeviceChange<Work>> redistribute_with(Work& work, std::span<MchTransition const> tables,
                                                           CommunicatorRef comm, MchOptions const& options) {
-    MchDevicePassages<Work> passages(work, tables, options);
-    return carry(passages, comm, {tables, options, "on devices"});
+    MchDevicePassages<Work> passages(work, {tables, options, "on devices"});
+    return carry(passages, comm);
 }
 
 }  // namespace reshard::inline v0::detail

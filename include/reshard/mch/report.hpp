@@ -9,7 +9,6 @@
 #include <reshard/mch/detail/mode.hpp>
 
 #include <array>   // array
-#include <tuple>   // tie
 #include <vector>  // vector
 
 namespace reshard::inline v0 {
@@ -95,11 +94,7 @@ struct MchViolation {
     Index value = 0;
     Index other = 0;
 
-    [[nodiscard]] friend bool operator==(MchViolation const&, MchViolation const&) = default;
-    [[nodiscard]] friend bool operator<(MchViolation const& a, MchViolation const& b) noexcept {
-        return std::tie(a.fault, a.rank, a.position, a.value, a.other) <
-               std::tie(b.fault, b.rank, b.position, b.value, b.other);
-    }
+    [[nodiscard]] friend auto operator<=>(MchViolation const&, MchViolation const&) noexcept = default;
 };
 
 /// All faults of a state: how many of each kind there are, exactly, and where, up to `listed` places per kind and rank.

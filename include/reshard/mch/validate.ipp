@@ -9,7 +9,6 @@
 #include <reshard/mch/validate.hpp>
 
 #include <algorithm>  // sort
-#include <tuple>      // tie
 
 namespace reshard::inline v0 {
 
@@ -28,9 +27,7 @@ struct MchClaim {
     Index rank = 0;
     Index position = 0;
 
-    [[nodiscard]] friend bool operator<(MchClaim const& a, MchClaim const& b) noexcept {
-        return std::tie(a.id, a.rank, a.position) < std::tie(b.id, b.rank, b.position);
-    }
+    [[nodiscard]] friend auto operator<=>(MchClaim const&, MchClaim const&) noexcept = default;
 };
 
 /// One rank's report in as many bytes on every rank, so that all know what to receive.

@@ -98,8 +98,6 @@ private:
         return {first, first != nullptr ? detail::as_size(count) : 0};
     }
 
-    void check_counted(char const* who) const;
-
     void make_room();
     /// Takes the memory, if there is any; returns how much of it.
     Index carve(std::byte* memory) noexcept;

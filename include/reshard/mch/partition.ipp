@@ -22,7 +22,10 @@ RESHARD_INLINE void Partition::make_room() {
 }
 
 RESHARD_INLINE Index Partition::lay_out(std::span<PartitionColumn const> columns) {
-    check_counted("reshard::Partition::lay_out");
+    if (counts_ == nullptr) {
+        errors::raise(ErrorCode::transition,
+                      "reshard::Partition::lay_out: nothing is counted yet. Fix: call count() first.");
+    }
     Index at = 0;
     for (Index d = 0; d < destinations_; ++d) {
         blocks_[d] = at;
@@ -38,11 +41,6 @@ RESHARD_INLINE Index Partition::lay_out(std::span<PartitionColumn const> columns
     }
     blocks_[destinations_] = at;
     return at;
-}
-
-RESHARD_INLINE void Partition::check_counted(char const* who) const {
-    if (counts_ != nullptr) return;
-    errors::raise(ErrorCode::transition, who, ": nothing is counted yet. Fix: call count() first.");
 }
 
 RESHARD_INLINE Index Partition::carve(std::byte* memory) noexcept {

@@ -142,8 +142,7 @@ private:
                     rule_.by_slot ? fill_by_slot(begin, last, owners) : fill_by_id(begin, last);
                     list_regular(begin, last, found);
                 } else {
-                    fill_each(begin, last, found);
-                    list_each(begin, last, found);
+                    look_at_each(begin, last, found);
                 }
             }
         }
@@ -214,7 +213,8 @@ private:
             if (router.part_of_id(shard_.ids[i]) != part) found.wrong = i;
         }
     }
-    void fill_each(Index begin, Index end, Findings& found) const noexcept {
+    /// The same entry by entry, whatever they are.
+    void look_at_each(Index begin, Index end, Findings& found) const {
         Index const empty = empty_id(current_->layout);
         for (Index i = begin; i < end; ++i) {
             Index const to = rule_(i);
@@ -222,6 +222,7 @@ private:
             found.live += shard_.ids[i] != empty ? 1 : 0;
             if (to == MchLeavingRule::misplaced && found.wrong < 0) found.wrong = i;
             to_[i] = goes ? static_cast<MchDestination>(to) : mch_nowhere;
+            if (goes && to_[i] == own_.part) list_stretch({i, i + 1, 1}, found);
         }
     }
     /// Lists what stays of a block of ascending ids, as one stretch.
@@ -234,12 +235,6 @@ private:
         while (!all && to_[begin] != own) ++begin;
         while (!all && to_[end - 1] != own) --end;
         list_stretch({begin, end, staying}, found);
-    }
-    /// The same entry by entry.
-    void list_each(Index begin, Index end, Findings& found) const {
-        for (Index i = begin; i < end && own_.part != mch_nowhere; ++i) {
-            if (to_[i] == own_.part) list_stretch({i, i + 1, 1}, found);
-        }
     }
     [[nodiscard]] static bool is_long(MchStretch const& one) noexcept {
         return one.is_dense() && one.count >= block_entries;

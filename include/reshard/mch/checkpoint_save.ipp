@@ -36,8 +36,7 @@ inline void check_readable(MchTable const& table, MchShard const& shard, Index r
 
 /// What a rank tells the others of a table before they save it, as numbers.
 struct MchSaveHeader {
-    Index has_iteration = 0;
-    Index iteration = 0;
+    Index iteration = -1;  ///< -1: this rank has none
     MchIdBounds ids{};
 };
 /// And of each of its columns: what an entry is.
@@ -112,10 +111,7 @@ private:
             check(t);
             MchShard const& shard = shards_.back();
             MchSaveHeader header;
-            if (shard.iteration != nullptr) {
-                header.has_iteration = 1;
-                header.iteration = *shard.iteration;
-            }
+            if (shard.iteration != nullptr) header.iteration = *shard.iteration;
             header.ids = id_bounds(tables_[t].table, shard);
             say(header);
             for (MchColumn const& column : tables_[t].table.metadata) {
@@ -148,13 +144,10 @@ private:
     void check_names(std::size_t t) const {
         MchTable const& table = tables_[t].table;
         for (std::size_t other = 0; other < t; ++other) check_names_differ(tables_[other].table, table);
-        auto const& rows = tables_[t].rows;
-        for (std::size_t i = 0; i < rows.size(); ++i) {
-            for (std::size_t k = 0; k < i; ++k) {
-                if (rows[k].name != rows[i].name) continue;
-                refuse_table(ErrorCode::mismatch, table, "two lists of rows are called '", rows[i].name,
-                             "'. Fix: give each its own name.");
-            }
+        for (MchRows const& rows : tables_[t].rows) {
+            if (find_named(tables_[t].rows, rows.name) == &rows) continue;
+            refuse_table(ErrorCode::mismatch, table, "two lists of rows are called '", rows.name,
+                         "'. Fix: give each its own name.");
         }
     }
 
@@ -166,13 +159,12 @@ private:
         auto const said = [&](int rank, std::size_t offset, auto& to) {
             std::memcpy(&to, all.data() + as_size(rank) * block + at_ + offset, sizeof(to));
         };
-        saved.has_iteration = table.layout == MchLayout::sorted;
         std::vector<MchColumnForm> forms(columns);
         int first = -1;
         for (int rank = 0; rank < comm_.size(); ++rank) {
             MchSaveHeader header;
             said(rank, 0, header);
-            if (header.has_iteration != 0) {
+            if (header.iteration >= 0) {
                 if (first >= 0 && header.iteration != saved.iteration) {
                     refuse_table(ErrorCode::mismatch, table, "rank ", rank, " is at iteration ", header.iteration,
                                  ", rank ", first, " at ", saved.iteration,

@@ -35,15 +35,6 @@ struct MchReportBlock {
     Index totals[mch_fault_count]{};
     Index count = 0;
     MchViolation listed[mch_fault_count * MchReport::listed]{};
-
-    void write(MchReport const& report) noexcept {
-        for (int i = 0; i < mch_fault_count; ++i) totals[i] = report.total(static_cast<MchFault>(i));
-        for (MchViolation const& violation : report.violations()) listed[count++] = violation;
-    }
-    void add_to(MchReport& report) const {
-        for (int i = 0; i < mch_fault_count; ++i) report.add_total(static_cast<MchFault>(i), totals[i]);
-        for (Index k = 0; k < count; ++k) report.add_listed(listed[k]);
-    }
 };
 
 template <class T>
@@ -125,14 +116,16 @@ private:
         });
         lists_.deliver(comm_);
         for (std::size_t r = 0; r < ranks; ++r) {
-            for (MchStray const& stray : received[r]) {
-                claims.push_back({stray.id, as_index(r), stray.position});
-            }
+            for (MchStray const& stray : received[r]) claims.push_back({stray.id, as_index(r), stray.position});
         }
         find_shared(claims);
-        mine.write(report_);
+        for (int i = 0; i < mch_fault_count; ++i) mine.totals[i] = report_.total(static_cast<MchFault>(i));
+        for (MchViolation const& violation : report_.violations()) mine.listed[mine.count++] = violation;
         all_gather(comm_, std::as_bytes(std::span(&mine, 1)), bytes_of(all), lists_);
-        for (MchReportBlock const& one : all) one.add_to(result_);
+        for (MchReportBlock const& one : all) {
+            for (int i = 0; i < mch_fault_count; ++i) result_.add_total(static_cast<MchFault>(i), one.totals[i]);
+            for (Index k = 0; k < one.count; ++k) result_.add_listed(one.listed[k]);
+        }
     }
 
     /// `claims` are of other ranks, all of ids that this one looks up.

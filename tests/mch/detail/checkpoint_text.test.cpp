@@ -36,7 +36,6 @@ TEST_SUITE("mch/checkpoint_text") {
             saved.table = table_of(world);
             saved.table.name = "a.\"b\"\n";
             saved.table.hash_function = "murmur \\ 3";
-            saved.has_iteration = true;
             saved.iteration = 77;
             saved.rows = {{"w", DType::bf16, {3, 4}}, {"m", DType::f64, {}}};
             for (Module const& module : world.ranks) saved.ids.push_back(id_bounds(MchLayout::sorted, module.raw));

@@ -26,7 +26,6 @@ inline void save_old(std::string const& folder, World& world, std::uint64_t id =
     namespace in = reshard::detail;
     in::MchSavedTable saved;
     saved.table = table_of(world);
-    saved.has_iteration = true;
     saved.iteration = world.ranks[0].iteration[0];
     saved.rows = {{"weights", DType::f32, {2}}, {"momentum", DType::f64, {}}};
     auto const ranks = static_cast<Index>(world.ranks.size());

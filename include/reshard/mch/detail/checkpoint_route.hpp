@@ -23,33 +23,31 @@ public:
           widths_(widths_of(current)),
           kept_(widths_.size()) {
         for (Index width : widths_) piece_.emplace_back(as_size(piece_entries * width));
-        MchShard shard;
-        shard.ids = reinterpret_cast<Index*>(piece_[0].data());
-        shard.slots = reinterpret_cast<Index*>(piece_[1].data());
-        for (std::size_t c = 2; c < piece_.size(); ++c) shard.metadata.push_back(piece_[c].data());
-        rule_ = {saved.table, current, shard, options};
-        piece_shard_ = std::move(shard);
+        columns_.ids = reinterpret_cast<Index*>(piece_[0].data());
+        columns_.slots = reinterpret_cast<Index*>(piece_[1].data());
+        for (std::size_t c = 2; c < piece_.size(); ++c) columns_.metadata.push_back(piece_[c].data());
+        rule_ = {saved.table, current, columns_, options};
     }
 
     /// All of part `read.part`.
     void pick(MchReader& reader, MchRead const& read) {
-        MchShard const& shard = piece_shard_;
         Index const first = saved_.part_range(read.part).begin;
-        reader.read_entries(read, shard, piece_entries, [&, this](Index begin, Index count) {
+        reader.read_entries(read, columns_, piece_entries, [&, this](Index begin, Index count) {
             rule_.offset = first + begin;
             for (Index i = 0; i < count; ++i) {
                 Index const to = rule_(i);
                 if (to == mine_) keep(i);
-                if (to == MchLeavingRule::misplaced) refuse(reader, read.part, begin + i, shard.ids[i], shard.slots[i]);
-                bool const lost = to == rule_.left_out && rule_.router.part_of_slot(shard.slots[i]) == mine_;
-                if (lost) left_out_.push_back(shard.ids[i]);
+                if (to == MchLeavingRule::misplaced)
+                    refuse(reader, read.part, begin + i, columns_.ids[i], columns_.slots[i]);
+                bool const lost = to == rule_.left_out && rule_.router.part_of_slot(columns_.slots[i]) == mine_;
+                if (lost) left_out_.push_back(columns_.ids[i]);
             }
         });
     }
     /// Of a part that is not picked from: that it holds what the text of the table says.
     void check(MchReader& reader, Index part) {
         MchShard piece;
-        piece.ids = piece_shard_.ids;
+        piece.ids = columns_.ids;
         reader.check_part(part);
         reader.read_entries({part, 0, saved_.part_range(part).size()}, piece, piece_entries, [](Index, Index) {});
     }
@@ -100,7 +98,7 @@ private:
     Index mine_;
     std::vector<Index> widths_;
     std::vector<std::vector<std::byte>> piece_;  ///< per column: ids, slots, metadata
-    MchShard piece_shard_;                       ///< the same as columns
+    MchShard columns_;                           ///< the same as a shard's
     MchLeavingRule rule_;                        ///< what redistribute() asks, of a piece
     std::vector<std::vector<std::byte>> kept_;
     std::vector<Index> left_out_;

@@ -39,8 +39,7 @@ inline constexpr Index mch_text_version = 3;
 /// All that is saved of a table but its buffers.
 struct MchSavedTable {
     MchTable table;
-    bool has_iteration = false;
-    Index iteration = 0;
+    Index iteration = 0;  ///< of a sorted table
     std::vector<MchRowsInfo> rows;
     std::vector<MchIdBounds> ids;  ///< of each part
 };
@@ -142,7 +141,7 @@ template <class List, class Item>
         return concat("{\"name\":", json_string(column.name), ",\"bytes\":", column.bytes,
                       ",\"empty\":", Index{column.empty}, "}");
     });
-    if (saved.has_iteration) json += concat(",\"iteration\":", saved.iteration);
+    if (table.layout == MchLayout::sorted) json += concat(",\"iteration\":", saved.iteration);
     json +=
         concat(",\"rows\":", json_list(saved.rows, [](MchRowsInfo const& rows) {
                    return concat("{\"name\":", json_string(rows.name), ",\"dtype\":\"", name(rows.dtype),
@@ -219,8 +218,7 @@ template <class List, class Item>
             {item.at("name").text(), item.at("bytes").integer(), static_cast<std::uint8_t>(empty)});
     });
     json.at("rows").for_each([&](JsonReader const& item) { saved.rows.push_back(rows_from(item)); });
-    saved.has_iteration = table.layout == MchLayout::sorted;
-    if (saved.has_iteration) saved.iteration = json.at("iteration").integer();
+    if (table.layout == MchLayout::sorted) saved.iteration = json.at("iteration").integer();
     Verdict const sound = verdict_of([&] {
         table.slots = mch_slots_of(ranks, offsets);
         check_table(table);

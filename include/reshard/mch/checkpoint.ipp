@@ -6,7 +6,6 @@
 #include <reshard/mch/checkpoint.hpp>
 #include <reshard/mch/detail/checkpoint_load.hpp>
 #include <reshard/mch/detail/checkpoint_route.hpp>
-#include <reshard/mch/reach.hpp>
 
 #include <algorithm>  // any_of, sort
 #include <cstring>    // memset

@@ -2,7 +2,6 @@
 // How mch/report.hpp is done.
 #pragma once
 
-#include <reshard/core/error.hpp>
 #include <reshard/mch/report.hpp>
 
 #include <algorithm>  // sort

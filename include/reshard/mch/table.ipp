@@ -2,7 +2,6 @@
 // How mch/table.hpp is done.
 #pragma once
 
-#include <reshard/algebra/notation.hpp>
 #include <reshard/mch/table.hpp>
 #include <reshard/plan/plan.hpp>
 

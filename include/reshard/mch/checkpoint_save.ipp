@@ -131,7 +131,7 @@ private:
         MchShard const& shard = shards_.back();
         for (MchRows const& rows : one.rows) {  // two may lie over each other: they are read
             MchBuffers buffers(one.table, rank);
-            check_rows(one.table, rank, rows, buffers);
+            check_rows(rows, shard.entries, buffers);
         }
         check_ranks(one.table, comm_.size());
         if (never_loaded(shard.ids, shard.slots, shard.entries)) {

@@ -50,11 +50,21 @@ public:
         iteration_ = iteration;
     }
     [[nodiscard]] std::vector<MchBlock> const& blocks() const noexcept { return blocks_; }
+    /// Where to receive a block that is not this rank's own.
+    [[nodiscard]] std::byte* memory(MchBlock const& block) const noexcept { return arriving_ + block.begin; }
 
 protected:
     /// \pre `table` outlives this.
     MchExpected(MchTable const& table, MchShard const& shard)
         : table_(&table), scored_(table), shard_(shard), widths_(widths_of(table)) {}
+
+    [[nodiscard]] std::byte const* start_of(MchBlock const& block) const noexcept {
+        return block.own != nullptr ? block.own : memory(block);
+    }
+    /// Where a column of a block lies.
+    [[nodiscard]] std::byte const* column_of(MchBlock const& block, std::size_t c) const noexcept {
+        return start_of(block) + packed_column_begin(block.entries, widths_, c);
+    }
 
     MchTable const* table_;
     MchScored scored_;
@@ -63,6 +73,7 @@ protected:
     std::vector<MchBlock> blocks_;
     Index total_ = 0;  ///< bytes of the blocks that are not this rank's own
     Index iteration_ = 0;
+    std::byte* arriving_ = nullptr;  ///< memory for these, once there is some
 };
 
 }  // namespace reshard::inline v0::detail

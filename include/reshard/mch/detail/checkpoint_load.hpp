@@ -56,22 +56,21 @@ class MchReader {
 public:
     MchReader(MchFiles& files, MchSavedTable const& saved, MchTable const& current, Index rank, MchState const& state,
               std::span<MchRows const> rows, MchLoadOptions const& options, bool resize = false)
-        : files_(files), saved_(saved), current_(current), rank_(rank), options_(options) {
+        : files_(files), saved_(saved), current_(current), buffers_(current, rank), options_(options) {
         check_table(current);
         adapted_ = with_columns_of(saved.table, current, options);
         resize ? check_same_ids(adapted_, current) : check_same_content(adapted_, current);
-        MchBuffers buffers(current, rank);
-        shard_ = shard_among(current, state, rank, buffers);
+        shard_ = shard_among(current, state, rank, buffers_);
         if (shard_.segments != nullptr && shard_.segment_count < saved.table.parts() + 1) {
-            refuse(ErrorCode::buffer, "the list of segments has ", shard_.segment_count, " places for the ",
-                   saved.table.parts() + 1,
-                   " offsets that were saved. Fix: a longer list (TorchRec's holds 1024 shards).");
+            buffers_.refuse(ErrorCode::buffer, "the list of segments has ", shard_.segment_count, " places for the ",
+                            saved.table.parts() + 1,
+                            " offsets that were saved. Fix: a longer list (TorchRec's holds 1024 shards).");
         }
         for (MchColumn const& column : current.metadata) {
             MchColumnView const* const view = find_named(state.metadata, column.name);
             if (view != nullptr && is_filled(column.name) == nullptr) check_type(column.name, view->view.dtype());
         }
-        for (MchRows const& one : rows) check_rows_saved(one, buffers);
+        for (MchRows const& one : rows) check_rows_saved(one);
     }
 
     /// Throws MismatchError for rows that were saved, are not among `rows`, and were not said to be left.
@@ -80,9 +79,10 @@ public:
             auto const& left = options_.leave_rows;
             if (std::find(left.begin(), left.end(), info.name) != left.end()) continue;
             if (find_named(rows, info.name) != nullptr) continue;
-            refuse(ErrorCode::mismatch, "rows '", info.name, "' were saved with '", saved_.table.name,
-                   "' and are not given: ids that change their slots would find rows of others. Fix: give them, or "
-                   "name them in MchLoadOptions::leave_rows.");
+            buffers_.refuse(
+                ErrorCode::mismatch, "rows '", info.name, "' were saved with '", saved_.table.name,
+                "' and are not given: ids that change their slots would find rows of others. Fix: give them, or "
+                "name them in MchLoadOptions::leave_rows.");
         }
     }
 
@@ -135,10 +135,6 @@ public:
     }
 
 private:
-    template <class... Parts>
-    [[noreturn]] void refuse(ErrorCode code, Parts const&... parts) const {
-        refuse_table(code, current_, "on rank ", rank_, ": ", parts...);
-    }
     /// Entries [begin, end) of a part, counted from its first; the id before them is `last`.
     MchIdBounds read_piece(Index part, Index begin, Index end, MchShard const& to, Index last) {
         std::string const& table = saved_.table.name;
@@ -151,8 +147,8 @@ private:
         column_to(ids_tensor(table), 8, to.ids);
         if (to.slots != nullptr) column_to(slots_tensor(table), 8, to.slots);
         if (never_loaded(ids, to.slots, count)) {
-            refuse(ErrorCode::mismatch, "entries ", begin, " to ", end, " of ", path_of(part), " were ",
-                   name(MchFault::never_loaded), ". Fix: load a save of a state that had been filled in.");
+            buffers_.refuse(ErrorCode::mismatch, "entries ", begin, " to ", end, " of ", path_of(part), " were ",
+                            name(MchFault::never_loaded), ". Fix: load a save of a state that had been filled in.");
         }
         Index const empty = empty_id(current_.layout);
         for (Index i = 0; i < count; last = ids[i++]) {
@@ -197,29 +193,30 @@ private:
             std::memset(to, byte, as_size(column.bytes));
         }
     }
-    void check_rows_saved(MchRows const& rows, MchBuffers& buffers) const {
-        bool const absent = rows.view.rank() == 0 && rows.view.data() == nullptr && current_.range(rank_).empty();
-        if (!absent) check_rows(current_, rank_, rows, buffers);
+    void check_rows_saved(MchRows const& rows) {
+        bool const absent = rows.view.rank() == 0 && rows.view.data() == nullptr && shard_.entries == 0;
+        if (!absent) check_rows(rows, shard_.entries, buffers_);
         MchRowsInfo const* const info = find_named(saved_.rows, rows.name);
         if (info == nullptr) {
             std::vector<std::string> there;
             for (MchRowsInfo const& one : saved_.rows) there.push_back(one.name);
-            refuse(ErrorCode::mismatch, "no rows '", rows.name, "' were saved with '", saved_.table.name,
-                   "'; there are: ", list_of(there), ". Fix: correct the name.");
+            buffers_.refuse(ErrorCode::mismatch, "no rows '", rows.name, "' were saved with '", saved_.table.name,
+                            "'; there are: ", list_of(there), ". Fix: correct the name.");
         }
         MchRowsInfo const wanted = info_of(rows);
         if (absent || *info == wanted) return;
-        refuse(info->dtype != wanted.dtype ? ErrorCode::dtype : ErrorCode::buffer, "rows '", rows.name, "' are ",
-               name(wanted.dtype), " ", to_string(DynamicShape(wanted.row_shape)), " each, but were saved as ",
-               name(info->dtype), " ", to_string(DynamicShape(info->row_shape)), ". Fix: give both the same.");
+        buffers_.refuse(info->dtype != wanted.dtype ? ErrorCode::dtype : ErrorCode::buffer, "rows '", rows.name,
+                        "' are ", name(wanted.dtype), " ", to_string(DynamicShape(wanted.row_shape)),
+                        " each, but were saved as ", name(info->dtype), " ", to_string(DynamicShape(info->row_shape)),
+                        ". Fix: give both the same.");
     }
     void check_type(std::string const& column, DType type) const {
         if (saved_.table.size() == 0) return;
         std::string const tensor = column_tensor(saved_.table.name, column);
         DType const was = files_.dtype(tensor);
         if (was == type || was == DType::u8 || type == DType::u8) return;
-        refuse(ErrorCode::dtype, "column '", column, "' is ", name(type), ", but was saved as ", name(was), " (",
-               files_.path_of(tensor, 0), "). Fix: give both the same type.");
+        buffers_.refuse(ErrorCode::dtype, "column '", column, "' is ", name(type), ", but was saved as ", name(was),
+                        " (", files_.path_of(tensor, 0), "). Fix: give both the same type.");
     }
     void read(std::string const& tensor, Index width, Interval slots, std::byte* to) {
         if (!slots.empty() && width != 0) bytes_read_ += files_.read(tensor, width, slots, to);
@@ -228,7 +225,7 @@ private:
     MchFiles& files_;
     MchSavedTable const& saved_;
     MchTable const& current_;
-    Index rank_;
+    MchBuffers buffers_;
     MchLoadOptions const& options_;
     MchTable adapted_;
     MchShard shard_;

@@ -46,13 +46,13 @@ struct MchSavedTable {
 
 /// Throws BufferError and DTypeError for rows that are not [z, ...], dense, in memory of the host and none of
 /// `buffers`'.
-inline void check_rows(MchTable const& table, Index rank, MchRows const& rows, MchBuffers& buffers) {
+inline void check_rows(MchRows const& rows, Index entries, MchBuffers& buffers) {
     std::string const what = concat("rows '", rows.name, "'");
     if (rows.view.rank() == 0) {
         buffers.refuse(ErrorCode::buffer, what,
                        " have no shape. Fix: pass [z, ...], also where a rank has no slots: the others have rows.");
     }
-    static_cast<void>(buffers.column(rows.view, what, table.range(rank).size(), entry_bytes(rows.view)));
+    static_cast<void>(buffers.column(rows.view, what, entries, entry_bytes(rows.view)));
 }
 
 /// Without the dimension that counts slots.

@@ -112,10 +112,11 @@ public:
             begins_.push_back(entries_ += block.entries);
         }
         memory_ = List<std::byte>(work, total_);
+        arriving_ = memory_.data();
         std::vector<Index> where = begins_;
         for (std::size_t b = 0; b < blocks_.size(); ++b) {
             for (std::size_t c = 0; c < widths_.size(); ++c) {
-                auto const first = reinterpret_cast<std::uintptr_t>(column(b, c));
+                auto const first = reinterpret_cast<std::uintptr_t>(column_of(blocks_[b], c));
                 where.push_back(as_index(first) - begins_[b] * widths_[c]);
             }
         }
@@ -124,8 +125,6 @@ public:
         received_ = {where_.data(), where_.data() + begins_.size(), static_cast<int>(blocks_.size()),
                      static_cast<int>(widths_.size()), entries_};
     }
-    /// Where to receive a block that is not this rank's own.
-    [[nodiscard]] std::byte* memory(MchBlock const& block) const noexcept { return memory_.data() + block.begin; }
     [[nodiscard]] Index kept() const noexcept { return kept_; }
     /// Ids of the shard to be, ascending.
     [[nodiscard]] Index const* ids() const noexcept { return ids_.data(); }
@@ -146,7 +145,10 @@ public:
         }
         may_move_ = may_move;
         bool const evicts = entries_ >= shard_.entries;
-        if (evicts && !may_move) find_faulty_slots(work, steps);  // what is evicted would not be looked at
+        if (evicts && !may_move) {  // what is evicted would not be looked at: all arrive at their owner, none twice
+            taken_ = zeros<std::uint32_t>(work, ceil_div(shard_.entries, 32));
+            steps.check_slots.add(entries_, {received_, shard_.offset, shard_.entries, taken_.data(), found_.data()});
+        }
         ask(steps.asked);
     }
     /// Asks where runs of ids begin.
@@ -298,21 +300,9 @@ private:
     // ---- Slots ---------------------------------------------------------------------------------------------------
 
     [[nodiscard]] MchFreeSlots free_slots() const noexcept { return {shard_.offset, shard_.entries - 1}; }
-    /// Where slots stay: all arrive at their owner, none twice.
-    void find_faulty_slots(Work& work, MchDeviceSteps<Work>& steps) {
-        taken_ = zeros<std::uint32_t>(work, ceil_div(shard_.entries, 32));
-        steps.check_slots.add(entries_, {received_, shard_.offset, shard_.entries, taken_.data(), found_.data()});
-    }
 
     // ---- What is wrong ---------------------------------------------------------------------------------------------
 
-    /// Where a column of a block lies.
-    [[nodiscard]] std::byte const* column(std::size_t block, std::size_t c) const noexcept {
-        return start_of(blocks_[block]) + packed_column_begin(blocks_[block].entries, widths_, c);
-    }
-    [[nodiscard]] std::byte const* start_of(MchBlock const& block) const noexcept {
-        return block.own != nullptr ? block.own : memory(block);
-    }
     /// Only once something is: throws what the host finds in the same entries.
     [[noreturn]] void refuse(Work& work) const {
         MchIncoming host(*table_, shard_, 1);

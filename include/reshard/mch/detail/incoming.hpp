@@ -29,9 +29,10 @@ public:
         own_rank_ = rank;
         own_ = own;
     }
-    void allocate() { memory_ = Scratch(total_); }
-    /// Where to receive a block that is not this rank's own.
-    [[nodiscard]] std::byte* memory(MchBlock const& block) noexcept { return memory_.data() + block.begin; }
+    void allocate() {
+        memory_ = Scratch(total_);
+        arriving_ = memory_.data();
+    }
 
     /// Works out the shard that the entries make, and lists in `change` what becomes of them. Throws MismatchError for
     /// counts below 0, accesses that are before iteration 0 or still to come, an id that arrives twice, a slot that two
@@ -100,16 +101,11 @@ private:
     };
     static constexpr std::uint64_t gone = ~std::uint64_t{0};  ///< the place of what is evicted
 
-    [[nodiscard]] std::byte const* start_of(MchBlock const& block) noexcept {
-        return block.own != nullptr ? block.own : memory(block);
-    }
     /// In the order of ranks.
     void list_sources() {
         for (MchBlock const& block : blocks_) {
             Source source{block.rank, block.entries, {}, false};
-            for (std::size_t c = 0; c < widths_.size(); ++c) {
-                source.columns.push_back(start_of(block) + packed_column_begin(block.entries, widths_, c));
-            }
+            for (std::size_t c = 0; c < widths_.size(); ++c) source.columns.push_back(column_of(block, c));
             sources_.push_back(std::move(source));
         }
         if (own_ == nullptr) return;

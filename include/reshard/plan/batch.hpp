@@ -27,7 +27,7 @@ namespace detail {
 [[nodiscard]] inline Index largest_scratch(planning::Steps const& steps) noexcept {
     planning::Step const* const fold = steps.find(planning::StepKind::fold);
     if (fold == nullptr) return 0;
-    return planning::FoldChunks(steps).largest_scratch(largest_extents(steps.to(*fold).distribution));
+    return planning::FoldChunks(steps).scratch_elements(largest_extents(steps.to(*fold).distribution));
 }
 
 /// \pre the elements have whole bytes.

@@ -5,8 +5,8 @@
 /// \depends plan/steps, plan/detail/share.
 ///
 /// A chunk of what a rank folds is a part of its share along one dimension; every rank's share has the same number of
-/// chunks, and both sides of an exchange know all shares, so nobody asks. Where the result lies in scratch memory, the
-/// exchange that takes it from there goes chunk by chunk as well, each behind its fold.
+/// chunks, along the same dimension, and both sides of an exchange know all shares, so nobody asks. Where the result
+/// lies in scratch memory, the exchange that takes it from there goes chunk by chunk as well, each behind its fold.
 #pragma once
 
 #include <reshard/plan/detail/share.hpp>
@@ -96,48 +96,32 @@ public:
         Layout const& folded = steps.to(*fold);
         Index const addends = steps.from(*fold).addends;
         areas_ = addends + (folded.place == Place::scratch || steps.converts ? 1 : 0);
-        Index const share = detail::largest_piece(folded.distribution);
+        Indices const largest = detail::largest_extents(folded.distribution);
+        Index const share = product(largest);
         Index const limit = detail::larger(steps.fold_elements, Index{1});
         if (detail::saturated_product(share, addends) <= detail::saturated_product(limit, 4))
             return;  // not worth the messages
         Index const chunk = detail::larger(detail::larger(limit / addends, limit / 32), Index{1});
         count_ = detail::smaller(detail::ceil_div(share, chunk), most);
+        for (int dim = 1; dim < largest.size() && largest[dim_] < count_; ++dim)
+            if (largest[dim] > largest[dim_]) dim_ = dim;
     }
 
     [[nodiscard]] Index count() const noexcept { return count_; }
-    /// The dimension along which a share is cut: the outermost that is long enough, else the longest.
-    [[nodiscard]] int dim_of(Indices const& share) const noexcept {
-        int longest = 0;
-        for (int dim = 0; dim < share.size(); ++dim) {
-            if (share[dim] >= count_) return dim;
-            if (share[dim] > share[longest]) longest = dim;
-        }
-        return longest;
-    }
+    /// The dimension along which shares are cut: the outermost that is long enough, else the longest.
+    [[nodiscard]] int dim() const noexcept { return dim_; }
     /// A chunk of so many local indices.
     [[nodiscard]] Interval part_of(Index extent, Index chunk) const noexcept {
         return detail::part({SplitKind::balanced, nullptr}, extent, count_, chunk);
     }
     /// The largest chunk of a share.
     [[nodiscard]] Indices largest_of(Indices share) const noexcept {
-        if (count_ > 1) share[dim_of(share)] = detail::ceil_div(share[dim_of(share)], count_);
+        if (count_ > 1) share[dim_] = detail::ceil_div(share[dim_], count_);
         return share;
     }
     /// Elements of scratch memory for a share: the addends of a chunk, and the result where it lies there.
     [[nodiscard]] Index scratch_elements(Indices const& share) const noexcept {
         return detail::saturated_product(product(largest_of(share)), areas_);
-    }
-    /// The same for all ranks at once. \pre no share has an extent beyond `largest`.
-    [[nodiscard]] Index largest_scratch(Indices const& largest) const noexcept {
-        if (count_ == 1) return scratch_elements(largest);
-        Index chunk = 0;  // of a share that is cut along dim: those before it were too short
-        Indices share = largest;
-        for (int dim = 0; dim < largest.size(); ++dim) {
-            share[dim] = detail::ceil_div(largest[dim], count_);
-            chunk = detail::larger(chunk, product(share));
-            share[dim] = detail::smaller(largest[dim], count_ - 1);
-        }
-        return detail::saturated_product(chunk, areas_);
     }
 
     /// What of an exchange belongs to a chunk: of each message the part within that chunk of who folds it.
@@ -151,14 +135,11 @@ public:
         auto const cut = [&, this](std::vector<Message> const& messages, std::vector<Message>& parts, bool by_peer) {
             for (Message const& message : messages) {
                 Indices const place = folded.mesh().coordinates(by_peer ? message.peer : rank);
-                detail::IndexSets const share = detail::index_sets(folded, place);
-                Indices extents;
-                for (IndexSet const& set : share) extents.push_back(set.size());
-                int const dim = dim_of(extents);
-                Interval const mine = part_of(extents[dim], chunk);
+                IndexSet const share = folded.index_set(place, dim_);
+                Interval const mine = part_of(share.size(), chunk);
                 if (mine.empty()) continue;
-                Index const last = share[dim].global_index(mine.end - 1);
-                detail::add_within(parts, message, dim, {share[dim].global_index(mine.begin), last + 1});
+                Index const last = share.global_index(mine.end - 1);
+                detail::add_within(parts, message, dim_, {share.global_index(mine.begin), last + 1});
             }
         };
         cut(whole.sends, result.sends, brings);
@@ -177,6 +158,7 @@ private:
     }
 
     Index count_ = 1;
+    int dim_ = 0;
     Index areas_ = 0;  ///< of scratch memory, each of a chunk: the addends, and the result where it lies there
 };
 

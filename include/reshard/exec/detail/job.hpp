@@ -69,7 +69,6 @@ struct JobWork {
     std::vector<JobStep> steps;
     planning::FoldChunks chunks;
     FoldWork fold;    ///< of all chunks; no addends where this rank folds nothing
-    int dim = 0;      ///< along which they lie
     Receive whole{};  ///< fill, scale: the destination; without address where there is none
     void (*carry_out)(JobWork const& work, MemoryPolicy const& memory, JobStep const& step) = nullptr;
 

@@ -19,7 +19,6 @@ inline std::byte* place_fold(JobWork& work, RankSteps const& mine, JobPlaces con
     DynamicShape const shape = layout.distribution.local_shape(places.rank);
     DynamicShape const chunk(work.chunks.largest_of(shape.extents()));
     Indices const strides = row_major_strides(chunk);
-    work.dim = work.chunks.dim_of(shape.extents());
     FoldWork& fold = work.fold;
     fold.op = step.op;
     fold.dtype = dtype;
@@ -47,7 +46,8 @@ inline std::byte* place_fold(JobWork& work, RankSteps const& mine, JobPlaces con
     if (!folded.contains(rank)) return {};
     Indices const share = folded.local_shape(rank).extents();
     Indices const strides = row_major_strides(DynamicShape(work.chunks.largest_of(share)));
-    Index const before = chunk == 0 ? 0 : work.chunks.part_of(share[work.dim], chunk).begin * strides[work.dim];
+    int const dim = work.chunks.dim();
+    Index const before = chunk == 0 ? 0 : work.chunks.part_of(share[dim], chunk).begin * strides[dim];
     return {dtype, strides, folded, rank, work.fold.slot_bytes, before * bytes(dtype)};
 }
 
@@ -79,13 +79,14 @@ inline void fold_chunk(JobWork const& work, MemoryPolicy const& memory, Index ch
     if (work.fold.addends == 0) return;
     if (work.chunks.count() == 1) return memory.fold(work.fold);
     FoldWork part = work.fold;
-    Interval const inside = work.chunks.part_of(part.slots.box.dims[work.dim].extent, chunk);
+    int const dim = work.chunks.dim();
+    Interval const inside = work.chunks.part_of(part.slots.box.dims[dim].extent, chunk);
     if (inside.empty()) return;
     for (StridedBox* box : {&part.slots.box, &part.folded.box, &part.to.box}) {
-        box->dims[work.dim].extent = inside.size();
+        box->dims[dim].extent = inside.size();
     }
     bool const stays = part.to.base == part.folded.base;  // in scratch memory, where every chunk lies
-    if (!stays) part.to.base += inside.begin * part.to.box.dims[work.dim].stride;
+    if (!stays) part.to.base += inside.begin * part.to.box.dims[dim].stride;
     memory.fold(part);
 }
 inline void carry_out(JobWork const& work, MemoryPolicy const& memory, JobStep const& step) {

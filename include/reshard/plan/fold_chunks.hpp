@@ -16,26 +16,22 @@ namespace reshard::inline v0 {
 
 namespace detail {
 
-/// The largest local shape under a distribution, without asking each rank: the largest piece of a dimension is cut from
-/// the largest piece, and dimensions do not share axes.
+/// The largest local shape under a distribution, without asking each rank: first parts are the longest, but for those
+/// between boundaries, and dimensions do not share axes.
 [[nodiscard]] constexpr Indices largest_extents(DynamicDistribution const& distribution) noexcept {
+    Indices place;
+    for (int axis = 0; axis < distribution.mesh().axes(); ++axis) {
+        PlacementForm const& placement = distribution.signature()[axis];
+        bool const bounded = placement.is_shard() && placement.split() == SplitKind::boundaries;
+        Index const* const bounds = bounded ? distribution.rule(axis).numbers : nullptr;
+        Index longest = 0;
+        for (Index i = 1; bounded && i < distribution.mesh().extent(axis); ++i)
+            if (bounds[i + 1] - bounds[i] > bounds[longest + 1] - bounds[longest]) longest = i;
+        place.push_back(longest);
+    }
     Indices extents;
     for (int dim = 0; dim < distribution.shape().rank(); ++dim) {
-        Index extent = distribution.shape().extent(dim);
-        for (int axis : distribution.cuts(dim)) {
-            RuleRef const rule = distribution.rule(axis);
-            Index const parts = distribution.mesh().extent(axis);
-            if (rule.kind == SplitKind::boundaries) {
-                Index longest = 0;
-                for (Index i = 0; i < parts; ++i) longest = larger(longest, part(rule, extent, parts, i).size());
-                extent = longest;
-            } else if (interleaves(rule.kind)) {
-                extent = IndexSet(Interval{0, extent}, rule, parts, 0).size();
-            } else {
-                extent = ceil_div(extent, parts);
-            }
-        }
-        extents.push_back(extent);
+        extents.push_back(distribution.index_set(place, dim).size());
     }
     return extents;
 }

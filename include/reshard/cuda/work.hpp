@@ -144,6 +144,7 @@ public:
     [[nodiscard]] T* data() const noexcept { return reinterpret_cast<T*>(memory_.data()); }
     [[nodiscard]] Index size() const noexcept { return count_; }
     [[nodiscard]] Index bytes() const noexcept { return count_ * as_index(sizeof(T)); }
+    [[nodiscard]] std::span<T> span() const noexcept { return {data(), as_size(count_)}; }
     /// Only the first `count` count from now on.
     void shorten(Index count) noexcept { count_ = count; }
     /// On the host.

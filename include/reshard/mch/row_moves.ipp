@@ -28,7 +28,7 @@ RESHARD_INLINE void apply_row_moves(std::span<MchRowMove const> moves, MchTable 
         exchange.resize(detail::as_size(comm.size()), views);
         mine.sort(moves, table, rank, exchange);
         exchange.theirs = exchange.counts;
-        exchange.list_counts(exchange.counts.data(), exchange.theirs.data());
+        exchange.list_counts(exchange.counts, exchange.theirs);
     });
     if (!alone) exchange.lists.deliver(comm);
 

@@ -41,11 +41,11 @@ public:
     /// Its lists are empty.
     [[nodiscard]] MchChange const& numbers() const noexcept { return lists_.numbers; }
     /// Moves into this rank's slots, by ascending id: what apply_row_moves_on_device() takes.
-    [[nodiscard]] std::span<MchRowMove const> moves() const noexcept { return span(lists_.moves); }
+    [[nodiscard]] std::span<MchRowMove const> moves() const noexcept { return lists_.moves.span(); }
     /// Ids this rank had and sent nowhere: MchChange::left_out.
-    [[nodiscard]] std::span<Index const> left_out() const noexcept { return span(lists_.left_out); }
+    [[nodiscard]] std::span<Index const> left_out() const noexcept { return lists_.left_out.span(); }
     /// Ids that found no slot on it, lowest score first: MchChange::evicted.
-    [[nodiscard]] std::span<Index const> evicted() const noexcept { return span(lists_.evicted); }
+    [[nodiscard]] std::span<Index const> evicted() const noexcept { return lists_.evicted.span(); }
 
     /// All of it, as redistribute() returns it. Copies the lists, and waits for them.
     [[nodiscard]] MchChange on_host() {
@@ -57,11 +57,6 @@ public:
     }
 
 private:
-    template <class T>
-    [[nodiscard]] static std::span<T const> span(detail::WorkList<T, Work> const& list) noexcept {
-        return {list.data(), detail::as_size(list.size())};
-    }
-
     Work work_;
     detail::MchDeviceLists<Work> lists_;
 };

@@ -197,8 +197,7 @@ public:
         to_ = WorkList<MchArrival, Work>(work_, told);
         from_ = WorkList<MchArrival, Work>(work_, to_.size());
         comm.check_memory(to_.data());
-        list_all_to_all(std::as_bytes(std::span(to_.data(), told.size())),
-                        std::as_writable_bytes(std::span(from_.data(), told.size())), comm.size(), lists);
+        list_all_to_all(std::as_bytes(to_.span()), std::as_writable_bytes(from_.span()), comm.size(), lists);
     }
     void hear(std::vector<MchArrival>& heard) { heard = from_.host(work_); }
     void pack(std::span<MchArrival const> heard, int rank, int ranks) {

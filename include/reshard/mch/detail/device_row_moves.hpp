@@ -147,7 +147,7 @@ void apply_row_moves_with(Work& work, std::span<MchRowMove const> moves, MchTabl
         to = WorkList<MchRowCount, Work>(work, std::span<MchRowCount const>(exchange.counts));
         from = WorkList<MchRowCount, Work>(work, to.size());
         comm.check_memory(to.data());
-        exchange.list_counts(to.data(), from.data());
+        exchange.list_counts(to.span(), from.span());
         work.wait();
     });
     if (!alone) exchange.lists.deliver(comm);

@@ -73,10 +73,8 @@ struct MchRowExchange {
         asked_begins.reserve(ranks + 1);
         lists.make_room(static_cast<int>(ranks));
     }
-    void list_counts(MchRowCount const* to, MchRowCount* from) {
-        auto const ranks = counts.size();
-        list_all_to_all(std::as_bytes(std::span(to, ranks)), std::as_writable_bytes(std::span(from, ranks)),
-                        static_cast<int>(ranks), lists);
+    void list_counts(std::span<MchRowCount const> to, std::span<MchRowCount> from) {
+        list_all_to_all(std::as_bytes(to), std::as_writable_bytes(from), static_cast<int>(counts.size()), lists);
     }
     /// Returns how many rows the rank is asked for. Throws MismatchError for records of another form.
     [[nodiscard]] Index count_asked(MchTable const& table, int rank) {

@@ -9,6 +9,8 @@
 #include <reshard/mch/detail/refusals.hpp>
 #include <reshard/mch/detail/scan.hpp>
 
+#include <algorithm>  // find
+
 namespace reshard::inline v0 {
 
 namespace detail {
@@ -16,17 +18,11 @@ namespace detail {
 /// Throws MismatchError for a sorted shard that loads or redistribute() would refuse.
 inline void check_readable(MchTable const& table, MchShard const& shard, Index rank) {
     if (table.layout != MchLayout::sorted) return;
+    constexpr MchFault refused[] = {MchFault::id_order,      MchFault::id_repeated,    MchFault::slot_range,
+                                    MchFault::slot_repeated, MchFault::count_negative, MchFault::access_late};
     MchReport const found = MchScan(table, shard, rank).run();
     for (MchViolation const& one : found.violations()) {
-        switch (one.fault) {
-            case MchFault::id_order:
-            case MchFault::id_repeated:
-            case MchFault::slot_range:
-            case MchFault::slot_repeated:
-            case MchFault::count_negative:
-            case MchFault::access_late: break;
-            default: continue;
-        }
+        if (std::ranges::find(refused, one.fault) == std::end(refused)) continue;
         refuse_table(ErrorCode::mismatch, table, "on rank ", rank, ": no load would take it: ", name(one.fault), ": ",
                      found.total(one.fault), ", the first at ", to_string(one),
                      ". Fix: what was loaded by position goes through redistribute() before it is saved; validate() "

@@ -39,7 +39,7 @@ template <DeviceCommunicator C>
 }  // namespace detail
 
 /// Says what redistribute() would: numbers at once, lists as spans of device memory, all of it by on_host().
-using MchDeviceChange = BasicMchDeviceChange<DeviceWork>;
+using MchDeviceChange = detail::BasicMchDeviceChange<DeviceWork>;
 
 /// redistribute() (mch/redistribute.hpp) where all columns, the segments and the iteration are memory of the current
 /// device, aligned to 8 bytes (metadata but counts and accesses: to 1). Same result, bit for bit (but for evictions by

@@ -22,10 +22,6 @@ enum class MchLayout : std::uint8_t {
     sorted,   ///< MCHManagedCollisionModule: ids ascending, beside each the slot it has; the last slot is the miss row
     buckets,  ///< HashZchManagedCollisionModule: the position of an id is its slot, within the bucket it hashes to
 };
-}  // namespace enums
-using enums::MchLayout;
-
-namespace enums {
 /// Which ids go first when a shard is full, lowest score first; e is the table's decay exponent.
 enum class MchEviction : std::uint8_t {
     none,          ///< no metadata is needed
@@ -33,10 +29,6 @@ enum class MchEviction : std::uint8_t {
     lru,           ///< score = -(now - last_access_iter + 1)^e
     distance_lfu,  ///< score = counts / (now - last_access_iter + 1)^e
 };
-}  // namespace enums
-using enums::MchEviction;
-
-namespace enums {
 [[nodiscard]] constexpr std::string_view name(MchLayout layout) noexcept {
     return layout == MchLayout::sorted ? "sorted" : "buckets";
 }
@@ -45,6 +37,8 @@ namespace enums {
     return names[static_cast<int>(eviction)];
 }
 }  // namespace enums
+using enums::MchEviction;
+using enums::MchLayout;
 
 /// What stands in the place of an id where there is none. No raw id may have this value.
 [[nodiscard]] RESHARD_HOST_DEVICE constexpr Index empty_id(MchLayout layout) noexcept {

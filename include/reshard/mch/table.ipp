@@ -69,9 +69,7 @@ RESHARD_INLINE std::vector<MchColumn> columns_of(MchEviction eviction) {
 }
 
 RESHARD_INLINE Interval MchTable::part_range(Index p) const noexcept {
-    Indices coordinates;
-    coordinates.push_back(p);
-    Interval const range = slots.index_set(coordinates, 0).span();
+    Interval const range = slots.index_set(Indices{p}, 0).span();
     Placement const& placement = slots.placement(0);
     if (!range.empty() || !placement.is_shard() || placement.rule().kind != SplitKind::boundaries) return range;
     Index const at = placement.rule().boundaries[p];

@@ -17,9 +17,8 @@
 
 #include <algorithm>  // sort
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0::detail {
 
-namespace detail {
 /// What becomes of a shard, as the receiver finds it.
 template <class Work>
 struct MchDeviceLists {
@@ -28,15 +27,13 @@ struct MchDeviceLists {
     WorkList<Index, Work> left_out;
     WorkList<Index, Work> evicted;
 };
-}  // namespace detail
 
 /// An MchChange whose lists lie in memory of the device: they may be as long as the table. Their memory is given back
 /// in the order of the stream, which has to outlive this.
 template <class Work>
 class BasicMchDeviceChange {
 public:
-    BasicMchDeviceChange(Work const& work, detail::MchDeviceLists<Work>&& lists)
-        : work_(work), lists_(std::move(lists)) {}
+    BasicMchDeviceChange(Work const& work, MchDeviceLists<Work>&& lists) : work_(work), lists_(std::move(lists)) {}
 
     /// Its lists are empty.
     [[nodiscard]] MchChange const& numbers() const noexcept { return lists_.numbers; }
@@ -58,10 +55,8 @@ public:
 
 private:
     Work work_;
-    detail::MchDeviceLists<Work> lists_;
+    MchDeviceLists<Work> lists_;
 };
-
-namespace detail {
 
 /// What the steps of a call do to all of its tables: arrivals say what, and whoever has heard all of them lets it run.
 template <class Work>
@@ -359,5 +354,4 @@ private:
     List<Index> free_;  ///< slots
 };
 
-}  // namespace detail
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0::detail

@@ -23,8 +23,9 @@ RESHARD_INLINE void apply_row_moves(std::span<MchRowMove const> moves, MchTable 
     detail::agree_after(comm, digest.value(), [&] {
         check_table(table);
         detail::check_ranks(table, comm.size());
-        first = table.range(rank).begin;
-        views.take(rows, table, rank, moves.size(), {table, rank});
+        Interval const range = table.range(rank);
+        first = range.begin;
+        views.take(rows, range.size(), moves.size(), {table, rank});
         exchange.resize(detail::as_size(comm.size()), views);
         mine.sort(moves, table, rank, exchange);
         exchange.theirs = exchange.counts;

@@ -239,17 +239,12 @@ private:
 
     /// Where runs begin, and where the last ends: those of blocks, and those that begin inside a block.
     [[nodiscard]] std::vector<Index> begins_of_runs(Fetches<Work> const& asked) const {
-        std::vector<Index> begins{entries_};
+        std::vector<Index> begins = begins_;
         Index const inside = descents_.size();
         if (inside != 0) {
             std::vector<std::uint32_t> at(as_size(inside));
             asked.read(descents_at_, at.data(), 4 * at.size());
             begins.insert(begins.end(), at.begin(), at.end());
-        }
-        Index arrival = 0;
-        for (MchBlock const& block : blocks_) {
-            begins.push_back(arrival);
-            arrival += block.entries;
         }
         std::sort(begins.begin(), begins.end());
         return begins;
@@ -333,7 +328,7 @@ private:
     Index largest_count_ = 0;
     Index kept_ = 0;
     List<std::byte> memory_;
-    std::vector<Index> begins_{0};  ///< arrivals before each block
+    std::vector<Index> begins_{0};  ///< arrivals before each block, and all
     List<Index> where_;             ///< the same, and where columns lie, on the device
     MchReceived received_;
     List<MchFindings> found_;

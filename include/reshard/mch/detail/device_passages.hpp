@@ -33,7 +33,9 @@ public:
         if (stays()) return;
         steps.told.add(saved_offsets_.data(), saved.offsets().data(), saved_offsets_.size());
         rule_ = {saved, current, shard, options, saved_offsets_.data(), current_offsets_.data()};
-        leaving_ = steps.leaving.add(work, shard.entries, destinations(), rule_, columns(), steps.told);
+        ByteColumns columns;
+        for (Index const width : widths_of(current)) columns.add(shard.column(as_size(columns.count())), width);
+        leaving_ = steps.leaving.add(work, shard.entries, destinations(), rule_, columns, steps.told);
     }
     /// Asks what is known of what leaves, once it has been counted.
     void look(Work& work, Partitions<Work, MchLeavingRule> const& leaving, Fetches<Work>& asked) {
@@ -123,12 +125,6 @@ private:
         refuse_table(ErrorCode::shape, table, table.metadata.size(),
                      " columns of metadata are more than kernels take. Fix: at most ", max_device_columns - 2,
                      ", or redistribute() on the host.");
-    }
-    [[nodiscard]] ByteColumns columns() const {
-        std::vector<Index> const widths = widths_of(current);
-        ByteColumns columns;
-        for (std::size_t c = 0; c < widths.size(); ++c) columns.add(shard.column(c), widths[c]);
-        return columns;
     }
     [[nodiscard]] Index destinations() const noexcept { return current.parts() + (rule_.drop_unreachable ? 1 : 0); }
     [[nodiscard]] PartitionReport report() const { return PartitionReport(words_, destinations()); }

@@ -105,7 +105,7 @@ void apply_row_moves_with(Work& work, std::span<MchRowMove const> moves, MchTabl
         check_ranks(table, comm.size());
         range = table.range(rank);
         MchOnDevice<Work> const on_device(work, table, rank);
-        views.take(rows, table, rank, moves.size(), {table, rank, on_device});
+        views.take(rows, range.size(), moves.size(), {table, rank, on_device});
         on_device("the list of moves", std::as_bytes(moves).data(), 16 * count, 8);
         WorkList<Index, Work> const offsets(work, std::span<Index const>(table.offsets()));
         MchMoveRule const rule{moves.data(), SlotRouter(table.slots, offsets.data()), table.size(), range.begin,

@@ -37,18 +37,16 @@ struct MchRowViews {
 
     /// Throws BufferError for views that do not hold the rank's rows, or that `buffers` refuse, and MismatchError for
     /// moves without any.
-    void take(std::span<DynamicView const> rows, MchTable const& table, Index rank, std::size_t moves,
-              MchBuffers&& buffers) {
+    void take(std::span<DynamicView const> rows, Index entries, std::size_t moves, MchBuffers&& buffers) {
         if (moves != 0 && rows.empty()) {
-            refuse_table(ErrorCode::mismatch, table, "on rank ", rank, ": ", moves,
-                         " moves and no rows to move. Fix: pass the weights and every state of the optimizer.");
+            buffers.refuse(ErrorCode::mismatch, moves,
+                           " moves and no rows to move. Fix: pass the weights and every state of the optimizer.");
         }
-        Index const count = table.range(rank).size();
         for (std::size_t v = 0; v < rows.size(); ++v) {
             std::string const what = rows.size() == 1 ? std::string("the rows") : concat("the rows of view ", v);
             Index const width = entry_bytes(rows[v]);
             widths.push_back(width);
-            data.push_back(buffers.column(rows[v], what, count, width));
+            data.push_back(buffers.column(rows[v], what, entries, width));
             record_bytes += width;
         }
     }

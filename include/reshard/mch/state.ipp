@@ -15,6 +15,10 @@ RESHARD_INLINE MchShard detail::shard_among(MchTable const& table, MchState cons
     shard.entries = range.size();
     shard.offset = range.begin;
     shard.ids = buffers.integers(state.ids, "the column of ids", shard.entries);
+    for (MchColumnView const& one : state.metadata) {
+        if (find_named(state.metadata, one.name) == &one) continue;
+        buffers.refuse(ErrorCode::mismatch, "the state has two columns '", one.name, "'. Fix: pass one.");
+    }
     bool const nothing = shard.entries == 0 && state.metadata.empty();  // says no more than that it has no slots
     for (MchColumn const& column : table.metadata) {
         MchColumnView const* const found = find_named(state.metadata, column.name);
@@ -29,9 +33,6 @@ RESHARD_INLINE MchShard detail::shard_among(MchTable const& table, MchState cons
             nothing ? nullptr : buffers.column(found->view, what, shard.entries, column.bytes, scored ? 8 : 1));
     }
     for (MchColumnView const& one : state.metadata) {
-        if (find_named(state.metadata, one.name) != &one) {
-            buffers.refuse(ErrorCode::mismatch, "the state has two columns '", one.name, "'. Fix: pass one.");
-        }
         if (find_column(table, one.name) != nullptr) continue;
         buffers.refuse(ErrorCode::mismatch, "the table has no column '", one.name, "'. Fix: describe it in the table.");
     }

@@ -118,13 +118,14 @@ public:
 private:
     [[nodiscard]] static MchShard device_shard_of(Work& work, MchTransition const& transition, int rank) {
         MchTable const& table = transition.current;
+        if (as_index(table.metadata.size()) + 2 > max_device_columns) {
+            refuse_table(ErrorCode::shape, table, table.metadata.size(),
+                         " columns of metadata are more than kernels take. Fix: at most ", max_device_columns - 2,
+                         ", or redistribute() on the host.");
+        }
         MchOnDevice<Work> const on_device(work, table, rank);
         MchBuffers buffers(table, rank, on_device);
-        MchShard shard = shard_among(table, transition.state, rank, buffers);
-        if (as_index(table.metadata.size()) + 2 <= max_device_columns) return shard;
-        refuse_table(ErrorCode::shape, table, table.metadata.size(),
-                     " columns of metadata are more than kernels take. Fix: at most ", max_device_columns - 2,
-                     ", or redistribute() on the host.");
+        return shard_among(table, transition.state, rank, buffers);
     }
     [[nodiscard]] Index destinations() const noexcept { return current.parts() + (rule_.drop_unreachable ? 1 : 0); }
     [[nodiscard]] PartitionReport report() const { return PartitionReport(words_, destinations()); }

@@ -12,7 +12,6 @@ namespace reshard::inline v0 {
 RESHARD_INLINE void apply_row_moves(std::span<MchRowMove const> moves, MchTable const& table,
                                     std::span<DynamicView const> rows, CommunicatorRef comm) {
     int const rank = comm.rank();
-    bool const alone = comm.size() == 1;
     Index first = 0;
     detail::MchRowViews views;
     detail::MchRowMoves mine;
@@ -31,7 +30,7 @@ RESHARD_INLINE void apply_row_moves(std::span<MchRowMove const> moves, MchTable 
         exchange.theirs = exchange.counts;
         exchange.list_counts(exchange.counts, exchange.theirs);
     });
-    if (!alone) exchange.lists.deliver(comm);
+    if (comm.size() != 1) exchange.lists.deliver(comm);
 
     std::vector<Index> asked;
     std::vector<std::byte> arriving;
@@ -43,11 +42,7 @@ RESHARD_INLINE void apply_row_moves(std::span<MchRowMove const> moves, MchTable 
         leaving.resize(asked.size() * record_bytes);
         exchange.list_numbers(mine.wanted.data(), asked.data());
     });
-    if (!alone) {
-        exchange.lists.deliver(comm);
-    } else {
-        asked = mine.wanted;
-    }
+    exchange.deliver(comm, mine.wanted, asked);
 
     auto const for_each_record = [&](std::vector<Index> const& numbers, std::vector<std::byte>& records, auto&& copy) {
         std::byte* record = records.data();
@@ -59,11 +54,7 @@ RESHARD_INLINE void apply_row_moves(std::span<MchRowMove const> moves, MchTable 
     };
     for_each_record(asked, leaving, [](std::byte* row, std::byte* at, std::size_t n) { std::memcpy(at, row, n); });
     exchange.list_records(leaving.data(), arriving.data());
-    if (!alone) {
-        exchange.lists.deliver(comm);
-    } else {
-        arriving.swap(leaving);
-    }
+    exchange.deliver(comm, leaving, arriving);
     for_each_record(mine.targets, arriving,
                     [](std::byte* row, std::byte* at, std::size_t n) { std::memcpy(row, at, n); });
 }

@@ -162,22 +162,14 @@ void apply_row_moves_with(Work& work, std::span<MchRowMove const> moves, MchTabl
         leaving = WorkList<std::byte, Work>(work, asked.size() * views.record_bytes);
         exchange.list_numbers(wanted.data(), asked.data());
     });
-    if (!alone) {
-        exchange.lists.deliver(comm);
-    } else {
-        std::swap(asked, wanted);
-    }
+    exchange.deliver(comm, wanted, asked);
 
     agree_after(comm, digest.value(), [&] {  // a launch that fails must not leave others waiting
         copy_rows(work, views, range.begin, asked.data(), 1, asked.size(), leaving.data(), true);
         exchange.list_records(leaving.data(), arriving.data());
         work.wait();
     });
-    if (!alone) {
-        exchange.lists.deliver(comm);
-    } else {
-        std::swap(arriving, leaving);
-    }
+    exchange.deliver(comm, leaving, arriving);
     auto const* const targets = &reinterpret_cast<MchRowMove const*>(sorted.data())->to;
     copy_rows(work, views, range.begin, targets, 2, count, arriving.data(), false);
 }

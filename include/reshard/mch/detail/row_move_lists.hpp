@@ -91,6 +91,12 @@ struct MchRowExchange {
         }
         return asked;
     }
+    /// From `out` to `in`: what was listed. What one rank alone wants of others is what it is asked for.
+    template <class List>
+    void deliver(CommunicatorRef comm, List& out, List& in) {
+        if (comm.size() != 1) return lists.deliver(comm);
+        std::swap(out, in);
+    }
     void list_numbers(Index const* wanted, Index* asked) {
         lists.clear();
         for (std::size_t r = 0; r < counts.size(); ++r) {

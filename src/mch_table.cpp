@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tables, their states, and where ids are looked up.
-#include <reshard/mch/id_bounds.ipp>
 #include <reshard/mch/names.ipp>
 #include <reshard/mch/plan_reads.ipp>
 #include <reshard/mch/reach.ipp>

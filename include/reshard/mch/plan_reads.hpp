@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/mch/plan_reads.hpp
 /// \brief  Which saved shards a rank has to read when no rank talks to another.
-/// \depends mch/{id_bounds,routing,transition}. No I/O, no communicator.
+/// \depends mch/{routing,transition}. No I/O, no communicator.
 ///
 /// The alternative to redistribute(): every rank reads the saved shards that may hold something for it, and keeps what
 /// is its own. Nothing can hang, but entries are read by every rank that may need them: from Ws to W ranks about
 /// max(W / Ws, 2) times in all. Where W is far above Ws, let ranks exchange instead.
 #pragma once
 
-#include <reshard/mch/id_bounds.hpp>
 #include <reshard/mch/routing.hpp>
 #include <reshard/mch/transition.hpp>
 

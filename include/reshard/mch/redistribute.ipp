@@ -5,7 +5,6 @@
 #include <reshard/mch/detail/carry.hpp>
 #include <reshard/mch/detail/incoming.hpp>
 #include <reshard/mch/detail/outgoing.hpp>
-#include <reshard/mch/id_bounds.hpp>
 #include <reshard/mch/redistribute.hpp>
 
 namespace reshard::inline v0 {

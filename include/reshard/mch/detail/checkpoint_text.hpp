@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/mch/detail/checkpoint_text.hpp
 /// \brief  Tables as a checkpoint knows them: the names of their tensors, their rows, and a JSON text for each.
-/// \depends mch/{checkpoint_types,id_bounds}, mch/detail/buffers, checkpoint/{json_tree,manifest,safetensors_layout},
+/// \depends mch/{checkpoint_types,state}, mch/detail/buffers, checkpoint/{json_tree,manifest,safetensors_layout},
 ///         comm/agree.
 /// No I/O.
 /// The format: docs/mch-format.md.
@@ -13,7 +13,7 @@
 #include <reshard/comm/agree.hpp>
 #include <reshard/mch/checkpoint_types.hpp>
 #include <reshard/mch/detail/buffers.hpp>
-#include <reshard/mch/id_bounds.hpp>
+#include <reshard/mch/state.hpp>
 
 #include <charconv>  // from_chars
 

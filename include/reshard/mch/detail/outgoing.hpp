@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/mch/detail/outgoing.hpp
 /// \brief  Entries that leave a shard: checked, counted by destination, and packed into one block for each.
-/// \depends mch/{id_bounds,state,partition}, mch/detail/{leaving_rule,own_entries,refusals}, memory/scratch.
+/// \depends mch/{state,partition}, mch/detail/{leaving_rule,own_entries,refusals}, memory/scratch.
 #pragma once
 
 #include <reshard/mch/detail/leaving_rule.hpp>
 #include <reshard/mch/detail/own_entries.hpp>
 #include <reshard/mch/detail/refusals.hpp>
-#include <reshard/mch/id_bounds.hpp>
 #include <reshard/mch/partition.hpp>
 #include <reshard/mch/state.hpp>
 #include <reshard/memory/scratch.hpp>

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/mch/detail/scan.hpp
 /// \brief  What one rank can see of the faults of its own shard.
-/// \depends mch/{id_bounds,report,routing}, mch/detail/{score,taken_slots}.
+/// \depends mch/{report,routing,state}, mch/detail/{score,taken_slots}.
 #pragma once
 
 #include <reshard/mch/detail/score.hpp>
 #include <reshard/mch/detail/taken_slots.hpp>
-#include <reshard/mch/id_bounds.hpp>
 #include <reshard/mch/report.hpp>
 #include <reshard/mch/routing.hpp>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Mirrors include/reshard/mch/plan_reads.hpp: against every id of simulated worlds, asked one by one.
-#include <reshard/mch/plan_reads.hpp>
+// Mirrors plan_reads() of include/reshard/mch/reach.hpp: against every id of simulated worlds, asked one by one.
+#include <reshard/mch/reach.hpp>
 
 #include <doctest/doctest.h>
 

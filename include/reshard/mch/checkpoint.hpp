@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/mch/checkpoint.hpp
 /// \brief  Managed-collision tables in checkpoints, read by any number of ranks, or by one. Saved: checkpoint_save.hpp.
-/// \depends mch/{checkpoint_types,names,plan_reads,reach}, <memory>. Opt-in: package reshard::mch_checkpoint.
+/// \depends mch/{checkpoint_types,names,reach}, <memory>. Opt-in: package reshard::mch_checkpoint.
 ///
 ///     MchCheckpoint saved = MchCheckpoint::open(folder);              // local, on any number of ranks
 ///     MchLoadResult loaded = saved.load("user", current, rank, state, rows);
@@ -15,7 +15,6 @@
 
 #include <reshard/mch/checkpoint_types.hpp>
 #include <reshard/mch/names.hpp>
-#include <reshard/mch/plan_reads.hpp>
 #include <reshard/mch/reach.hpp>
 
 #include <memory>  // shared_ptr

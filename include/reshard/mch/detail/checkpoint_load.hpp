@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/mch/detail/checkpoint_load.hpp
 /// \brief  Entries and rows of saved shards into memory: what is checked first, and what is read where.
-/// \depends mch/detail/checkpoint_files, mch/{names,plan_reads,report}.
+/// \depends mch/detail/checkpoint_files, mch/{names,reach,report}.
 #pragma once
 
 #include <reshard/mch/detail/checkpoint_files.hpp>
 #include <reshard/mch/names.hpp>
-#include <reshard/mch/plan_reads.hpp>
+#include <reshard/mch/reach.hpp>
 #include <reshard/mch/report.hpp>
 
 #include <algorithm>  // find

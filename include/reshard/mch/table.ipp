@@ -196,39 +196,32 @@ RESHARD_INLINE void check_same_content(MchTable const& saved, MchTable const& cu
 }
 
 RESHARD_INLINE void detail::check_same_ids(MchTable const& saved, MchTable const& current) {
-    auto const differ = [&](std::string_view what, auto const& was, auto const& is, std::string_view remedy) {
-        detail::refuse_table(ErrorCode::mismatch, current, what, ": saved ", was, ", current ", is, ". Fix: ", remedy);
+    auto const compare = [&](bool same, std::string_view what, auto const& was, auto const& is, char const* remedy) {
+        if (same) return;
+        refuse_table(ErrorCode::mismatch, current, what, ": saved ", was, ", current ", is, ". Fix: ", remedy);
     };
-    if (saved.layout != current.layout) {
-        differ("the layout differs", name(saved.layout), name(current.layout),
-               "use the module the table was saved by.");
-    }
-    auto const routing_size = [](MchTable const& table) {  // 0 and 1 cut the same blocks: none
-        return table.layout == MchLayout::buckets ? larger<Index>(table.hash_size, 1) : table.hash_size;
+    bool const buckets = current.layout == MchLayout::buckets;
+    auto const routing_size = [&](MchTable const& table) {  // 0 and 1 cut the same blocks: none
+        return buckets ? larger<Index>(table.hash_size, 1) : table.hash_size;
     };
-    if (routing_size(saved) != routing_size(current)) {
-        differ("the hash size differs, so that ids would be looked up elsewhere", saved.hash_size, current.hash_size,
-               "configure the input hash size the table was saved with.");
-    }
-    if (saved.hash_function != current.hash_function) {
-        differ("the hash function differs, so that ids would be looked up under other numbers",
-               concat("'", saved.hash_function, "'"), concat("'", current.hash_function, "'"),
-               "configure the function the table was saved with.");
-    }
-    if (current.layout == MchLayout::buckets && saved.buckets != current.buckets) {
-        differ("the number of buckets differs", saved.buckets, current.buckets,
-               "configure the number of buckets the table was made with.");
-    }
-    if (saved.decay_exponent != current.decay_exponent && current.eviction == MchEviction::distance_lfu &&
-        saved.eviction == current.eviction) {
-        differ("the decay exponent differs, so that other ids would be evicted",
-               detail::number_text(saved.decay_exponent), detail::number_text(current.decay_exponent),
-               "configure the exponent the table was saved with.");
-    }
-    if (saved.eviction != current.eviction) {
-        differ("the eviction policy differs", name(saved.eviction), name(current.eviction),
-               "configure the policy the table was saved with, or fill the columns it lacks and say so.");
-    }
+    bool const exponents_count = current.eviction == MchEviction::distance_lfu && saved.eviction == current.eviction;
+    compare(saved.layout == current.layout, "the layout differs", name(saved.layout), name(current.layout),
+            "use the module the table was saved by.");
+    compare(routing_size(saved) == routing_size(current),
+            "the hash size differs, so that ids would be looked up elsewhere", saved.hash_size, current.hash_size,
+            "configure the input hash size the table was saved with.");
+    compare(saved.hash_function == current.hash_function,
+            "the hash function differs, so that ids would be looked up under other numbers",
+            concat("'", saved.hash_function, "'"), concat("'", current.hash_function, "'"),
+            "configure the function the table was saved with.");
+    compare(!buckets || saved.buckets == current.buckets, "the number of buckets differs", saved.buckets,
+            current.buckets, "configure the number of buckets the table was made with.");
+    compare(!exponents_count || saved.decay_exponent == current.decay_exponent,
+            "the decay exponent differs, so that other ids would be evicted", number_text(saved.decay_exponent),
+            number_text(current.decay_exponent), "configure the exponent the table was saved with.");
+    compare(saved.eviction == current.eviction, "the eviction policy differs", name(saved.eviction),
+            name(current.eviction),
+            "configure the policy the table was saved with, or fill the columns it lacks and say so.");
     auto const text = [](MchColumn const* column) {
         return column == nullptr ? std::string("none") : concat(column->bytes, " bytes");
     };
@@ -236,9 +229,8 @@ RESHARD_INLINE void detail::check_same_ids(MchTable const& saved, MchTable const
         for (MchColumn const& column : one->metadata) {
             MchColumn const* const was = find_column(saved, column.name);
             MchColumn const* const is = find_column(current, column.name);
-            if (was != nullptr && is != nullptr && *was == *is) continue;
-            differ(concat("column '", column.name, "' differs"), text(was), text(is),
-                   "give both tables the same metadata columns.");
+            compare(was != nullptr && is != nullptr && *was == *is, concat("column '", column.name, "' differs"),
+                    text(was), text(is), "give both tables the same metadata columns.");
         }
     }
 }

@@ -305,7 +305,7 @@ TEST_SUITE("checkpoint/load") {
             CHECK(report.files_opened == 1);
             Catalogue const catalogue(Checkpoint::open(folder.path()));
             auto const wanted = detail::match(catalogue, tensors.list());
-            auto const schedule = detail::cooperative_reads(catalogue, wanted, tensors.list(), 4, 1 << 20);
+            auto const schedule = detail::schedule_of(catalogue, wanted, tensors.list(), 4, detail::terms_of(strategy));
             std::scoped_lock const lock(guard);
             for (detail::Piece const& piece : schedule.pieces) CHECK(piece.reader == wanted[piece.wanted].file);
         });

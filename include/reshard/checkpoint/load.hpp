@@ -43,34 +43,30 @@ LoadReport load(Checkpoint const& checkpoint, std::span<LocalTensor const> tenso
 void agree_loaded(CommunicatorRef comm, LoadReport const& report);
 
 namespace detail {
-LoadReport load_from_one(std::string const& path, std::span<LocalTensor const> tensors, CommunicatorRef comm,
-                         LoadTerms const& terms);
+LoadReport load_by(std::string const& path, std::span<LocalTensor const> tensors, CommunicatorRef comm,
+                   LoadTerms const& terms);
 }  // namespace detail
 
-/// Collective over `comm`. Rank strategy.root reads `path` (see Checkpoint::open) and passes it on; other ranks need
-/// no file. All ranks list the same tensors in the same order, and the same options; what differs is the memory.
+/// Collective over `comm`. How is the strategy:
+/// - OneRankReads: rank strategy.root reads `path` (see Checkpoint::open) and passes it on; other ranks need no file.
+/// - EachRankReadsItsBoxes: every rank has the files; each reads its own part.
+/// - CooperativeRead: every wanted byte is read once, by contiguous spans of (file, offset) order, then exchanged; or
+///   read directly, where the model says that this is faster: what is done where no strategy is named.
+///
+/// All ranks list the same tensors in the same order, and the same options; what differs is the memory.
 ///
 /// Throws the same error on every rank, naming the rank it belongs to: IoError, FormatError (TensorNotFound),
-/// MismatchError (lists that differ; shape or element type other than the file's), ShapeError, BufferError, MeshError,
-/// DTypeError, TransitionError, OutOfMemory; until the first read nothing is touched, and later the message says that
-/// the tensors are partly filled. Errors of the transport as from any collective. When a save into the folder has
-/// removed files before they were open, all ranks start again, with the new ones, a few times; then that is an IoError.
-template <class How>
+/// MismatchError (lists that differ; shape or element type other than the file's; ranks that see different versions of
+/// a file), ShapeError, BufferError, MeshError, DTypeError, TransitionError, OutOfMemory; until the first read nothing
+/// is touched, and later the message says that the tensors are partly filled. Errors of the transport as from any
+/// collective. When a save into the folder has removed files before they were open, all ranks start again, with the new
+/// ones, a few times; then that is an IoError.
+template <class Strategy = CooperativeRead>
+    requires(Strategy::communicates)
 LoadReport load(std::string const& path, std::span<LocalTensor const> tensors, CommunicatorRef comm,
-                OneRankReads<How> const& strategy) {
-    return detail::load_from_one(path, tensors, comm, detail::terms_of(strategy));
+                Strategy const& strategy = {}) {
+    return detail::load_by(path, tensors, comm, detail::terms_of(strategy));
 }
-
-/// Collective over `comm`. Every rank has the files; each reads its own part. Errors as above; MismatchError also when
-/// ranks see different versions of a file.
-LoadReport load(std::string const& path, std::span<LocalTensor const> tensors, CommunicatorRef comm,
-                EachRankReadsItsBoxes const& strategy);
-
-/// Collective over `comm`. Every wanted byte is read once, by contiguous spans of (file, offset) order, then exchanged;
-/// or read directly, where the model says that this is faster: what is done where no strategy is named. Errors as
-/// above.
-LoadReport load(std::string const& path, std::span<LocalTensor const> tensors, CommunicatorRef comm,
-                CooperativeRead const& strategy = {});
 
 /// Every rank has the data: there is nothing to send, and so nothing to pass a communicator for.
 template <class Source, Communicator C>

@@ -106,15 +106,36 @@ public:
         });
     }
 
-    /// Local: what a strategy works out by itself. Once something has failed it is left out; the next agreement of
-    /// those below, which are collective, tells all ranks.
+    /// Collective, as all that follows.
+    [[nodiscard]] LoadReport run() {
+        ReadSchedule schedule;
+        attempt([&, this] { schedule = schedule_of(catalogue(), wanted_, tensors_, comm_.size(), terms_); });
+        bool together = terms_.cooperation == Cooperation::always;
+        if (terms_.cooperation == Cooperation::by_model) {
+            LoadShare mine;
+            attempt([&, this] {
+                mine = share_of(count_reads(needs(), terms_.reads), schedule, wanted_, tensors_, comm_.rank());
+            });
+            together =
+                exchange_pays(gather_shares(mine), schedule.windows, terms_.reads.in_flight, terms_.chooser->model);
+        }
+        together ? read_staged(schedule) : read_directly();
+        report_.strategy = terms_.strategy;
+        report_.files_opened = files_.count();
+        report_.traffic = comm_.traffic() - before_;
+        report_.seconds = seconds_since(start_);
+        return std::move(report_);
+    }
+
+private:
+    /// Local: what this rank works out by itself. Once something has failed it is left out; the next agreement tells
+    /// all ranks.
     template <class Work>
     void attempt(Work&& work) {
         pending_.attempt(work);
     }
 
     [[nodiscard]] Catalogue const& catalogue() const noexcept { return files_.catalogue(); }
-    [[nodiscard]] std::span<WantedExtent const> wanted() const noexcept { return wanted_; }
     [[nodiscard]] std::vector<ReadBox> needs() const {
         return needed_boxes(wanted_, tensors_, comm_.rank(), comm_.memory());
     }
@@ -181,15 +202,6 @@ public:
         agree_partly();
     }
 
-    [[nodiscard]] LoadReport finish() {
-        report_.strategy = terms_.strategy;
-        report_.files_opened = files_.count();
-        report_.traffic = comm_.traffic() - before_;
-        report_.seconds = seconds_since(start_);
-        return std::move(report_);
-    }
-
-private:
     void agree() {
         ++report_.collectives.agreements;
         pending_.agree(comm_);
@@ -217,15 +229,9 @@ private:
 
 }  // namespace detail
 
-RESHARD_INLINE LoadReport detail::load_from_one(std::string const& path, std::span<LocalTensor const> tensors,
-                                                CommunicatorRef comm, LoadTerms const& terms) {
-    return detail::load_saved([&] {
-        LoadSession session(path, tensors, comm, terms);
-        ReadSchedule schedule;
-        session.attempt([&] { schedule = one_reads(session.wanted(), terms.root, terms.window_bytes); });
-        session.read_staged(schedule);
-        return session.finish();
-    });
+RESHARD_INLINE LoadReport detail::load_by(std::string const& path, std::span<LocalTensor const> tensors,
+                                          CommunicatorRef comm, LoadTerms const& terms) {
+    return load_saved([&] { return LoadSession(path, tensors, comm, terms).run(); });
 }
 
 RESHARD_INLINE LoadReport load(Checkpoint const& checkpoint, std::span<LocalTensor const> tensors, int rank,
@@ -267,43 +273,6 @@ RESHARD_INLINE void agree_loaded(CommunicatorRef comm, LoadReport const& report)
     mine.digest = report.files_digest;
     mine.reason = errors::concat("loaded ", report.tensors, " tensors from files with digest ", report.files_digest);
     detail::agree_or_raise(comm, std::move(mine));
-}
-
-RESHARD_INLINE LoadReport load(std::string const& path, std::span<LocalTensor const> tensors, CommunicatorRef comm,
-                               EachRankReadsItsBoxes const& strategy) {
-    return detail::load_saved([&] {
-        detail::LoadSession session(path, tensors, comm, detail::terms_of(strategy));
-        session.read_directly();
-        return session.finish();
-    });
-}
-
-RESHARD_INLINE LoadReport load(std::string const& path, std::span<LocalTensor const> tensors, CommunicatorRef comm,
-                               CooperativeRead const& strategy) {
-    return detail::load_saved([&] {
-        detail::LoadSession session(path, tensors, comm, detail::terms_of(strategy));
-        detail::ReadSchedule schedule;
-        session.attempt([&] {
-            schedule = detail::cooperative_reads(session.catalogue(), session.wanted(), tensors, comm.size(),
-                                                 strategy.window_bytes);
-        });
-        bool together = strategy.cooperation == Cooperation::always;
-        if (strategy.cooperation == Cooperation::by_model) {
-            detail::LoadShare mine;
-            session.attempt([&] {
-                detail::ReadTotals const direct = detail::count_reads(session.needs(), strategy.reads);
-                mine = detail::share_of(direct, schedule, session.wanted(), tensors, comm.rank());
-            });
-            together = detail::exchange_pays(session.gather_shares(mine), schedule.windows, strategy.reads.in_flight,
-                                             strategy.model);
-        }
-        if (together) {
-            session.read_staged(schedule);
-        } else {
-            session.read_directly();
-        }
-        return session.finish();
-    });
 }
 
 }  // namespace reshard::inline v0

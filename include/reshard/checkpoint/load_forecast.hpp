@@ -19,27 +19,23 @@
 namespace reshard::inline v0 {
 
 namespace detail {
-[[nodiscard]] LoadForecast forecast_from_one(Catalogue const& catalogue, std::span<PlacedTensor const> targets,
-                                             int ranks, LoadTerms const& terms, LoadModel const& model);
+[[nodiscard]] LoadForecast forecast_by(Catalogue const& catalogue, std::span<PlacedTensor const> targets, int ranks,
+                                       LoadTerms const& terms, LoadModel const& model);
 }  // namespace detail
 
-/// What load(checkpoint, tensors, rank) comes to on ranks 0 to ranks - 1. Throws what a load throws before it reads:
-/// FormatError (TensorNotFound), MismatchError, ShapeError, MeshError, BufferError for options that mean nothing,
-/// DTypeError, TransitionError.
+/// What a load comes to: load(checkpoint, tensors, rank) on ranks 0 to ranks - 1, or one over a communicator of `ranks`
+/// ranks. Throws what a load throws before it reads: FormatError (TensorNotFound), MismatchError, ShapeError,
+/// MeshError, BufferError for options that mean nothing, DTypeError, TransitionError.
+template <class Strategy>
 [[nodiscard]] LoadForecast forecast_load(Catalogue const& catalogue, std::span<PlacedTensor const> targets, int ranks,
-                                         EveryRankReads const& strategy, LoadModel const& model = {});
-
-/// The same for a load over a communicator of `ranks` ranks. Throws as above.
-[[nodiscard]] LoadForecast forecast_load(Catalogue const& catalogue, std::span<PlacedTensor const> targets, int ranks,
-                                         EachRankReadsItsBoxes const& strategy, LoadModel const& model = {});
-template <class How>
-[[nodiscard]] LoadForecast forecast_load(Catalogue const& catalogue, std::span<PlacedTensor const> targets, int ranks,
-                                         OneRankReads<How> const& strategy, LoadModel const& model = {}) {
-    return detail::forecast_from_one(catalogue, targets, ranks, detail::terms_of(strategy), model);
+                                         Strategy const& strategy, LoadModel const& model = {}) {
+    return detail::forecast_by(catalogue, targets, ranks, detail::terms_of(strategy), model);
 }
 /// With the choice that the load would make, by strategy.model.
-[[nodiscard]] LoadForecast forecast_load(Catalogue const& catalogue, std::span<PlacedTensor const> targets, int ranks,
-                                         CooperativeRead const& strategy);
+[[nodiscard]] inline LoadForecast forecast_load(Catalogue const& catalogue, std::span<PlacedTensor const> targets,
+                                                int ranks, CooperativeRead const& strategy) {
+    return detail::forecast_by(catalogue, targets, ranks, detail::terms_of(strategy), strategy.model);
+}
 
 /// A forecast in words.
 [[nodiscard]] std::string explain(LoadForecast const& forecast);

@@ -22,8 +22,9 @@ namespace detail {
 /// Adds up what the ranks would do.
 class LoadForecaster {
 public:
-    LoadForecaster(Catalogue const& catalogue, std::span<PlacedTensor const> targets, int ranks, LoadTerms const& terms)
-        : catalogue_(catalogue), terms_(terms) {
+    LoadForecaster(Catalogue const& catalogue, std::span<PlacedTensor const> targets, int ranks, LoadTerms const& terms,
+                   LoadModel const& model)
+        : catalogue_(catalogue), terms_(terms), model_(model) {
         if (ranks < 1) {
             raise(ErrorCode::mesh, "reshard::forecast_load: ", ranks, " ranks. Fix: name at least one.");
         }
@@ -45,6 +46,27 @@ public:
         }
     }
 
+    [[nodiscard]] LoadForecast run() {
+        if (terms_.communicates) add_session();
+        ReadSchedule const schedule = schedule_of(catalogue_, wanted_, targets_, result_.ranks, terms_);
+        bool together = terms_.cooperation == Cooperation::always;
+        std::vector<DirectReads> direct;
+        if (!together) direct = direct_reads();
+        if (terms_.cooperation == Cooperation::by_model) {
+            std::vector<LoadShare> shares;
+            for (DirectReads const& one : direct) {
+                auto const rank = static_cast<int>(shares.size());
+                shares.push_back(share_of(one.totals, schedule, wanted_, targets_, rank));
+            }
+            ++result_.collectives.exchanges;
+            result_.bytes_of_lists += Index{result_.ranks} * (result_.ranks - 1) * as_index(sizeof(LoadShare));
+            together = exchange_pays(shares, schedule.windows, terms_.reads.in_flight, model_);
+        }
+        together ? read_staged(schedule) : read_directly(direct);
+        return std::move(result_);
+    }
+
+private:
     /// One agreement about the list, and the catalogue; one before the first read and one after the last, whether
     /// staged or not.
     void add_session() {
@@ -52,10 +74,6 @@ public:
         result_.collectives.agreements = 4;
         result_.bytes_of_lists = (result_.ranks - 1) * as_index(sizeof(Index) + list_text(catalogue_).size());
         result_.lists_opened = lists_opened(catalogue_);
-    }
-    void add_shares() {
-        ++result_.collectives.exchanges;
-        result_.bytes_of_lists += Index{result_.ranks} * (result_.ranks - 1) * as_index(sizeof(LoadShare));
     }
 
     /// What a rank would read by itself, and compare of it.
@@ -79,7 +97,7 @@ public:
     }
 
     /// Each rank reads what it needs.
-    void read_directly(std::span<DirectReads const> ranks, LoadModel const& model) {
+    void read_directly(std::span<DirectReads const> ranks) {
         for (auto const& [totals, bytes_verified] : ranks) {
             add_reads(totals.bytes_read, totals.reads);
             result_.files_opened += totals.files;
@@ -88,11 +106,11 @@ public:
         }
         result_.read_directly = true;
         result_.seconds = direct_seconds(result_.bytes_read, result_.most_bytes_read, result_.most_reads,
-                                         terms_.reads.in_flight, model);
+                                         terms_.reads.in_flight, model_);
     }
 
     /// The readers read and pass on.
-    void read_staged(ReadSchedule const& schedule, LoadModel const& model) {
+    void read_staged(ReadSchedule const& schedule) {
         Spread const spread = terms_.spread;
         auto const ranks = as_size(result_.ranks);
         std::vector<Index> reads(ranks);
@@ -163,14 +181,10 @@ public:
             }
             if (spread == Spread::scatter) busiest = result_.bytes_on_wire;
         }
-        result_.seconds = staged_seconds(result_.bytes_read, result_.most_bytes_read, schedule.windows, busiest, model);
+        result_.seconds =
+            staged_seconds(result_.bytes_read, result_.most_bytes_read, schedule.windows, busiest, model_);
     }
 
-    [[nodiscard]] std::span<WantedExtent const> wanted() const noexcept { return wanted_; }
-    [[nodiscard]] std::span<LocalTensor const> targets() const noexcept { return targets_; }
-    [[nodiscard]] LoadForecast const& result() const noexcept { return result_; }
-
-private:
     [[nodiscard]] Index loaded_by(int rank) const {
         Index sum = 0;
         for (LocalTensor const& target : targets_) {
@@ -194,70 +208,20 @@ private:
 
     Catalogue const& catalogue_;
     LoadTerms terms_;
+    LoadModel const& model_;
     std::vector<LocalTensor> targets_;
     std::vector<WantedExtent> wanted_;
     std::vector<Index> loaded_;
     LoadForecast result_;
 };
 
-/// Where each rank reads what it needs, whether they agree or not.
-template <class Strategy>
-[[nodiscard]] LoadForecast forecast_direct(Catalogue const& catalogue, std::span<PlacedTensor const> targets, int ranks,
-                                           Strategy const& strategy, LoadModel const& model) {
-    LoadForecaster forecaster(catalogue, targets, ranks, terms_of(strategy));
-    if (Strategy::communicates) forecaster.add_session();
-    forecaster.read_directly(forecaster.direct_reads(), model);
-    return forecaster.result();
-}
-
 }  // namespace detail
 
-RESHARD_INLINE LoadForecast detail::forecast_from_one(Catalogue const& catalogue, std::span<PlacedTensor const> targets,
-                                                      int ranks, LoadTerms const& terms, LoadModel const& model) {
-    check_root(terms.root, ranks);
+RESHARD_INLINE LoadForecast detail::forecast_by(Catalogue const& catalogue, std::span<PlacedTensor const> targets,
+                                                int ranks, LoadTerms const& terms, LoadModel const& model) {
+    if (terms.spread != Spread::exchange) check_root(terms.root, ranks);
     check_window(terms.window_bytes);
-    LoadForecaster forecaster(catalogue, targets, ranks, terms);
-    forecaster.add_session();
-    forecaster.read_staged(one_reads(forecaster.wanted(), terms.root, terms.window_bytes), model);
-    return forecaster.result();
-}
-
-RESHARD_INLINE LoadForecast forecast_load(Catalogue const& catalogue, std::span<PlacedTensor const> targets, int ranks,
-                                          EveryRankReads const& strategy, LoadModel const& model) {
-    return detail::forecast_direct(catalogue, targets, ranks, strategy, model);
-}
-
-RESHARD_INLINE LoadForecast forecast_load(Catalogue const& catalogue, std::span<PlacedTensor const> targets, int ranks,
-                                          EachRankReadsItsBoxes const& strategy, LoadModel const& model) {
-    return detail::forecast_direct(catalogue, targets, ranks, strategy, model);
-}
-
-RESHARD_INLINE LoadForecast forecast_load(Catalogue const& catalogue, std::span<PlacedTensor const> targets, int ranks,
-                                          CooperativeRead const& strategy) {
-    detail::check_window(strategy.window_bytes);
-    detail::LoadForecaster forecaster(catalogue, targets, ranks, detail::terms_of(strategy));
-    forecaster.add_session();
-    auto const schedule =
-        detail::cooperative_reads(catalogue, forecaster.wanted(), forecaster.targets(), ranks, strategy.window_bytes);
-    std::vector<detail::LoadForecaster::DirectReads> direct;
-    if (strategy.cooperation != Cooperation::always) direct = forecaster.direct_reads();
-    bool together = strategy.cooperation == Cooperation::always;
-    if (strategy.cooperation == Cooperation::by_model) {
-        std::vector<detail::LoadShare> shares;
-        shares.reserve(direct.size());
-        for (int rank = 0; rank < ranks; ++rank) {
-            shares.push_back(detail::share_of(direct[detail::as_size(rank)].totals, schedule, forecaster.wanted(),
-                                              forecaster.targets(), rank));
-        }
-        forecaster.add_shares();
-        together = detail::exchange_pays(shares, schedule.windows, strategy.reads.in_flight, strategy.model);
-    }
-    if (together) {
-        forecaster.read_staged(schedule, strategy.model);
-    } else {
-        forecaster.read_directly(direct, strategy.model);
-    }
-    return forecaster.result();
+    return LoadForecaster(catalogue, targets, ranks, terms, model).run();
 }
 
 RESHARD_INLINE std::string explain(LoadForecast const& forecast) {

@@ -137,25 +137,26 @@ enum class Spread : int { scatter, broadcast, exchange };
 /// A strategy as values. \pre it outlives them.
 struct LoadTerms {
     std::string_view strategy;
+    bool communicates;
     ReadOptions const& reads;
     LoadOptions const& options;
-    int root = 0;  ///< who looks at the path
+    Cooperation cooperation = Cooperation::never;  ///< whether readers pass on what they read
+    int root = 0;                                  ///< who looks at the path
     Index window_bytes = 0;
     Spread spread = Spread::exchange;
     CooperativeRead const* chooser = nullptr;  ///< what the choice depends on, where there is one
 };
 template <class Strategy>
 [[nodiscard]] LoadTerms terms_of(Strategy const& strategy) noexcept {
-    return {Strategy::name, strategy.reads, strategy.options};
+    return {Strategy::name, Strategy::communicates, strategy.reads, strategy.options};
 }
 template <class How>
 [[nodiscard]] LoadTerms terms_of(OneRankReads<How> const& one) noexcept {
-    return {How::name, one.reads,        one.options,
-            one.root,  one.window_bytes, std::is_same_v<How, Scatter> ? Spread::scatter : Spread::broadcast};
+    Spread const spread = std::is_same_v<How, Scatter> ? Spread::scatter : Spread::broadcast;
+    return {How::name, true, one.reads, one.options, Cooperation::always, one.root, one.window_bytes, spread};
 }
-[[nodiscard]] inline LoadTerms terms_of(CooperativeRead const& strategy) noexcept {
-    return {CooperativeRead::name, strategy.reads,   strategy.options, 0,
-            strategy.window_bytes, Spread::exchange, &strategy};
+[[nodiscard]] inline LoadTerms terms_of(CooperativeRead const& all) noexcept {
+    return {all.name, true, all.reads, all.options, all.cooperation, 0, all.window_bytes, Spread::exchange, &all};
 }
 }  // namespace detail
 

@@ -100,12 +100,14 @@ struct SpanAffinity {
     return assign_spans(std::move(wishes), ranks);
 }
 
-/// What CooperativeRead reads: equal spans, each by the rank that has most to do with it.
+/// What readers read who pass it on: the root all of it; or all ranks equal spans, each by the rank that has most to do
+/// with it.
 /// \pre `wanted` is sorted by (file, begin)
-[[nodiscard]] inline ReadSchedule cooperative_reads(Catalogue const& catalogue, std::span<WantedExtent const> wanted,
-                                                    std::span<LocalTensor const> targets, int ranks,
-                                                    Index window_bytes) {
-    ReadSchedule schedule = spans_read(wanted, ranks, window_bytes);
+[[nodiscard]] inline ReadSchedule schedule_of(Catalogue const& catalogue, std::span<WantedExtent const> wanted,
+                                              std::span<LocalTensor const> targets, int ranks, LoadTerms const& terms) {
+    if (terms.spread != Spread::exchange) return one_reads(wanted, terms.root, terms.window_bytes);
+    if (terms.chooser == nullptr) return {};  // each rank reads for itself
+    ReadSchedule schedule = spans_read(wanted, ranks, terms.window_bytes);
     std::vector<int> const rank_of = readers_of_spans(schedule, catalogue, wanted, targets, ranks);
     for (Piece& piece : schedule.pieces) piece.reader = rank_of[as_size(piece.reader)];
     sort_by_window(schedule);

@@ -45,8 +45,7 @@ RESHARD_INLINE RewriteReport shard_checkpoint(std::string from, std::string to, 
 }
 
 RESHARD_INLINE std::string explain(RewriteReport const& report) {
-    using detail::bytes_text;
-    using detail::count_text;
+    using detail::bytes_text, detail::count_text;
     std::string text = errors::concat(count_text(detail::as_index(report.written.tensors.size()), "tensor"), ", ",
                                       bytes_text(report.bytes_total), " in ",
                                       count_text(detail::as_index(report.written.files.size()), "file"),

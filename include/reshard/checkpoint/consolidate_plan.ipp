@@ -60,8 +60,7 @@ RESHARD_INLINE RewritePlan plan_shards(Catalogue const& given, PlaceTensor const
 }
 
 RESHARD_INLINE std::string explain(RewritePlan const& plan, std::size_t most) {
-    using detail::bytes_text;
-    using detail::count_text;
+    using detail::bytes_text, detail::count_text;
     auto const hundredths = static_cast<Index>(10000.0 * plan.imbalance());
     auto const cents = [](Index value) { return errors::concat(value / 100, ".", value / 10 % 10, value % 10); };
     std::string text =

@@ -225,8 +225,7 @@ RESHARD_INLINE LoadForecast detail::forecast_by(Catalogue const& catalogue, std:
 }
 
 RESHARD_INLINE std::string explain(LoadForecast const& forecast) {
-    using detail::bytes_text;
-    using detail::count_text;
+    using detail::bytes_text, detail::count_text;
     std::string text = errors::concat(
         forecast.strategy, ": ", count_text(forecast.tensors, "tensor"), ", ", bytes_text(forecast.bytes_in_files),
         " in files, ", bytes_text(forecast.bytes_loaded), " on ", count_text(forecast.ranks, "rank"), "\n");

@@ -67,32 +67,6 @@ struct OneRankReads {
     LoadOptions options{};
 };
 
-namespace detail {
-
-/// Whether it is (name, other name), or `prefix*` to `other*`, which is about all that begin so. Of several the first
-/// that fits counts.
-[[nodiscard]] inline bool is_rename(std::pair<std::string, std::string> const& rename) noexcept {
-    auto const& [name, other] = rename;
-    return !name.empty() && !other.empty() && name.ends_with('*') == other.ends_with('*');
-}
-inline constexpr std::string_view rename_fix =
-    ". Fix: name two tensors, or two beginnings of names with '*' behind each.";
-
-/// The other name; false where `name` is not what the rename is about. \pre is_rename()
-[[nodiscard]] inline bool rename_to(std::string_view from, std::string_view other, std::string_view name,
-                                    std::string& to) {
-    if (from == name) {
-        to = other;
-        return true;
-    }
-    if (!from.ends_with('*') || !name.starts_with(from.substr(0, from.size() - 1))) return false;
-    to = other.substr(0, other.size() - 1);
-    to += name.substr(from.size() - 1);
-    return true;
-}
-
-}  // namespace detail
-
 /// Every rank has the files and reads exactly what it needs, in few large reads, several in flight. Like
 /// EveryRankReads, but the ranks agree: an error of one is the error of all. Memory beyond the local tensors: the
 /// scratch of the reads.
@@ -130,36 +104,6 @@ struct CooperativeRead {
     LoadOptions options{};
 };
 
-namespace detail {
-/// How a window reaches who needs it.
-enum class Spread : int { scatter, broadcast, exchange };
-
-/// A strategy as values. \pre it outlives them.
-struct LoadTerms {
-    std::string_view strategy;
-    bool communicates;
-    ReadOptions const& reads;
-    LoadOptions const& options;
-    Cooperation cooperation = Cooperation::never;  ///< whether readers pass on what they read
-    int root = 0;                                  ///< who looks at the path
-    Index window_bytes = 0;
-    Spread spread = Spread::exchange;
-    CooperativeRead const* chooser = nullptr;  ///< what the choice depends on, where there is one
-};
-template <class Strategy>
-[[nodiscard]] LoadTerms terms_of(Strategy const& strategy) noexcept {
-    return {Strategy::name, Strategy::communicates, strategy.reads, strategy.options};
-}
-template <class How>
-[[nodiscard]] LoadTerms terms_of(OneRankReads<How> const& one) noexcept {
-    Spread const spread = std::is_same_v<How, Scatter> ? Spread::scatter : Spread::broadcast;
-    return {How::name, true, one.reads, one.options, Cooperation::always, one.root, one.window_bytes, spread};
-}
-[[nodiscard]] inline LoadTerms terms_of(CooperativeRead const& all) noexcept {
-    return {all.name, true, all.reads, all.options, all.cooperation, 0, all.window_bytes, Spread::exchange, &all};
-}
-}  // namespace detail
-
 /// Collective calls, by kind. The payload of a scatter, a broadcast or an exchange is what Traffic counts.
 struct Collectives {
     Index scatters = 0;
@@ -170,11 +114,6 @@ struct Collectives {
 };
 /// `3 scatters, 2 broadcasts, 6 agreements`; `none`.
 [[nodiscard]] std::string to_string(Collectives const& collectives);
-namespace detail {
-/// Two lines of a report.
-[[nodiscard]] std::string traffic_text(Collectives const& collectives, Traffic const& traffic);
-}  // namespace detail
-
 /// What one rank did to load its tensors.
 struct LoadReport {
     std::string_view strategy;
@@ -222,6 +161,62 @@ struct LoadForecast {
     double seconds = 0;          ///< by the LoadModel
 };
 
+namespace detail {
+
+/// Whether it is (name, other name), or `prefix*` to `other*`, which is about all that begin so. Of several the first
+/// that fits counts.
+[[nodiscard]] inline bool is_rename(std::pair<std::string, std::string> const& rename) noexcept {
+    auto const& [name, other] = rename;
+    return !name.empty() && !other.empty() && name.ends_with('*') == other.ends_with('*');
+}
+inline constexpr std::string_view rename_fix =
+    ". Fix: name two tensors, or two beginnings of names with '*' behind each.";
+
+/// The other name; false where `name` is not what the rename is about. \pre is_rename()
+[[nodiscard]] inline bool rename_to(std::string_view from, std::string_view other, std::string_view name,
+                                    std::string& to) {
+    if (from == name) {
+        to = other;
+        return true;
+    }
+    if (!from.ends_with('*') || !name.starts_with(from.substr(0, from.size() - 1))) return false;
+    to = other.substr(0, other.size() - 1);
+    to += name.substr(from.size() - 1);
+    return true;
+}
+
+/// How a window reaches who needs it.
+enum class Spread : int { scatter, broadcast, exchange };
+
+/// A strategy as values. \pre it outlives them.
+struct LoadTerms {
+    std::string_view strategy;
+    bool communicates;
+    ReadOptions const& reads;
+    LoadOptions const& options;
+    Cooperation cooperation = Cooperation::never;  ///< whether readers pass on what they read
+    int root = 0;                                  ///< who looks at the path
+    Index window_bytes = 0;
+    Spread spread = Spread::exchange;
+    CooperativeRead const* chooser = nullptr;  ///< what the choice depends on, where there is one
+};
+template <class Strategy>
+[[nodiscard]] LoadTerms terms_of(Strategy const& strategy) noexcept {
+    return {Strategy::name, Strategy::communicates, strategy.reads, strategy.options};
+}
+template <class How>
+[[nodiscard]] LoadTerms terms_of(OneRankReads<How> const& one) noexcept {
+    Spread const spread = std::is_same_v<How, Scatter> ? Spread::scatter : Spread::broadcast;
+    return {How::name, true, one.reads, one.options, Cooperation::always, one.root, one.window_bytes, spread};
+}
+[[nodiscard]] inline LoadTerms terms_of(CooperativeRead const& all) noexcept {
+    return {all.name, true, all.reads, all.options, all.cooperation, 0, all.window_bytes, Spread::exchange, &all};
+}
+
+/// Two lines of a report.
+[[nodiscard]] std::string traffic_text(Collectives const& collectives, Traffic const& traffic);
+
+}  // namespace detail
 }  // namespace reshard::inline v0
 
 #if !defined(RESHARD_COMPILED_CHECKPOINT)

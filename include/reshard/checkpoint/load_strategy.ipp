@@ -28,8 +28,7 @@ RESHARD_INLINE std::string detail::traffic_text(Collectives const& collectives, 
 }
 
 RESHARD_INLINE std::string explain(LoadReport const& report) {
-    using detail::bytes_text;
-    using detail::count_text;
+    using detail::bytes_text, detail::count_text;
     std::string text = errors::concat(report.strategy, report.read_directly ? ", read directly: " : ": ",
                                       count_text(report.tensors, "tensor"), ", ", bytes_text(report.bytes_loaded),
                                       " on this rank\n", detail::traffic_text(report.collectives, report.traffic));

@@ -70,6 +70,18 @@ struct Extent {
 inline constexpr Index default_block_bytes = Index{1} << 20;
 inline constexpr Index most_block_sums = Index{1} << 22;
 
+/// A whole checkpoint that was saved in one go. Every replica of every tensor is covered exactly once by its extents.
+struct Manifest {
+    std::string save;  ///< the id of the save, in the names of its files: 16 hexadecimal digits
+    int world_size = 0;
+    Metadata metadata;                        ///< the caller's, text by text
+    Index block_bytes = default_block_bytes;  ///< see Extent::block_sums
+    std::vector<CheckpointFile> files;
+    std::vector<StoredTensor> tensors;  ///< sorted by name
+    std::vector<Extent> extents;        ///< sorted by (file, begin)
+    friend bool operator==(Manifest const&, Manifest const&) = default;
+};
+
 namespace detail {
 /// The metadata has the text of a managed-collision table under this and its name; its ids are the tensor `NAME.ids`.
 inline constexpr std::string_view mch_table_key = "mch.table.";
@@ -84,21 +96,7 @@ inline constexpr std::string_view mch_table_key = "mch.table.";
     while (saved_bytes / block > most_block_sums) block *= 2;
     return block;
 }
-}  // namespace detail
 
-/// A whole checkpoint that was saved in one go. Every replica of every tensor is covered exactly once by its extents.
-struct Manifest {
-    std::string save;  ///< the id of the save, in the names of its files: 16 hexadecimal digits
-    int world_size = 0;
-    Metadata metadata;                        ///< the caller's, text by text
-    Index block_bytes = default_block_bytes;  ///< see Extent::block_sums
-    std::vector<CheckpointFile> files;
-    std::vector<StoredTensor> tensors;  ///< sorted by name
-    std::vector<Extent> extents;        ///< sorted by (file, begin)
-    friend bool operator==(Manifest const&, Manifest const&) = default;
-};
-
-namespace detail {
 /// The name of an extent in its file.
 [[nodiscard]] inline std::string const& key_of(Manifest const& manifest, Extent const& extent) noexcept {
     return extent.key.empty() ? manifest.tensors[extent.tensor].name : extent.key;

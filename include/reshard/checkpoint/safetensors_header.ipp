@@ -121,7 +121,6 @@ RESHARD_INLINE std::uint64_t safetensors_header_digest(std::string_view json) no
 
 RESHARD_INLINE SafetensorsHeader parse_safetensors_json(std::string_view json, Index file_bytes,
                                                         std::string_view file) {
-    using detail::quote_name;
     using detail::raise_rule;
     if (!detail::is_utf8(json)) {
         raise_rule(SafetensorsRule::invalid_header,

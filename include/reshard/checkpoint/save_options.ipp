@@ -9,8 +9,7 @@
 namespace reshard::inline v0 {
 
 RESHARD_INLINE std::string explain(SaveReport const& report) {
-    using detail::bytes_text;
-    using detail::count_text;
+    using detail::bytes_text, detail::count_text;
     std::string text =
         errors::concat("save ", report.save_id, ": ", count_text(report.tensors, "tensor"), ", ",
                        bytes_text(report.bytes_saved), " by all ranks, ", bytes_text(report.bytes_deduplicated),

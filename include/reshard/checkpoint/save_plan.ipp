@@ -295,8 +295,7 @@ RESHARD_INLINE SavePlan detail::plan_save_of_rank(std::span<PlacedTensor const> 
 }
 
 RESHARD_INLINE std::string explain(SavePlan const& plan, std::size_t most) {
-    using detail::bytes_text;
-    using detail::count_text;
+    using detail::bytes_text, detail::count_text;
     auto const count = [](std::size_t n) { return detail::as_index(n); };
     Manifest const& manifest = plan.manifest;
     std::string text =

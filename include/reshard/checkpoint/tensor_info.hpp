@@ -92,19 +92,6 @@ inline constexpr std::string_view safetensors_rule_names[] = {
 inline constexpr int safetensors_rule_count =
     static_cast<int>(sizeof(safetensors_rule_names) / sizeof(std::string_view));
 static_assert(safetensors_rule_count == static_cast<int>(SafetensorsRule::invalid_index) + 1);
-}  // namespace detail
-
-namespace enums {
-/// "InvalidOffset", "HeaderTooLarge", ...: how every message about the rule begins.
-[[nodiscard]] constexpr std::string_view name(SafetensorsRule rule) noexcept {
-    return detail::safetensors_rule_names[static_cast<int>(rule)];
-}
-}  // namespace enums
-
-/// Which rule a FormatError is about; `none` for every other error.
-[[nodiscard]] SafetensorsRule safetensors_rule(Error const& error) noexcept;
-
-namespace detail {
 
 [[noreturn]] void raise_rule(SafetensorsRule rule, std::string_view text);
 
@@ -143,6 +130,16 @@ template <class Tensors>
 }
 
 }  // namespace detail
+
+namespace enums {
+/// "InvalidOffset", "HeaderTooLarge", ...: how every message about the rule begins.
+[[nodiscard]] constexpr std::string_view name(SafetensorsRule rule) noexcept {
+    return detail::safetensors_rule_names[static_cast<int>(rule)];
+}
+}  // namespace enums
+
+/// Which rule a FormatError is about; `none` for every other error.
+[[nodiscard]] SafetensorsRule safetensors_rule(Error const& error) noexcept;
 
 /// Bytes a tensor takes in a file. Throws FormatError: ValidationOverflow when its bits do not fit 64 bits,
 /// MisalignedSlice when a 4- or 6-bit tensor does not fill its last byte. An empty tensor is held to the same

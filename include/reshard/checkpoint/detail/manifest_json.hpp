@@ -159,23 +159,6 @@ inline void write_manifest(Manifest const& manifest, bool has_blocks, ExtentsOf 
     }
 }
 
-}  // namespace detail
-
-/// The manifest's file: equal manifests give equal texts, one line per file and per extent. Throws FormatError for text
-/// that is not UTF-8, and for more of it than readers take. \pre as for a manifest that was read: places exist, boxes
-/// lie inside their tensors.
-[[nodiscard]] inline std::string to_json(Manifest const& manifest, Index most_bytes = max_manifest_bytes) {
-    bool const has_blocks = std::any_of(manifest.extents.begin(), manifest.extents.end(),
-                                        [](Extent const& extent) { return !extent.block_sums.empty(); });
-    std::string json;
-    detail::write_manifest(
-        manifest, has_blocks, detail::ExtentsByTensor(manifest), [&](std::string_view piece) { json += piece; },
-        most_bytes);
-    return json;
-}
-
-namespace detail {
-
 // ---- Reading -------------------------------------------------------------------------------------------------------
 
 /// Throws FormatError unless the text ends as manifests do, with its own sum.
@@ -322,11 +305,23 @@ inline void sort_extents(Manifest& manifest, std::string_view file) {
 
 }  // namespace detail
 
+/// The manifest's file: equal manifests give equal texts, one line per file and per extent. Throws FormatError for text
+/// that is not UTF-8, and for more of it than readers take. \pre as for a manifest that was read: places exist, boxes
+/// lie inside their tensors.
+[[nodiscard]] inline std::string to_json(Manifest const& manifest, Index most_bytes = max_manifest_bytes) {
+    bool const has_blocks = std::any_of(manifest.extents.begin(), manifest.extents.end(),
+                                        [](Extent const& extent) { return !extent.block_sums.empty(); });
+    std::string json;
+    detail::write_manifest(
+        manifest, has_blocks, detail::ExtentsByTensor(manifest), [&](std::string_view piece) { json += piece; },
+        most_bytes);
+    return json;
+}
+
 /// The manifest that a text of `file` describes. Throws FormatError naming the file, the tensor and what is wrong with
 /// it. What it does not check: that the extents cover their tensors (check_coverage), and that the files are as said.
 [[nodiscard]] inline Manifest manifest_from(std::string_view json_text, std::string_view file) {
-    using detail::JsonReader;
-    using detail::quote_name;
+    using detail::JsonReader, detail::quote_name;
     if (json_text.size() > detail::as_size(max_manifest_bytes)) {
         detail::refuse_manifest(file,
                                 errors::concat("it has ", json_text.size(), " bytes, more than ", max_manifest_bytes));

@@ -4,7 +4,7 @@
 
 #include <doctest/doctest.h>
 
-#include <reshard/checkpoint/detail/load_lists.hpp>
+#include <reshard/checkpoint/detail/load_files.hpp>
 #include <reshard/checkpoint/safetensors_writer.hpp>
 #include <reshard/checkpoint/save_plan.hpp>
 

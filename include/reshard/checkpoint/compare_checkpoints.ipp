@@ -4,7 +4,7 @@
 
 #include <reshard/checkpoint/compare_checkpoints.hpp>
 #include <reshard/checkpoint/detail/consolidate_piece.hpp>
-#include <reshard/checkpoint/detail/load_lists.hpp>
+#include <reshard/checkpoint/detail/load_files.hpp>
 #include <reshard/checkpoint/detail/replica_value.hpp>
 #include <reshard/checkpoint/ranged_read.hpp>
 #include <reshard/core/detail/explain_text.hpp>

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <reshard/checkpoint/detail/load_choice.hpp>
-#include <reshard/checkpoint/detail/load_lists.hpp>
 #include <reshard/checkpoint/detail/replica_value.hpp>
 #include <reshard/checkpoint/load.hpp>
 #include <reshard/plan/plan.hpp>
@@ -21,33 +20,27 @@ using LoadClock = std::chrono::steady_clock;
     return std::chrono::duration<double>(LoadClock::now() - start).count();
 }
 
-/// What one rank reads for itself, and nothing else.
-class DirectRead {
-public:
-    /// Opens the files. \pre all that is given outlives this
-    DirectRead(LoadFiles& files, std::span<WantedExtent const> wanted, std::span<ReadBox const> boxes,
-               ReadOptions const& reads, LoadOptions const& options)
-        : files_(files), plan_(boxes, reads) {
-        for (PlannedRead const& read : plan_.reads()) files.open(read.file);
-        files.count_sums(summed_runs(files.catalogue(), wanted, plan_.reads(), options));
-    }
-    void run(LoadReport& report) {
-        ReadTotals const totals = files_.read(plan_);
-        report.reads += totals.reads;
-        report.bytes_read += totals.bytes_read;
-        report.bytes_loaded += totals.bytes_wanted;
-        report.extra_bytes = larger(report.extra_bytes, totals.scratch_bytes);
-        report.read_directly = true;
-        files_.check_unchanged();
-        SumVerdict const sum = files_.sum();
-        report.bytes_verified += sum.bytes;
-        refuse_wrong(files_.catalogue(), sum.wrong);
-    }
-
-private:
-    LoadFiles& files_;
-    ReadPlan plan_;
-};
+/// What one rank reads for itself, and nothing else. Opens the files.
+[[nodiscard]] inline ReadPlan plan_direct(LoadFiles& files, std::span<WantedExtent const> wanted,
+                                          std::span<ReadBox const> boxes, ReadOptions const& reads,
+                                          LoadOptions const& options) {
+    ReadPlan plan(boxes, reads);
+    for (PlannedRead const& read : plan.reads()) files.open(read.file);
+    files.count_sums(summed_runs(files.catalogue(), wanted, plan.reads(), options));
+    return plan;
+}
+inline void read_direct(LoadFiles& files, ReadPlan const& plan, LoadReport& report) {
+    ReadTotals const totals = files.read(plan);
+    report.reads += totals.reads;
+    report.bytes_read += totals.bytes_read;
+    report.bytes_loaded += totals.bytes_wanted;
+    report.extra_bytes = larger(report.extra_bytes, totals.scratch_bytes);
+    report.read_directly = true;
+    files.check_unchanged();
+    SumVerdict const sum = files.sum();
+    report.bytes_verified += sum.bytes;
+    refuse_wrong(files.catalogue(), sum.wrong);
+}
 
 [[nodiscard]] inline std::string text_of(CooperativeRead const& strategy) {
     static constexpr std::string_view choices[] = {"by_model", "always", "never"};
@@ -153,12 +146,12 @@ private:
 
     /// Each rank reads what it needs.
     void read_directly() {
-        std::optional<DirectRead> read;
-        attempt([&, this] { read.emplace(files_, wanted_, needs(), terms_.reads, terms_.options); });
+        std::optional<ReadPlan> plan;
+        attempt([&, this] { plan = plan_direct(files_, wanted_, needs(), terms_.reads, terms_.options); });
         agree();
         attempt([&] {
             fill_identities(tensors_, comm_.rank(), comm_.memory());
-            read->run(report_);
+            read_direct(files_, *plan, report_);
         });
         agree_partly();
     }
@@ -249,11 +242,11 @@ RESHARD_INLINE LoadReport load(Checkpoint const& checkpoint, std::span<LocalTens
     }
     detail::check_apart(tensors, rank, "load");
     auto const wanted = detail::match(files.catalogue(), tensors, strategy.options);
-    detail::DirectRead read(files, wanted, detail::needed_boxes(wanted, tensors, rank), strategy.reads,
-                            strategy.options);
+    auto const plan = detail::plan_direct(files, wanted, detail::needed_boxes(wanted, tensors, rank), strategy.reads,
+                                          strategy.options);
     try {
         detail::fill_identities(tensors, rank);
-        read.run(report);
+        detail::read_direct(files, plan, report);
     } catch (Error const& error) {
         detail::raise_partly_filled(error);
     }

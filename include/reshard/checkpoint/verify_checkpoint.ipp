@@ -3,7 +3,6 @@
 #pragma once
 
 #include <reshard/checkpoint/detail/load_choice.hpp>
-#include <reshard/checkpoint/detail/load_lists.hpp>
 #include <reshard/checkpoint/verify_checkpoint.hpp>
 #include <reshard/core/sorting.hpp>
 

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/checkpoint/detail/consolidate_session.hpp
 /// \brief  Rewriting a checkpoint on one rank of several: agree, check, write, vote, publish.
-/// \depends checkpoint/detail/{consolidate_folder,consolidate_output,consolidate_run,load_lists}, comm/collectives.
+/// \depends checkpoint/detail/{consolidate_folder,consolidate_output,consolidate_run}, comm/collectives.
 #pragma once
 
 #include <reshard/checkpoint/detail/consolidate_folder.hpp>
 #include <reshard/checkpoint/detail/consolidate_output.hpp>
 #include <reshard/checkpoint/detail/consolidate_run.hpp>
-#include <reshard/checkpoint/detail/load_lists.hpp>
 #include <reshard/comm/agree.hpp>
 
 #include <algorithm>  // any_of

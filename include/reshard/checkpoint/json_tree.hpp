@@ -151,9 +151,8 @@ public:
     [[nodiscard]] std::uint64_t unsigned_integer() const {
         return tree_->integer(expect(JsonTree::Kind::integer, "an integer of 0 or more"));
     }
-    [[nodiscard]] Index integer() const { return integer(INT64_MAX); }
     /// An integer from 0 to `most`.
-    [[nodiscard]] Index integer(Index most) const {
+    [[nodiscard]] Index integer(Index most = INT64_MAX) const {
         std::uint64_t const value = unsigned_integer();
         if (value > static_cast<std::uint64_t>(most)) {
             fail(concat("is ", value, ", above ", most == INT64_MAX ? std::string("2^63 - 1") : std::to_string(most)));

@@ -183,7 +183,9 @@ private:
             sum = files_.sum();
         });
         if (cut) {
-            gather_parts(comm_, sum, all_parts, lists_);
+            ExtentParts mine{};
+            for (std::size_t i = 0; i < mine.size() && i < sum.parts.size(); ++i) mine[i] = sum.parts[i];
+            all_gather(comm_, std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all_parts)), lists_);
             ++report_.collectives.exchanges;
         }
         attempt([&] {

@@ -124,15 +124,10 @@ private:
     }
     void check_axes() const {
         for (int axis : options_.replica_axes) {
-            if (axis >= 0 && axis < most_axes_) continue;
-            if (axis >= 0 && sources_.empty()) continue;
+            if (axis >= 0 && (axis < most_axes_ || sources_.empty())) continue;
             raise(ErrorCode::mesh, "reshard::SaveOptions: replica_axes names axis ", axis,
                   ", which no tensor's mesh has. Fix: mesh axes count from 0.");
         }
-    }
-    [[nodiscard]] bool kept_apart(int axis) const noexcept {
-        return std::find(options_.replica_axes.begin(), options_.replica_axes.end(), axis) !=
-               options_.replica_axes.end();
     }
 
     /// A tensor, or one box of a larger one: a group of ranks for each part and each copy that is kept apart.
@@ -162,13 +157,14 @@ private:
         if (is_cut) refuse_cut();
         for (int axis = 0; axis < mesh.axes(); ++axis) {
             PlacementForm const& placement = from.signature()[axis];
+            bool const kept_apart = std::ranges::find(options_.replica_axes, axis) != options_.replica_axes.end();
             if (mesh.extent(axis) == 1) {
                 free |= 1U << axis;  // one addend, one part, one copy
             } else if (placement.is_partial()) {
                 refuse(ErrorCode::transition,
                        concat("is Partial along mesh axis ", axis, ": no rank has its values, only addends. ",
                               "Fix: reduce it first, for example redistribute it to Replicate or Shard."));
-            } else if (placement.is_replicate() && kept_apart(axis) && whole_bytes > 0) {
+            } else if (placement.is_replicate() && kept_apart && whole_bytes > 0) {
                 apart |= 1U << axis;
             } else if (placement.is_replicate()) {
                 free |= 1U << axis;

@@ -218,10 +218,8 @@ private:
         return writes;
     }
     static void cast(std::byte const* from, LineTensor const& tensor, Index count, std::byte* to) {
-        StridedBox in{{}, tensor.from_bytes()};
-        StridedBox out{{}, tensor.to_bytes()};
-        in.dims.push_back({count, tensor.from_bytes()});
-        out.dims.push_back({count, tensor.to_bytes()});
+        StridedBox const in{{StridedDim{count, tensor.from_bytes()}}, tensor.from_bytes()};
+        StridedBox const out{{StridedDim{count, tensor.to_bytes()}}, tensor.to_bytes()};
         convert(from, in, tensor.from, to, out, tensor.to);
     }
 

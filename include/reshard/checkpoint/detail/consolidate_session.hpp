@@ -138,7 +138,8 @@ private:
 
     /// Rank 0 makes them; the others are told what they are called.
     void make_files() {
-        pending_.attempt([&] {
+        std::vector<std::byte> names;
+        pending_.attempt([&, this] {
             if (!commit_.is_first()) return;
             auto const files = output_.catalogue.files();
             ByteWriter out;
@@ -149,14 +150,14 @@ private:
                 out.text(path.substr(path.rfind('/') + 1));
             }
             for (std::string const& leaf : report_.left_over) out.text(leaf);
-            names_ = out.take();
+            names = out.take();
         });
-        broadcast_text(comm(), 0, names_, lists_, pending_);
+        broadcast_text(comm(), 0, names, lists_, pending_);
         ++report_.collectives.agreements;
         report_.collectives.broadcasts += 2;
-        pending_.attempt([&] {
+        pending_.attempt([&, this] {
             report_.left_over.clear();
-            for (ByteReader in(names_); !in.at_end();) {
+            for (ByteReader in(names); !in.at_end();) {
                 std::string leaf;
                 in.text(leaf);
                 if (auto const i = shared_.size(); i < output_.starts.size()) {
@@ -248,7 +249,10 @@ private:
     void publish() {
         commit_.agree([&] {
             pending_.raise_pending();
-            fill_report();  // it takes memory
+            report_.written = output_.catalogue.manifest();  // it takes memory
+            report_.unlisted = with_unlisted(from().manifest().files);
+            report_.bytes_total = maker_->line().bytes();
+            report_.files_opened += in_.count() + shared_.count();
         });
         commit_.agree([&] {  // all ranks are done: before that nothing has its name
             if (!commit_.is_first()) return;
@@ -282,12 +286,6 @@ private:
     void sync_names() {
         if (options_.durable) sync_folder(commit_.folder(), files_go_again);
     }
-    void fill_report() {
-        report_.written = output_.catalogue.manifest();
-        report_.unlisted = with_unlisted(from().manifest().files);
-        report_.bytes_total = maker_->line().bytes();
-        report_.files_opened += in_.count() + shared_.count();
-    }
 
     Clock::time_point start_;
     std::string input_;
@@ -304,7 +302,6 @@ private:
     LoadFiles in_;
     OutputFiles output_;
     std::vector<TemporaryFile> made_;  ///< on rank 0: the files, in the end the texts that name them as well
-    std::vector<std::byte> names_;
     SharedFiles shared_;
     std::optional<PieceList> pieces_;  // it is never without memory
     std::optional<PieceMaker> maker_;

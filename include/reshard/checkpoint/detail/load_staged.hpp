@@ -141,13 +141,6 @@ void for_each_window(ReadSchedule const& schedule, Visit&& visit) {
 /// Runs that one rank tells the others: a span of the files has a part of an extent at each of its ends.
 using ExtentParts = std::array<ExtentRun, 2>;
 
-/// The parts of all ranks; `all` has room for them. Collective; allocates nothing.
-inline void gather_parts(CommunicatorRef comm, SumVerdict const& mine, std::span<ExtentParts> all,
-                         TransferLists& lists) {
-    ExtentParts parts{};
-    for (std::size_t i = 0; i < parts.size() && i < mine.parts.size(); ++i) parts[i] = mine.parts[i];
-    all_gather(comm, std::as_bytes(std::span(&parts, 1)), std::as_writable_bytes(all), lists);
-}
 /// Puts together the parts of extents that several ranks have read. All find the same.
 inline void join_parts(Catalogue const& catalogue, int rank, std::span<ExtentParts const> all, SumVerdict& mine) {
     std::vector<ExtentRun> runs;

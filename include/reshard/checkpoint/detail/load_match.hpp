@@ -207,16 +207,12 @@ inline void append_wanted(std::vector<WantedExtent>& wanted, Catalogue const& ca
         Extent const& extent = catalogue.extents()[i];
         if (copy && extent.replica != copy->replica % stored.replicas) return;
         Box const box = as_bytes ? Box(shape) : extent.box;
-        if (!target.within.is_whole() && intersect(box, asked).empty()) return;
+        if (intersect(box, asked).empty()) return;
         int const replicas = chosen ? 1 : stored.replicas;
         WantedExtent one{place, i, extent.file, extent.begin, dtype, box, extent.replica, replicas, axes};
         if (one.is_for_any(target.distribution.mesh())) wanted.push_back(one);
     };
-    if (target.within.is_whole() || as_bytes) {
-        for (std::size_t i : catalogue.extents_of(tensor)) add(i);
-    } else {
-        catalogue.for_each_near(tensor, asked, add);
-    }
+    catalogue.for_each_near(tensor, as_bytes ? Box(stored.shape) : asked, add);
 }
 
 /// Who wants rows of an extent that touch reads them together: the first of them all, the others nothing.

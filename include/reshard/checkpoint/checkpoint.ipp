@@ -31,14 +31,13 @@ RESHARD_INLINE CheckpointTensor const& Checkpoint::at(std::string_view tensor) c
     if (found != nullptr) return *found;
     for (StoredTensor const& stored : manifest_.tensors) {
         if (stored.name != tensor) continue;
-        detail::raise_rule(SafetensorsRule::tensor_not_found,
-                           errors::concat("tensor ", detail::quote_name(tensor), " of the checkpoint is stored in ",
-                                          stored.replicas > 1 ? "replicas" : "boxes",
-                                          ", not whole under that name. Fix: load it, with reshard::load()."));
+        detail::raise_rule(SafetensorsRule::tensor_not_found, "tensor ", detail::quote_name(tensor),
+                           " of the checkpoint is stored in ", stored.replicas > 1 ? "replicas" : "boxes",
+                           ", not whole under that name. Fix: load it, with reshard::load().");
     }
-    detail::raise_rule(SafetensorsRule::tensor_not_found,
-                       errors::concat("none of the ", manifest_.tensors.size(), " tensors of the checkpoint is called ",
-                                      detail::quote_name(tensor), ". Fix: check the name against tensors()."));
+    detail::raise_rule(SafetensorsRule::tensor_not_found, "none of the ", manifest_.tensors.size(),
+                       " tensors of the checkpoint is called ", detail::quote_name(tensor),
+                       ". Fix: check the name against tensors().");
 }
 
 RESHARD_INLINE Checkpoint::Checkpoint(detail::FileList list, Access access) : kind_(list.kind), folder_(list.folder) {

@@ -143,7 +143,7 @@ public:
 
     [[nodiscard]] JsonReader at(std::string_view name) const {
         std::uint32_t const found = tree_->find(expect(JsonTree::Kind::object, "an object"), name);
-        if (found == 0) fail(concat("has no '", name, "'"));
+        if (found == 0) fail("has no '", name, "'");
         return JsonReader(*tree_, found);
     }
     [[nodiscard]] bool is_null() const noexcept { return tree_->kind(node_) == JsonTree::Kind::null; }
@@ -155,7 +155,7 @@ public:
     [[nodiscard]] Index integer(Index most = INT64_MAX) const {
         std::uint64_t const value = unsigned_integer();
         if (value > static_cast<std::uint64_t>(most)) {
-            fail(concat("is ", value, ", above ", most == INT64_MAX ? std::string("2^63 - 1") : std::to_string(most)));
+            fail("is ", value, ", above ", most == INT64_MAX ? std::string("2^63 - 1") : std::to_string(most));
         }
         return as_index(value);
     }
@@ -178,14 +178,21 @@ public:
         for_each([&](JsonReader const& item) { list.push_back(item.integer()); });
         return list;
     }
-    [[noreturn]] void fail(std::string_view what) const {
-        std::string const path = tree_->path(node_);
-        tree_->fail(concat(path.empty() ? "it" : quote_name(path), " ", what));
+    /// Says of this value what the parts are, put together.
+    template <class... Parts>
+    [[noreturn]] void fail(Parts... what) const {
+        fail_with({what...});
     }
 
 private:
+    [[noreturn]] void fail_with(std::initializer_list<Part> what) const {
+        std::string const path = tree_->path(node_);
+        std::string text = concat(path.empty() ? "it" : quote_name(path), " ");
+        append(text, what);
+        tree_->fail(text);
+    }
     [[nodiscard]] std::uint32_t expect(JsonTree::Kind kind, std::string_view what) const {
-        if (tree_->kind(node_) != kind) fail(concat("is not ", what));
+        if (tree_->kind(node_) != kind) fail("is not ", what);
         return node_;
     }
     JsonTree const* tree_;

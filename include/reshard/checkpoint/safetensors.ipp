@@ -58,9 +58,9 @@ RESHARD_INLINE SafetensorsFile SafetensorsFile::open(std::string path, Access ac
 RESHARD_INLINE TensorInfo const& SafetensorsFile::at(std::string_view tensor) const& {
     TensorInfo const* const info = find(tensor);
     if (info == nullptr) {
-        detail::raise_rule(SafetensorsRule::tensor_not_found,
-                           errors::concat(path(), ": none of its ", tensors().size(), " tensors is called ",
-                                          detail::quote_name(tensor), ". Fix: check the name against tensors()."));
+        detail::raise_rule(SafetensorsRule::tensor_not_found, path(), ": none of its ", tensors().size(),
+                           " tensors is called ", detail::quote_name(tensor),
+                           ". Fix: check the name against tensors().");
     }
     return *info;
 }

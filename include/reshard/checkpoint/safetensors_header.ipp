@@ -23,7 +23,7 @@ struct RawEntry {
 /// How JsonTree refuses a header.
 template <SafetensorsRule rule>
 [[noreturn]] inline void refuse_header(std::string_view file, std::string_view why) {
-    raise_rule(rule, concat(file, ": ", why, ". Fix: write the file anew with a safetensors library."));
+    raise_rule(rule, file, ": ", why, ". Fix: write the file anew with a safetensors library.");
 }
 
 /// An entry as the text has it. Unknown fields are skipped with all they contain, as safetensors does.
@@ -31,12 +31,11 @@ template <SafetensorsRule rule>
     RawEntry entry{std::move(name), DType::u8, {}, {0, 0}};
     JsonReader const dtype = json.at("dtype");
     if (!parse_dtype(dtype.text_view(), entry.dtype))
-        dtype.fail(concat("is ", quote_name(dtype.text_view()), ", which is no dtype"));
+        dtype.fail("is ", quote_name(dtype.text_view()), ", which is no dtype");
     json.at("shape").for_each([&](JsonReader const& extent) {
         if (entry.shape.size() == max_dims) {
-            raise_rule(SafetensorsRule::too_many_dimensions,
-                       concat(file, ": tensor ", quote_name(entry.name), " has more than ", max_dims,
-                              " dimensions. Fix: merge dimensions before saving."));
+            raise_rule(SafetensorsRule::too_many_dimensions, file, ": tensor ", quote_name(entry.name),
+                       " has more than ", max_dims, " dimensions. Fix: merge dimensions before saving.");
         }
         entry.shape.push_back(extent.unsigned_integer());
     });
@@ -53,7 +52,7 @@ template <SafetensorsRule rule>
 /// Shape, size and place of one entry; `previous_end` is where the data so far stops.
 inline TensorInfo check_entry(RawEntry&& entry, std::uint64_t previous_end, std::string_view file) {
     auto const fail = [&](SafetensorsRule rule, std::string_view why) {
-        raise_rule(rule, concat(file, ": tensor ", quote_name(entry.name), " ", why));
+        raise_rule(rule, file, ": tensor ", quote_name(entry.name), " ", why);
     };
     auto const [begin, end] = entry.offsets;
     if (begin != previous_end || end < begin) {
@@ -95,22 +94,18 @@ RESHARD_INLINE Index safetensors_header_length(std::span<std::byte const> first_
                                                std::string_view file) {
     using detail::raise_rule;
     if (file_bytes < 8 || first_bytes.size() < 8) {
-        raise_rule(SafetensorsRule::header_too_small,
-                   errors::concat(file, ": the file has ", file_bytes,
-                                  " bytes; its header length alone takes 8. Fix: fetch it again."));
+        raise_rule(SafetensorsRule::header_too_small, file, ": the file has ", file_bytes,
+                   " bytes; its header length alone takes 8. Fix: fetch it again.");
     }
     std::uint64_t length = 0;
     for (std::size_t i = 0; i < 8; ++i) length |= std::to_integer<std::uint64_t>(first_bytes[i]) << (8 * i);
     if (length > static_cast<std::uint64_t>(max_safetensors_header_bytes)) {
-        raise_rule(
-            SafetensorsRule::header_too_large,
-            errors::concat(file, ": the header claims ", length, " bytes, more than the ", max_safetensors_header_bytes,
-                           " allowed. Fix: check that this is a safetensors file."));
+        raise_rule(SafetensorsRule::header_too_large, file, ": the header claims ", length, " bytes, more than the ",
+                   max_safetensors_header_bytes, " allowed. Fix: check that this is a safetensors file.");
     }
     if (detail::as_index(length) > file_bytes - 8) {
-        raise_rule(SafetensorsRule::invalid_header_length,
-                   errors::concat(file, ": the header claims ", length, " bytes but only ", file_bytes - 8,
-                                  " follow its length. Fix: the file is cut short; fetch it again."));
+        raise_rule(SafetensorsRule::invalid_header_length, file, ": the header claims ", length, " bytes but only ",
+                   file_bytes - 8, " follow its length. Fix: the file is cut short; fetch it again.");
     }
     return detail::as_index(length);
 }
@@ -123,8 +118,8 @@ RESHARD_INLINE SafetensorsHeader parse_safetensors_json(std::string_view json, I
                                                         std::string_view file) {
     using detail::raise_rule;
     if (!detail::is_utf8(json)) {
-        raise_rule(SafetensorsRule::invalid_header,
-                   errors::concat(file, ": the header is not UTF-8. Fix: check that this is a safetensors file."));
+        raise_rule(SafetensorsRule::invalid_header, file,
+                   ": the header is not UTF-8. Fix: check that this is a safetensors file.");
     }
     detail::JsonTree const tree(json, file, detail::refuse_header<SafetensorsRule::invalid_header_deserialization>, {},
                                 detail::refuse_header<SafetensorsRule::duplicate_key>);
@@ -153,10 +148,9 @@ RESHARD_INLINE SafetensorsHeader parse_safetensors_json(std::string_view json, I
     }
     Index const data_offset = 8 + detail::as_index(json.size());
     if (last_end != static_cast<std::uint64_t>(file_bytes - data_offset)) {
-        raise_rule(
-            SafetensorsRule::metadata_incomplete_buffer,
-            errors::concat(file, ": its tensors take ", last_end, " bytes but ", file_bytes - data_offset,
-                           " follow the header. Fix: the file is cut short or has bytes appended; fetch it again."));
+        raise_rule(SafetensorsRule::metadata_incomplete_buffer, file, ": its tensors take ", last_end, " bytes but ",
+                   file_bytes - data_offset,
+                   " follow the header. Fix: the file is cut short or has bytes appended; fetch it again.");
     }
     return {std::move(tensors), std::move(metadata), data_offset};
 }

@@ -13,8 +13,8 @@ RESHARD_INLINE Metadata default_metadata() { return {{"format", "pt"}}; }
 
 RESHARD_INLINE void detail::check_written_text(std::string_view what, std::string_view text) {
     if (!is_utf8(text)) {
-        raise_rule(SafetensorsRule::invalid_header,
-                   concat(what, " ", quote_name(text), " is not UTF-8. Fix: encode it before writing."));
+        raise_rule(SafetensorsRule::invalid_header, what, " ", quote_name(text),
+                   " is not UTF-8. Fix: encode it before writing.");
     }
 }
 
@@ -26,7 +26,7 @@ void refuse_twice(List const& list, Name const& name) {
     for (auto const& item : list) names.push_back(name(item));
     std::string_view const twin = twin_of(names);
     if (twin.data() == nullptr) return;
-    raise_rule(SafetensorsRule::duplicate_key, concat(quote_name(twin), " is given twice. Fix: write each name once."));
+    raise_rule(SafetensorsRule::duplicate_key, quote_name(twin), " is given twice. Fix: write each name once.");
 }
 }  // namespace detail
 
@@ -54,10 +54,9 @@ RESHARD_INLINE std::string detail::weight_map_text(std::span<std::pair<std::stri
     }
     text += "\n  }\n}\n";
     if (detail::as_index(text.size()) > most_bytes) {
-        raise_rule(
-            SafetensorsRule::invalid_index,
-            concat("the index of ", map.size(), " tensors takes ", text.size(), " bytes, more than the ", most_bytes,
-                   " that readers take. Fix: shorten names of tensors and files, or write several folders."));
+        raise_rule(SafetensorsRule::invalid_index, "the index of ", map.size(), " tensors takes ", text.size(),
+                   " bytes, more than the ", most_bytes,
+                   " that readers take. Fix: shorten names of tensors and files, or write several folders.");
     }
     return text;
 }
@@ -91,9 +90,8 @@ RESHARD_INLINE SafetensorsLayout safetensors_layout(std::vector<TensorSpec> tens
         }
         Index const bytes = stored_bytes(tensor);
         if (bytes > INT64_MAX - layout.data_bytes) {
-            detail::raise_rule(SafetensorsRule::validation_overflow,
-                               errors::concat("the bytes of the file exceed 64 bits at tensor ",
-                                              detail::quote_name(tensor.name), ". Fix: correct its shape."));
+            detail::raise_rule(SafetensorsRule::validation_overflow, "the bytes of the file exceed 64 bits at tensor ",
+                               detail::quote_name(tensor.name), ". Fix: correct its shape.");
         }
         Index const begin = layout.data_bytes;
         layout.data_bytes += bytes;
@@ -106,10 +104,9 @@ RESHARD_INLINE SafetensorsLayout safetensors_layout(std::vector<TensorSpec> tens
     json += '}';
     json.append((8 - json.size() % 8) % 8, ' ');
     if (detail::as_index(json.size()) > max_safetensors_header_bytes) {
-        detail::raise_rule(
-            SafetensorsRule::header_too_large,
-            errors::concat("the header would take ", json.size(), " bytes, more than the ",
-                           max_safetensors_header_bytes, " allowed. Fix: spread the tensors over several files."));
+        detail::raise_rule(SafetensorsRule::header_too_large, "the header would take ", json.size(),
+                           " bytes, more than the ", max_safetensors_header_bytes,
+                           " allowed. Fix: spread the tensors over several files.");
     }
     for (int byte = 0; byte < 8; ++byte) layout.start += static_cast<char>((json.size() >> (8 * byte)) & 0xffU);
     layout.start += json;

@@ -93,7 +93,11 @@ inline constexpr int safetensors_rule_count =
     static_cast<int>(sizeof(safetensors_rule_names) / sizeof(std::string_view));
 static_assert(safetensors_rule_count == static_cast<int>(SafetensorsRule::invalid_index) + 1);
 
-[[noreturn]] void raise_rule(SafetensorsRule rule, std::string_view text);
+[[noreturn]] void raise_rule(SafetensorsRule rule, std::initializer_list<Part> words);
+template <class... Parts>
+[[noreturn]] void raise_rule(SafetensorsRule rule, Parts... words) {
+    raise_rule(rule, {words...});
+}
 
 /// Names come from files nobody vouches for: printable, and never longer than a line or two.
 [[nodiscard]] std::string quote_name(std::string_view text);

@@ -17,8 +17,10 @@ RESHARD_INLINE SafetensorsRule safetensors_rule(Error const& error) noexcept {
     return SafetensorsRule::none;
 }
 
-RESHARD_INLINE void detail::raise_rule(SafetensorsRule rule, std::string_view text) {
-    raise(ErrorCode::format, name(rule), ": ", text);
+RESHARD_INLINE void detail::raise_rule(SafetensorsRule rule, std::initializer_list<Part> words) {
+    std::string text = concat(name(rule), ": ");
+    append(text, words);
+    raise(ErrorCode::format, std::move(text));
 }
 
 namespace detail {
@@ -66,10 +68,10 @@ RESHARD_INLINE SafetensorsRule detail::count_stored_bytes(DType dtype, Indices c
 
 RESHARD_INLINE void detail::raise_stored_bytes(SafetensorsRule rule, std::string_view who, DType dtype,
                                                Indices const& extents) {
-    raise_rule(rule, concat(who, " of shape ", to_string(extents), " and dtype ", name(dtype),
-                            rule == SafetensorsRule::misaligned_slice
-                                ? " does not fill its last byte. Fix: pad the tensor."
-                                : " has more bits than a 64-bit integer counts. Fix: correct the shape."));
+    raise_rule(rule, who, " of shape ", to_string(extents), " and dtype ", name(dtype),
+               rule == SafetensorsRule::misaligned_slice
+                   ? " does not fill its last byte. Fix: pad the tensor."
+                   : " has more bits than a 64-bit integer counts. Fix: correct the shape.");
 }
 
 RESHARD_INLINE Index stored_bytes(TensorSpec const& tensor) {

@@ -56,7 +56,7 @@ inline void check(RewriteOptions const& options) {
 [[nodiscard]] inline Catalogue renamed(Catalogue from, RewriteOptions const& options) {
     if (options.rename.empty()) return from;
     auto const refuse = [](SafetensorsRule rule, auto const&... parts) {
-        raise_rule(rule, concat("reshard::RewriteOptions: rename ", parts...));
+        raise_rule(rule, "reshard::RewriteOptions: rename ", parts...);
     };
     CheckpointKind const kind = from.kind();
     Manifest manifest = std::move(from).manifest();
@@ -142,7 +142,7 @@ struct OutputFiles {
         return split_into_files(std::move(specs), options.max_file_bytes == 0 ? INT64_MAX : options.max_file_bytes);
     std::vector<FileSpec> files;
     auto const refuse = [](SafetensorsRule rule, auto const&... parts) {
-        raise_rule(rule, concat("reshard::ConsolidateOptions: weight_map ", parts...));
+        raise_rule(rule, "reshard::ConsolidateOptions: weight_map ", parts...);
     };
     auto map = options.weight_map;
     sort_list(map);

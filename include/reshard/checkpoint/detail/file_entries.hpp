@@ -105,7 +105,7 @@ inline constexpr std::string_view dcp_sharding_info = "DCP_SHARDING_INFO";
         said[place] = 1;
         std::vector<Index> const offsets = info.at("saved_offsets").integers();
         if (offsets.size() != as_size(extent.box.rank())) {
-            info.fail(concat("has ", offsets.size(), " saved_offsets for the shape ", to_string(tensor->shape)));
+            info.fail("has ", offsets.size(), " saved_offsets for the shape ", to_string(tensor->shape));
         }
         for (int d = 0; d < extent.box.rank(); ++d) {
             Index const offset = offsets[as_size(d)];

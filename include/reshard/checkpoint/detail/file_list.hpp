@@ -25,7 +25,7 @@ using WeightMap = std::vector<std::pair<std::string, std::string>>;
 /// How JsonTree refuses an index.
 template <SafetensorsRule rule>
 [[noreturn]] inline void refuse_index(std::string_view file, std::string_view why) {
-    raise_rule(rule, concat(file, ": ", why, ". Fix: fetch or write the index anew."));
+    raise_rule(rule, file, ": ", why, ". Fix: fetch or write the index anew.");
 }
 
 /// What stands under "weight_map"; "metadata" and whatever else is there is skipped: its total_size is wrong often
@@ -36,7 +36,7 @@ template <SafetensorsRule rule>
     WeightMap map;
     JsonReader(tree).at("weight_map").for_each_member([&](std::string tensor, JsonReader const& leaf) {
         if (!stays_in_folder(leaf.text_view()))
-            leaf.fail(concat("is ", quote_name(leaf.text_view()), ", which is no file inside the folder"));
+            leaf.fail("is ", quote_name(leaf.text_view()), ", which is no file inside the folder");
         map.emplace_back(std::move(tensor), leaf.text());
     });
     sort_list(map);
@@ -58,8 +58,8 @@ struct FileList {
     Index bytes = 0;
     FileDescriptor const file = open_for_reading(path, bytes);
     if (bytes > most_bytes) {
-        raise_rule(SafetensorsRule::invalid_index, concat(path, ": the index has ", bytes, " bytes, more than the ",
-                                                          most_bytes, " allowed. Fix: check that this is an index."));
+        raise_rule(SafetensorsRule::invalid_index, path, ": the index has ", bytes, " bytes, more than the ",
+                   most_bytes, " allowed. Fix: check that this is an index.");
     }
     std::string text(as_size(bytes), '\0');
     read_fully(file, path, 0, std::as_writable_bytes(std::span(text)));
@@ -216,10 +216,9 @@ inline void refuse_missing(std::string const& source, std::string const& folder,
     if (path_kind(index) == PathKind::missing) return has_single ? list_file(single) : list_loose_files(folder);
     FileList list = list_index(index);
     if (has_single && std::find(list.leaves.begin(), list.leaves.end(), single_name) == list.leaves.end()) {
-        raise_rule(SafetensorsRule::invalid_index,
-                   concat(folder, ": both ", index_name, " and ", single_name,
-                          " are there, and may be two checkpoints. Fix: name one of the two files, or remove the stale "
-                          "one."));
+        raise_rule(SafetensorsRule::invalid_index, folder, ": both ", index_name, " and ", single_name,
+                   " are there, and may be two checkpoints. Fix: name one of the two files, or remove the stale "
+                   "one.");
     }
     return list;
 }
@@ -255,8 +254,8 @@ inline void refuse_missing(std::string const& source, std::string const& folder,
     }
     for (auto const& [tensor, place] : list.indexed) {
         if (place != leaf || file.find(tensor) != nullptr) continue;
-        raise_rule(SafetensorsRule::tensor_not_found,
-                   concat(list.source, ": tensor ", quote_name(tensor), " is not in ", quote_name(leaf), put));
+        raise_rule(SafetensorsRule::tensor_not_found, list.source, ": tensor ", quote_name(tensor), " is not in ",
+                   quote_name(leaf), put);
     }
     Manifest result;
     result.files.push_back(std::move(described));
@@ -268,9 +267,8 @@ inline void refuse_missing(std::string const& source, std::string const& folder,
                 continue;
             }
             if (entry->second != leaf) {  // two versions in one folder, most likely
-                raise_rule(SafetensorsRule::invalid_index,
-                           concat(list.source, ": tensor ", quote_name(tensor.name), " is in ", quote_name(leaf),
-                                  " as well as in ", quote_name(entry->second), put));
+                raise_rule(SafetensorsRule::invalid_index, list.source, ": tensor ", quote_name(tensor.name), " is in ",
+                           quote_name(leaf), " as well as in ", quote_name(entry->second), put);
             }
         }
         add_whole(result, tensor);

@@ -119,12 +119,11 @@ void for_each_needing(WantedExtent const& extent, Box const& box, LocalTensor co
     auto const last = std::find_if_not(first, list.end(), of_it);
     std::string const fault =
         first == last ? std::string() : concat(" (", fault_of({first, last}, catalogue.tensors()), ")");
-    raise_rule(
-        SafetensorsRule::tensor_not_found,
-        concat("reshard::load: none of the ", catalogue.tensors().size(), " tensors of the checkpoint is called ",
-               quote_name(name), fault, similar_names(catalogue.tensors(), plain),
+    raise_rule(SafetensorsRule::tensor_not_found, "reshard::load: none of the ", catalogue.tensors().size(),
+               " tensors of the checkpoint is called ", quote_name(name), fault,
+               similar_names(catalogue.tensors(), plain),
                ". Fix: check the name, say in LoadOptions::rename what the checkpoint calls it, or leave the tensor "
-               "out of the list."));
+               "out of the list.");
 }
 
 /// The axes along which a target's ranks read different replicas, a bit each. Throws MeshError, and MismatchError where

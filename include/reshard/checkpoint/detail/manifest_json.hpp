@@ -173,23 +173,23 @@ inline void check_manifest_seal(std::string_view json, std::string_view file) {
 [[nodiscard]] inline std::uint64_t hex_from(JsonReader const& json, std::size_t digits) {
     std::uint64_t value = 0;
     if (parse_hex(json.text_view(), digits, value)) return value;
-    json.fail(concat("is ", quote_name(json.text_view()), ", not ", digits, " hexadecimal digits in lower case"));
+    json.fail("is ", quote_name(json.text_view()), ", not ", digits, " hexadecimal digits in lower case");
 }
 [[nodiscard]] inline std::vector<std::uint32_t> sums_from(JsonReader const& json, Index count) {
     std::string_view const text = json.text_view();
     if (text.size() != 8 * as_size(count))
-        json.fail(concat("has ", text.size(), " digits, not 8 for each of ", count, " blocks"));
+        json.fail("has ", text.size(), " digits, not 8 for each of ", count, " blocks");
     std::vector<std::uint32_t> sums;
     if (parse_sums(text, as_size(count), sums)) return sums;
-    json.fail(concat("has ", quote_name(text.substr(8 * sums.size(), 8)), " for block ", sums.size(),
-                     ", which is not 8 hexadecimal digits in lower case"));
+    json.fail("has ", quote_name(text.substr(8 * sums.size(), 8)), " for block ", sums.size(),
+              ", which is not 8 hexadecimal digits in lower case");
 }
 
 [[nodiscard]] inline CheckpointFile file_from(JsonReader const& json, int world_size) {
     CheckpointFile file;
     file.leaf = json.at("name").text();
     if (!stays_in_folder(file.leaf, true) || file.leaf == manifest_name) {
-        json.at("name").fail(concat("is ", quote_name(file.leaf), ", which is no data file inside the folder"));
+        json.at("name").fail("is ", quote_name(file.leaf), ", which is no data file inside the folder");
     }
     file.file_bytes = json.at("bytes").integer();
     file.header_digest = hex_from(json.at("header_digest"), 16);
@@ -202,15 +202,15 @@ inline void check_manifest_seal(std::string_view json, std::string_view file) {
     json.for_each([&](JsonReader const& item) {
         int const dim = box.rank();
         std::vector<Index> const ends = item.integers();
-        if (dim == tensor.shape.rank()) json.fail(concat("has more dimensions than ", to_string(tensor.shape)));
+        if (dim == tensor.shape.rank()) json.fail("has more dimensions than ", to_string(tensor.shape));
         if (ends.size() != 2 || ends[0] > ends[1] || ends[1] > tensor.shape.extent(dim)) {
-            item.fail(concat("is no [begin, end] within the extent ", tensor.shape.extent(dim)));
+            item.fail("is no [begin, end] within the extent ", tensor.shape.extent(dim));
         }
         box.push_back({ends[0], ends[1]});
     });
-    if (box.rank() != tensor.shape.rank()) json.fail(concat("has fewer dimensions than ", to_string(tensor.shape)));
+    if (box.rank() != tensor.shape.rank()) json.fail("has fewer dimensions than ", to_string(tensor.shape));
     if (!is_byte_sized(tensor.dtype) && box != Box(tensor.shape)) {
-        json.fail(concat("is a part of the tensor, but ", name(tensor.dtype), " tensors cannot be cut"));
+        json.fail("is a part of the tensor, but ", name(tensor.dtype), " tensors cannot be cut");
     }
     return box;
 }
@@ -219,15 +219,15 @@ inline void check_manifest_seal(std::string_view json, std::string_view file) {
                                         std::vector<CheckpointFile> const& files, Index block_bytes) {
     Extent extent;
     auto const file = as_size(json.at("file").integer());
-    if (file >= files.size()) json.at("file").fail(concat("is ", file, ", but there are ", files.size(), " files"));
+    if (file >= files.size()) json.at("file").fail("is ", file, ", but there are ", files.size(), " files");
     extent.file = static_cast<int>(file);
     extent.begin = json.at("begin").integer();
     extent.box = box_from(json.at("box"), tensor);
     Index const bytes = stored_bytes_of(tensor.dtype, extent.box);
     // In front of the data stand at least a length of 8 bytes and the JSON text "{}".
     if (bytes > files[file].file_bytes - 10 || extent.begin > files[file].file_bytes - 10 - bytes) {
-        json.fail(concat("takes ", bytes, " bytes from ", extent.begin, " on, beyond the end of ",
-                         quote_name(files[file].leaf), " of ", files[file].file_bytes, " bytes"));
+        json.fail("takes ", bytes, " bytes from ", extent.begin, " on, beyond the end of ",
+                  quote_name(files[file].leaf), " of ", files[file].file_bytes, " bytes");
     }
     if (json.has("replica")) extent.replica = static_cast<int>(json.at("replica").integer(tensor.replicas - 1));
     if (json.has("key")) {
@@ -249,16 +249,16 @@ inline void check_manifest_seal(std::string_view json, std::string_view file) {
     tensor.name = json.at("name").text();
     if (tensor.name == "__metadata__") json.fail("has a name that no tensor may have");
     std::string const dtype = json.at("dtype").text();
-    if (!parse_dtype(dtype, tensor.dtype)) json.fail(concat("has the unknown dtype ", quote_name(dtype)));
+    if (!parse_dtype(dtype, tensor.dtype)) json.fail("has the unknown dtype ", quote_name(dtype));
     Indices extents;
     json.at("shape").for_each([&](JsonReader const& item) {
-        if (extents.size() == max_dims) json.fail(concat("has more than ", max_dims, " dimensions"));
+        if (extents.size() == max_dims) json.fail("has more than ", max_dims, " dimensions");
         extents.push_back(item.integer());
     });
     Index byte_count = 0;
     if (count_stored_bytes(tensor.dtype, extents, byte_count) != SafetensorsRule::none) {
-        json.fail(concat("of shape ", to_string(extents), " and dtype ", dtype,
-                         " takes more bits than a 64-bit integer counts, or does not fill its last byte"));
+        json.fail("of shape ", to_string(extents), " and dtype ", dtype,
+                  " takes more bits than a 64-bit integer counts, or does not fill its last byte");
     }
     tensor.shape = DynamicShape(extents);
     tensor.replicas = static_cast<int>(json.at("replicas").integer(INT32_MAX));
@@ -270,8 +270,7 @@ inline void check_manifest_seal(std::string_view json, std::string_view file) {
     } catch (Error const& error) {
         std::string_view const why = error.message();
         json.at("distribution")
-            .fail(
-                concat("is not the notation of one: ", why.substr(0, smaller(why.find(". Fix: "), std::size_t{400}))));
+            .fail("is not the notation of one: ", why.substr(0, smaller(why.find(". Fix: "), std::size_t{400})));
     }
     return tensor;
 }
@@ -329,7 +328,7 @@ inline void sort_extents(Manifest& manifest, std::string_view file) {
     detail::JsonTree const tree(json_text, file, detail::refuse_manifest);
     JsonReader const json(tree);
     if (json.at("format").text_view() != detail::manifest_format)
-        json.at("format").fail(errors::concat("is not '", detail::manifest_format, "'"));
+        json.at("format").fail("is not '", detail::manifest_format, "'");
     Index const version = json.at("version").integer();
     if (version > detail::manifest_version) {
         errors::raise(ErrorCode::format, "reshard::Manifest: ", file, ": it is of version ", version,
@@ -360,7 +359,7 @@ inline void sort_extents(Manifest& manifest, std::string_view file) {
             names.push_back(item.at("name").text_view());
         });
         std::string_view const twin = detail::twin_of(names);
-        if (twin.data() != nullptr) json.at(key).fail(errors::concat("has ", quote_name(twin), " twice"));
+        if (twin.data() != nullptr) json.at(key).fail("has ", quote_name(twin), " twice");
     };
     read_list("files",
               [&](JsonReader const& item) { manifest.files.push_back(detail::file_from(item, manifest.world_size)); });

@@ -132,7 +132,7 @@ inline constexpr std::string_view name_suffixes[] = {replica_suffix, "._tp_repli
 inline void check_saved_names(std::vector<std::string_view> const& names) {
     for (std::size_t i = 0; i < names.size(); ++i) {
         auto const refuse = [&](SafetensorsRule rule, std::string_view why) {
-            raise_rule(rule, concat("reshard::save: tensor ", quote_name(names[i]), " ", why));
+            raise_rule(rule, "reshard::save: tensor ", quote_name(names[i]), " ", why);
         };
         if (!is_utf8(names[i])) refuse(SafetensorsRule::invalid_header, "is not UTF-8. Fix: encode its name.");
         if (names[i] == "__metadata__") {

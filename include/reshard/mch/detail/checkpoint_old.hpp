@@ -43,8 +43,8 @@ inline void check_index_sum(std::string_view text, JsonReader const& json, Index
     std::size_t const end = index_end({}).size();
     std::string_view const before = text.substr(0, text.size() - smaller(end, text.size()));
     if (std::string const wanted = index_end(before); text.substr(before.size()) != wanted) {
-        json.at("crc32c").fail(concat("is ", quote_name(was),
-                                      ", but the text before it has another sum: ", quote_name(wanted.substr(11, 8))));
+        json.at("crc32c").fail("is ", quote_name(was),
+                               ", but the text before it has another sum: ", quote_name(wanted.substr(11, 8)));
     }
 }
 
@@ -64,7 +64,7 @@ inline void check_index_sum(std::string_view text, JsonReader const& json, Index
     index.version = version;
     index.save = json.at("save").text();
     if (std::uint64_t id = 0; !parse_hex(index.save, 16, id)) {  // it is part of the names of files
-        json.at("save").fail(concat("is ", quote_name(index.save), ", not 16 hexadecimal digits in lower case"));
+        json.at("save").fail("is ", quote_name(index.save), ", not 16 hexadecimal digits in lower case");
     }
     json.at("files").for_each([&](JsonReader const& item) { index.files.push_back(item.text()); });
     auto const world = as_index(index.files.size());
@@ -72,8 +72,8 @@ inline void check_index_sum(std::string_view text, JsonReader const& json, Index
         std::string const expected = mch_file_name(index.save, rank, world);
         std::string const& found = index.files[as_size(rank)];
         if (found == expected) continue;
-        json.at("files").fail(concat("has a gap: of rank ", rank, " of ", world, " it should have ",
-                                     quote_name(expected), ", it has ", quote_name(found)));
+        json.at("files").fail("has a gap: of rank ", rank, " of ", world, " it should have ", quote_name(expected),
+                              ", it has ", quote_name(found));
     }
     if (index.files.empty()) json.at("files").fail("is empty");
     JsonReader const ids = json.at("ids");

@@ -169,11 +169,11 @@ template <class List, class Item>
     rows.name = json.at("name").text();
     std::string const dtype = json.at("dtype").text();
     if (!parse_dtype(dtype, rows.dtype) || !is_byte_sized(rows.dtype)) {
-        json.fail(concat("has the dtype ", quote_name(dtype), ", which has no rows of whole bytes"));
+        json.fail("has the dtype ", quote_name(dtype), ", which has no rows of whole bytes");
     }
     Index row_bytes = bytes(rows.dtype);
     for (Index extent : json.at("shape").integers()) {
-        if (rows.row_shape.size() == max_dims - 1) json.fail(concat("has rows of more than ", max_dims - 1, " axes"));
+        if (rows.row_shape.size() == max_dims - 1) json.fail("has rows of more than ", max_dims - 1, " axes");
         if (!multiply_fits(row_bytes, larger<Index>(extent, 1), row_bytes)) json.fail("has rows beyond 64 bits");
         rows.row_shape.push_back(extent);
     }
@@ -185,27 +185,27 @@ template <class List, class Item>
     MchTable& table = saved.table;
     table.name = name;
     std::string const layout = json.at("layout").text();
-    if (layout != "sorted" && layout != "buckets") json.fail(concat("has the layout ", quote_name(layout)));
+    if (layout != "sorted" && layout != "buckets") json.fail("has the layout ", quote_name(layout));
     table.layout = layout == "sorted" ? MchLayout::sorted : MchLayout::buckets;
     std::string const policy = json.at("eviction").text();
     int eviction = 0;
     while (eviction < 4 && file_name_of(static_cast<MchEviction>(eviction)) != policy) ++eviction;
-    if (eviction == 4) json.fail(concat("has the eviction policy ", quote_name(policy)));
+    if (eviction == 4) json.fail("has the eviction policy ", quote_name(policy));
     table.eviction = static_cast<MchEviction>(eviction);
     if (json.has("decay_exponent")) {
         std::string const text = json.at("decay_exponent").text();
         auto const read = std::from_chars(text.data(), text.data() + text.size(), table.decay_exponent);
         if (read.ec != std::errc() || read.ptr != text.data() + text.size())
-            json.fail(concat("has the decay exponent ", quote_name(text)));
+            json.fail("has the decay exponent ", quote_name(text));
     }
     std::vector<Index> const offsets = json.at("offsets").integers();
     std::vector<Index> const ranks = json.at("ranks").integers();
     if (ranks.empty() || offsets.size() != ranks.size() + 1) {
-        json.fail(concat("has ", offsets.size(), " offsets for ", ranks.size(), " ranks"));
+        json.fail("has ", offsets.size(), " offsets for ", ranks.size(), " ranks");
     }
     for (std::size_t p = 0; p < ranks.size(); ++p) {
         if (offsets[p] > offsets[p + 1] || offsets[0] != 0) json.fail("has offsets that do not ascend from 0");
-        if (ranks[p] >= world) json.fail(concat("is held by rank ", ranks[p], ", but only ", world, " ranks saved"));
+        if (ranks[p] >= world) json.fail("is held by rank ", ranks[p], ", but only ", world, " ranks saved");
     }
     table.hash_size = json.at("hash_size").integer();
     table.hash_function = json.at("hash_function").text();
@@ -224,7 +224,7 @@ template <class List, class Item>
         check_table(table);
     });
     if (sound.code == ErrorCode::out_of_memory) raise(sound.code, std::string(words_of(sound)));
-    if (!sound.ok()) json.fail(concat("is no table: ", sound.reason));
+    if (!sound.ok()) json.fail("is no table: ", sound.reason);
     return saved;
 }
 
@@ -245,7 +245,7 @@ template <class List, class Item>
         list.push_back(bounds);
     });
     if (as_index(list.size()) != table.parts()) {
-        json.fail(concat("has ", list.size(), " entries for ", table.parts(), " shards"));
+        json.fail("has ", list.size(), " entries for ", table.parts(), " shards");
     }
     return list;
 }

@@ -68,7 +68,7 @@ public:
         return *this;
     }
     /// What a dead holder has said stays for the next one, unless it was dealt with.
-    ~FolderLock() { let_go(); }
+    ~FolderLock() { has_inherited() ? unlock() : release(); }
 
     [[nodiscard]] bool is_held() const noexcept { return file_.is_open(); }
     /// Says in the file what this holder is about: who takes the lock over from the dead reads it there. No holder, no
@@ -111,13 +111,6 @@ private:
     static constexpr int most_attempts = 1000;
     static constexpr int most_refusals = 50;
 
-    void let_go() noexcept {
-        if (has_inherited()) {
-            unlock();
-        } else {
-            release();
-        }
-    }
     void unlock() noexcept {
         static_cast<void>(::flock(file_.get(), LOCK_UN));  // children that were forked meanwhile share the descriptor
         file_.close();

@@ -200,7 +200,9 @@ public:
             passing_ = true;
             ++passes_of(report_.collectives, spread_);
             if (spread_ == Spread::broadcast) {
-                pass_all(pieces);
+                Index const bytes = pieces.back().place + pieces.back().bytes;
+                broadcast(comm_, {at(0), as_size(bytes)}, pieces.front().reader, lists_);
+                came_ = pieces;
             } else {
                 lists_.deliver(comm_);
             }
@@ -236,12 +238,6 @@ private:
         report_.reads += totals.reads;
         report_.bytes_read += totals.bytes_read;
         report_.extra_bytes = larger(report_.extra_bytes, staging_bytes() + totals.scratch_bytes);
-    }
-
-    void pass_all(std::span<Piece const> pieces) {
-        Index const bytes = pieces.back().place + pieces.back().bytes;
-        broadcast(comm_, {at(0), as_size(bytes)}, pieces.front().reader, lists_);
-        came_ = pieces;
     }
 
     /// Sends to a rank and receives from one are in the order of the sender's pieces.

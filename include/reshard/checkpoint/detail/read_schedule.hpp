@@ -21,8 +21,6 @@
 
 namespace reshard::inline v0::detail {
 
-inline constexpr Interval all_rows{0, INT64_MAX};
-
 /// An extent of a tensor that is wanted, as it is stored: elements smaller than a byte are bytes. Who else wants some
 /// of the same rows follows in the list.
 struct WantedExtent {
@@ -31,11 +29,11 @@ struct WantedExtent {
     int file = 0;
     Index begin = 0;  ///< first byte, in the file's data section
     DType dtype = DType::u8;
-    Box box;                    ///< of the tensor; packed and row-major in one run of the file
-    int replica = 0;            ///< of which copy it is ...
-    int replicas = 1;           ///< ... of so many, from which ranks choose; 1: all who need the box read it
-    unsigned replica_axes = 0;  ///< ... by their place along these axes of the mesh: a bit each
-    Interval rows = all_rows;   ///< indices along row_dim() that are read: none where it is read for one before it
+    Box box;                      ///< of the tensor; packed and row-major in one run of the file
+    int replica = 0;              ///< of which copy it is ...
+    int replicas = 1;             ///< ... of so many, from which ranks choose; 1: all who need the box read it
+    unsigned replica_axes = 0;    ///< ... by their place along these axes of the mesh: a bit each
+    Interval rows{0, INT64_MAX};  ///< indices along row_dim() that are read: none where it is read for one before it
 
     /// The outermost dimension with more than one index; the rank of the box where there is none.
     [[nodiscard]] int row_dim() const noexcept {
@@ -118,7 +116,11 @@ public:
             while (dim < box.rank() && box.extent(dim) == 1) ++dim;
             if (dim < box.rank()) return cut(number, extent, box, dim, bytes / box.extent(dim));
         }
-        if (used_ > 0 && (bytes > window_bytes_ - used_ || pieces_ == most_pieces)) next_window();
+        if (used_ > 0 && (bytes > window_bytes_ - used_ || pieces_ == most_pieces)) {
+            ++window_;
+            used_ = 0;
+            pieces_ = 0;
+        }
         Index const begin = extent.begin + place_in(extent.box, box) * enums::bytes(extent.dtype);
         schedule_->pieces.push_back({number, reader_, window_, used_, begin, bytes, box});
         used_ += bytes;
@@ -135,11 +137,6 @@ private:
             box.set(dim, {begin, smaller(begin + step, whole.end)});
             add(number, extent, box);
         }
-    }
-    void next_window() noexcept {
-        ++window_;
-        used_ = 0;
-        pieces_ = 0;
     }
 
     ReadSchedule* schedule_;

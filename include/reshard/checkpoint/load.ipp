@@ -82,7 +82,7 @@ public:
         agree_on_tensors(comm, tensors, task, [&] {
             check_root(terms.root, comm.size());
             check_window(terms.window_bytes);
-            static_cast<void>(count_reads({}, terms.reads));
+            check(terms.reads);
             check_apart(tensors, comm.rank(), "load");
             check_identities(tensors, comm.rank(), comm.memory());
             lists_.make_room(comm.size());

@@ -27,7 +27,7 @@ public:
         if (ranks < 1) {
             raise(ErrorCode::mesh, "reshard::forecast_load: ", ranks, " ranks. Fix: name at least one.");
         }
-        static_cast<void>(count_reads({}, terms.reads));  // refuses options
+        check(terms.reads);
         targets_.reserve(targets.size());
         for (PlacedTensor const& target : targets) {
             check_mesh(target.distribution.mesh(), ranks, "reshard::load: tensor ", quote_name(target.name), ": ");

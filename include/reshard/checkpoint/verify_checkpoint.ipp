@@ -134,7 +134,7 @@ inline void raise_faults(CommunicatorRef comm, std::string const& path, std::spa
         room.make_room(comm.size());
         parts.make_room(comm.size());
         check_window(window_bytes);
-        static_cast<void>(count_reads({}, reads));
+        check(reads);
     });
     LoadFiles files = look_together(path, comm, room.lists, pending);
     Catalogue const& catalogue = files.catalogue();

@@ -220,18 +220,15 @@ public:
         for (ElementRun const& write : work.writes) {  // what the boxes of the copy that is read have of it
             Extent const& to = to_->extents()[write.of];
             LineTensor const& tensor = tensor_of(write);
-            append_reads(work.reads, *from_, to.tensor, tensor, read_from(to.tensor, to.replica), tensor.box(to.box),
-                         write.begin, write.end, buffer);
+            // Copies that are asked for go round.
+            int const copy = (replica_ < 0 ? to.replica : replica_) % larger(from_->tensors()[to.tensor].replicas, 1);
+            append_reads(work.reads, *from_, to.tensor, tensor, copy, tensor.box(to.box), write.begin, write.end,
+                         buffer);
             buffer += (write.end - write.begin) * tensor.from_bytes();
         }
     }
 
 private:
-    /// Which copy is read for a copy that is written: those that are asked for go round.
-    [[nodiscard]] int read_from(std::size_t tensor, int written) const noexcept {
-        return (replica_ < 0 ? written : replica_) % larger(from_->tensors()[tensor].replicas, 1);
-    }
-
     /// What a slab writes: a run of each extent that it meets.
     void add(LineItem const& item, LineTensor const& tensor, Box const& slab, PieceWork& work) const {
         Box const wanted = tensor.is_raw ? Box(to_->tensors()[item.tensor].shape) : slab;

@@ -28,7 +28,6 @@ struct SavePlan {
     /// names and headers of files, checksums.
     Manifest manifest;
     std::vector<std::size_t> sources;  ///< per extent, the place in the list that was planned of what it is a part of
-    std::vector<std::size_t> first;    ///< per file, its first extent; then the number of extents
     Index bytes_held = 0;              ///< by all ranks together
     Index bytes_written = 0;           ///< by all ranks together; the others are copies
     Index bytes_busiest = 0;           ///< by the rank that writes most

@@ -13,7 +13,7 @@
 #include <reshard/core/detail/explain_text.hpp>
 #include <reshard/core/sorting.hpp>
 
-#include <algorithm>  // find, lower_bound
+#include <algorithm>  // equal_range, find, lower_bound
 #include <numeric>    // iota
 
 namespace reshard::inline v0 {
@@ -233,18 +233,15 @@ private:
         std::vector<DealtExtent> extents;
         for (std::size_t t = 0; t < plan_.manifest.tensors.size(); ++t)
             dealer_.for_each_extent(t, only, [&](DealtExtent const& extent) { extents.push_back(extent); });
-        plan_.first.assign(plan_.manifest.files.size() + 1, 0);
         int file = -1;
         Index at = 0;
         lay_out(plan_.manifest, extents, [&, this](DealtExtent& extent) {
             if (std::exchange(file, extent.file) != extent.file) at = 0;
             extent.begin = at;
             at += plan_.bytes_of(extent);
-            ++plan_.first[as_size(file) + 1];
             plan_.sources.push_back(order_[extent.source]);
             plan_.manifest.extents.push_back(std::move(extent));
         });
-        std::partial_sum(plan_.first.begin(), plan_.first.end(), plan_.first.begin());
     }
 
     std::span<PlacedTensor const> sources_;
@@ -267,10 +264,7 @@ RESHARD_INLINE int SavePlan::file_of(int rank) const noexcept {
 }
 
 RESHARD_INLINE std::span<Extent const> SavePlan::extents_of(int rank) const noexcept {
-    int const file = file_of(rank);
-    if (file < 0) return {};
-    auto const f = detail::as_size(file);
-    return std::span(manifest.extents).subspan(first[f], first[f + 1] - first[f]);
+    return std::ranges::equal_range(manifest.extents, file_of(rank), {}, &Extent::file);
 }
 
 RESHARD_INLINE Index SavePlan::bytes_of(int rank) const noexcept {
@@ -308,8 +302,8 @@ RESHARD_INLINE std::string explain(SavePlan const& plan, std::size_t most) {
     }
     for (std::size_t f = 0; f < manifest.files.size() && f < most; ++f) {
         int const rank = manifest.files[f].writer;
-        text += errors::concat("  rank ", rank, ": ", count_text(count(plan.first[f + 1] - plan.first[f]), "extent"),
-                               ", ", bytes_text(plan.bytes_of(rank)), "\n");
+        text += errors::concat("  rank ", rank, ": ", count_text(count(plan.extents_of(rank).size()), "extent"), ", ",
+                               bytes_text(plan.bytes_of(rank)), "\n");
     }
     if (manifest.files.size() > most) text += errors::concat("  and ", manifest.files.size() - most, " more ranks\n");
     return text;

@@ -37,8 +37,8 @@ Manifest completed(SavePlan const& plan, std::vector<std::vector<std::uint64_t>>
         auto word = records[f].begin();
         m.files[f].file_bytes = static_cast<Index>(*word++);
         m.files[f].header_digest = *word++;
-        for (std::size_t e = plan.first[f]; e < plan.first[f + 1]; ++e) {
-            Extent& extent = m.extents[e];
+        for (Extent& extent : m.extents) {
+            if (extent.file != static_cast<int>(f)) continue;
             extent.has_checksum = true;
             extent.crc32c = static_cast<std::uint32_t>(*word++);
             Index const blocks = detail::block_count(plan.bytes_of(extent), m.block_bytes);

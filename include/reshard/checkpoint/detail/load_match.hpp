@@ -4,7 +4,6 @@
 /// \depends checkpoint/detail/read_schedule.hpp, exec/local_tensor.hpp, memory/place.hpp.
 #pragma once
 
-#include <reshard/checkpoint/detail/piece_messages.hpp>
 #include <reshard/checkpoint/detail/read_schedule.hpp>
 #include <reshard/checkpoint/detail/whole_files.hpp>
 #include <reshard/checkpoint/load_strategy.hpp>

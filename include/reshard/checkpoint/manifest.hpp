@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/checkpoint/manifest.hpp
 /// \brief  What a checkpoint consists of: files, tensors, and which box of which tensor lies where in which file.
-/// \depends algebra/box.hpp, checkpoint/tensor_info.hpp, core/detail/explain_text.hpp. Values only: no I/O, no JSON.
+/// \depends algebra/box, checkpoint/tensor_info, core/{function_ref,detail/explain_text}. Values only: no I/O, no JSON.
 ///
 /// The same description serves a save (every rank computes it), the manifest file (it is written down) and a load (the
 /// boxes that are held, in the sense of a table of boxes, against the boxes that ranks need).

@@ -173,6 +173,7 @@ private:
     void prepare() {
         commit_.agree([&] {
             pending_.raise_pending();
+            report_.written = output_.catalogue.manifest();
             runs_.make_room(comm().size());
             blocks_.make_room(comm().size());
             pieces_.emplace(list_pieces(maker_->line(), comm().rank(), comm().size(), options_));
@@ -224,14 +225,13 @@ private:
             std::fill(sums.parts().begin(), sums.parts().end(), 0);
             for (std::size_t i = 0; i < words.size(); i += 2)
                 sums.parts()[as_size(words[i])] ^= static_cast<std::uint32_t>(words[i + 1]);
-            Manifest manifest = output_.catalogue.manifest();
-            for (std::size_t e = 0; e < manifest.extents.size(); ++e) {
+            for (std::size_t e = 0; e < report_.written.extents.size(); ++e) {
+                Extent& extent = report_.written.extents[e];
                 auto const blocks = sums.blocks(e);
-                manifest.extents[e].has_checksum = true;
-                manifest.extents[e].crc32c = sums.whole(e);
-                manifest.extents[e].block_sums.assign(blocks.begin(), blocks.end());
+                extent.has_checksum = true;
+                extent.crc32c = sums.whole(e);
+                extent.block_sums.assign(blocks.begin(), blocks.end());
             }
-            output_.catalogue = Catalogue(std::move(manifest), output_.catalogue.kind());
         });
     }
     /// Collective. The lists of all ranks, on all.
@@ -249,21 +249,20 @@ private:
     void publish() {
         commit_.agree([&] {
             pending_.raise_pending();
-            report_.written = output_.catalogue.manifest();  // it takes memory
             report_.unlisted = with_unlisted(from().manifest().files);
             report_.bytes_total = maker_->line().bytes();
             report_.files_opened += in_.count() + shared_.count();
         });
         commit_.agree([&] {  // all ranks are done: before that nothing has its name
             if (!commit_.is_first()) return;
-            std::vector<CheckpointFile> files = output_.catalogue.manifest().files;
+            std::vector<CheckpointFile> files = report_.written.files;
             auto const add_text = [&, this](std::size_t place, std::string_view leaf, std::string const& text) {
                 auto const at = static_cast<std::ptrdiff_t>(place);
                 made_.insert(made_.begin() + at, text_file(commit_.path(leaf), text, options_.durable));
                 files.insert(files.begin() + at, {std::string(leaf), as_index(text.size())});
             };
             if (!output_.index.empty()) add_text(0, index_name, output_.index);
-            if (output_.manifest) add_text(files.size(), manifest_name, to_json(output_.catalogue.manifest()));
+            if (output_.manifest) add_text(files.size(), manifest_name, to_json(report_.written));
             commit_.lock().note(note_of(files), options_.durable);
             sync_names();  // the lock's, too: files that have theirs while nobody knows whose they are stay in the way
             PublishedNames names;

@@ -259,28 +259,28 @@ RESHARD_INLINE std::string explain(CompareReport const& report) {
     for (CheckpointDifference const& one : report.differences) {
         std::string const first = detail::form_text(one.dtype, one.shape);
         std::string const second = detail::form_text(one.other_dtype, one.other_shape);
-        text += errors::concat("  ", detail::list_name(one.tensor), ": ");
+        detail::append(text, {"  ", detail::list_name(one.tensor), ": "});
         switch (one.kind) {
-            case DifferenceKind::only_first: text += errors::concat(first, ", only in the first\n"); break;
-            case DifferenceKind::only_second: text += errors::concat(second, ", only in the second\n"); break;
+            case DifferenceKind::only_first: detail::append(text, {first, ", only in the first\n"}); break;
+            case DifferenceKind::only_second: detail::append(text, {second, ", only in the second\n"}); break;
             case DifferenceKind::form:
-                text += errors::concat(first, " in the first, ", second, " in the second\n");
+                detail::append(text, {first, " in the first, ", second, " in the second\n"});
                 break;
             case DifferenceKind::values: {
                 bool const by_byte = !is_byte_sized(one.dtype);
                 Index const all = by_byte ? stored_bytes_of(one.dtype, Box(one.shape)) : one.shape.size();
                 std::string const types =
                     one.dtype == one.other_dtype ? "" : errors::concat(" and ", name(one.other_dtype));
-                text += errors::concat(first, types, ", ", one.elements, " of ",
-                                       detail::count_text(all, by_byte ? "byte" : "element"), " differ");
-                if (one.largest > 0) text += errors::concat(", by ", detail::number_text(one.largest, 6), " at most");
+                detail::append(text, {first, types, ", ", one.elements, " of ",
+                                      detail::count_text(all, by_byte ? "byte" : "element"), " differ"});
+                if (one.largest > 0) detail::append(text, {", by ", detail::number_text(one.largest, 6), " at most"});
                 text += '\n';
                 for (DifferentElement const& element : one.places) {
-                    text += errors::concat("    ", index_text(one, element.place), ": ", value_text(one, element.first),
-                                           " and ", value_text(one, element.second, true), "\n");
+                    detail::append(text, {"    ", index_text(one, element.place), ": ", value_text(one, element.first),
+                                          " and ", value_text(one, element.second, true), "\n"});
                 }
                 Index const more = one.elements - detail::as_index(one.places.size());
-                if (more > 0) text += errors::concat("    and ", more, " more\n");
+                if (more > 0) detail::append(text, {"    and ", more, " more\n"});
             }
         }
     }

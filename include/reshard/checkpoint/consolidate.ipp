@@ -45,18 +45,17 @@ RESHARD_INLINE RewriteReport shard_checkpoint(std::string from, std::string to, 
 }
 
 RESHARD_INLINE std::string explain(RewriteReport const& report) {
-    using detail::bytes_text, detail::count_text;
+    using detail::append, detail::bytes_text, detail::count_text;
     std::string text = errors::concat(count_text(detail::as_index(report.written.tensors.size()), "tensor"), ", ",
                                       bytes_text(report.bytes_total), " in ",
                                       count_text(detail::as_index(report.written.files.size()), "file"),
                                       ", by all ranks\n  collectives: ", to_string(report.collectives), "\n");
-    text +=
-        errors::concat("  wrote ", bytes_text(report.bytes_written), " in ", count_text(report.writes, "write"), "\n");
-    text += errors::concat("  read ", bytes_text(report.bytes_read), " in ", count_text(report.reads, "read"), ", ",
-                           count_text(report.files_opened, "open file"), "; all ranks verified ",
-                           bytes_text(report.bytes_verified), "\n");
-    text += errors::concat("  memory for bytes in flight: ", bytes_text(report.extra_bytes), "\n  ",
-                           detail::seconds_text(report.seconds), "\n");
+    append(text, {"  wrote ", bytes_text(report.bytes_written), " in ", count_text(report.writes, "write"), "\n"});
+    append(text, {"  read ", bytes_text(report.bytes_read), " in ", count_text(report.reads, "read"), ", ",
+                  count_text(report.files_opened, "open file"), "; all ranks verified ",
+                  bytes_text(report.bytes_verified), "\n"});
+    append(text, {"  memory for bytes in flight: ", bytes_text(report.extra_bytes), "\n  ",
+                  detail::seconds_text(report.seconds), "\n"});
     return text + detail::unlisted_text(report.unlisted);
 }
 

@@ -60,7 +60,7 @@ RESHARD_INLINE RewritePlan plan_shards(Catalogue const& given, PlaceTensor const
 }
 
 RESHARD_INLINE std::string explain(RewritePlan const& plan, std::size_t most) {
-    using detail::bytes_text, detail::count_text;
+    using detail::append, detail::bytes_text, detail::count_text;
     auto const hundredths = static_cast<Index>(10000.0 * plan.imbalance());
     auto const cents = [](Index value) { return errors::concat(value / 100, ".", value / 10 % 10, value % 10); };
     std::string text =
@@ -71,12 +71,12 @@ RESHARD_INLINE std::string explain(RewritePlan const& plan, std::size_t most) {
                        bytes_text(plan.memory), " in flight a rank\n");
     for (std::size_t r = 0; r < plan.shares.size() && r < most; ++r) {
         RewriteShare const& share = plan.shares[r];
-        text += errors::concat("  rank ", r, ": bytes [", share.begin, ", ", share.end, "), ",
-                               bytes_text(share.bytes()), ": ", count_text(share.reads, "read"), " of ",
-                               bytes_text(share.bytes_read), " from ", count_text(share.files_read, "file"), ", ",
-                               count_text(share.runs, "run"), " to ", count_text(share.files_written, "file"), "\n");
+        append(text, {"  rank ", r, ": bytes [", share.begin, ", ", share.end, "), ", bytes_text(share.bytes()), ": ",
+                      count_text(share.reads, "read"), " of ", bytes_text(share.bytes_read), " from ",
+                      count_text(share.files_read, "file"), ", ", count_text(share.runs, "run"), " to ",
+                      count_text(share.files_written, "file"), "\n"});
     }
-    if (plan.shares.size() > most) text += errors::concat("  and ", plan.shares.size() - most, " more ranks\n");
+    if (plan.shares.size() > most) append(text, {"  and ", plan.shares.size() - most, " more ranks\n"});
     return text;
 }
 

@@ -224,22 +224,20 @@ RESHARD_INLINE LoadForecast detail::forecast_by(Catalogue const& catalogue, std:
 }
 
 RESHARD_INLINE std::string explain(LoadForecast const& forecast) {
-    using detail::bytes_text, detail::count_text;
+    using detail::append, detail::bytes_text, detail::count_text;
     std::string text = errors::concat(
         forecast.strategy, ": ", count_text(forecast.tensors, "tensor"), ", ", bytes_text(forecast.bytes_in_files),
         " in files, ", bytes_text(forecast.bytes_loaded), " on ", count_text(forecast.ranks, "rank"), "\n");
-    text += errors::concat("  collectives: ", to_string(forecast.collectives), "\n");
-    text +=
-        errors::concat("  pass ", bytes_text(forecast.bytes_passed), " of tensors, of which ",
-                       bytes_text(forecast.bytes_on_wire), " cross ranks in ", count_text(forecast.messages, "message"),
-                       "; lists of tensors and figures ", bytes_text(forecast.bytes_of_lists), "\n");
-    text += errors::concat("  reads ", bytes_text(forecast.bytes_read), " in ", count_text(forecast.reads, "read"),
-                           ", ", count_text(forecast.files_opened, "open file"), " and ", forecast.lists_opened,
-                           " for lists; a rank at most ", bytes_text(forecast.most_bytes_read), " in ",
-                           count_text(forecast.most_reads, "read"), "\n");
-    text +=
-        errors::concat("  memory beyond the local tensors: at most ", bytes_text(forecast.extra_bytes), " on a rank\n");
-    text += errors::concat("  about ", detail::seconds_text(forecast.seconds), " by the model\n");
+    append(text, {"  collectives: ", to_string(forecast.collectives), "\n"});
+    append(text, {"  pass ", bytes_text(forecast.bytes_passed), " of tensors, of which ",
+                  bytes_text(forecast.bytes_on_wire), " cross ranks in ", count_text(forecast.messages, "message"),
+                  "; lists of tensors and figures ", bytes_text(forecast.bytes_of_lists), "\n"});
+    append(text, {"  reads ", bytes_text(forecast.bytes_read), " in ", count_text(forecast.reads, "read"), ", ",
+                  count_text(forecast.files_opened, "open file"), " and ", forecast.lists_opened,
+                  " for lists; a rank at most ", bytes_text(forecast.most_bytes_read), " in ",
+                  count_text(forecast.most_reads, "read"), "\n"});
+    append(text, {"  memory beyond the local tensors: at most ", bytes_text(forecast.extra_bytes), " on a rank\n"});
+    append(text, {"  about ", detail::seconds_text(forecast.seconds), " by the model\n"});
     return text;
 }
 

@@ -12,7 +12,7 @@ namespace reshard::inline v0 {
 RESHARD_INLINE std::string to_string(Collectives const& collectives) {
     std::string text;
     auto const add = [&](Index count, std::string_view what) {
-        if (count != 0) text += errors::concat(text.empty() ? "" : ", ", count, " ", what, count == 1 ? "" : "s");
+        if (count != 0) detail::append(text, {text.empty() ? "" : ", ", count, " ", what, count == 1 ? "" : "s"});
     };
     add(collectives.scatters, "scatter");
     add(collectives.broadcasts, "broadcast");
@@ -28,15 +28,15 @@ RESHARD_INLINE std::string detail::traffic_text(Collectives const& collectives, 
 }
 
 RESHARD_INLINE std::string explain(LoadReport const& report) {
-    using detail::bytes_text, detail::count_text;
+    using detail::append, detail::bytes_text, detail::count_text;
     std::string text = errors::concat(report.strategy, report.read_directly ? ", read directly: " : ": ",
                                       count_text(report.tensors, "tensor"), ", ", bytes_text(report.bytes_loaded),
                                       " on this rank\n", detail::traffic_text(report.collectives, report.traffic));
-    text += errors::concat("  read ", bytes_text(report.bytes_read), " in ", count_text(report.reads, "read"), ", ",
-                           count_text(report.files_opened, "open file"), " and ", report.lists_opened,
-                           " for lists; verified ", bytes_text(report.bytes_verified), "\n");
-    text += errors::concat("  memory beyond the local tensors: ", bytes_text(report.extra_bytes), "\n  ",
-                           detail::seconds_text(report.seconds), "\n");
+    append(text, {"  read ", bytes_text(report.bytes_read), " in ", count_text(report.reads, "read"), ", ",
+                  count_text(report.files_opened, "open file"), " and ", report.lists_opened, " for lists; verified ",
+                  bytes_text(report.bytes_verified), "\n"});
+    append(text, {"  memory beyond the local tensors: ", bytes_text(report.extra_bytes), "\n  ",
+                  detail::seconds_text(report.seconds), "\n"});
     return text;
 }
 

@@ -34,13 +34,13 @@ RESHARD_INLINE std::string to_string(ReplicaDifference const& difference) {
     if (difference.is_tie()) {
         text += "a tie, nobody is odd; ";
     } else {
-        text += errors::concat(detail::counted_ranks(difference.odd),
-                               difference.odd.size() == 1 ? " is odd; " : " are odd; ");
+        detail::append(
+            text, {detail::counted_ranks(difference.odd), difference.odd.size() == 1 ? " is odd; " : " are odd; "});
     }
     text += detail::spot_text(difference.dtype, difference.spot);
     if (!difference.repaired.empty()) {
-        text +=
-            errors::concat("; ", detail::counted_ranks(difference.repaired), " repaired from rank ", difference.source);
+        detail::append(text,
+                       {"; ", detail::counted_ranks(difference.repaired), " repaired from rank ", difference.source});
     }
     return text;
 }
@@ -55,7 +55,7 @@ RESHARD_INLINE std::string explain(ReplicaReport const& report, std::size_t most
     std::size_t const shown = std::min(most, report.differences.size());
     for (std::size_t i = 0; i < shown; ++i) text += "\n  " + to_string(report.differences[i]);
     if (shown != report.differences.size()) {
-        text += errors::concat("\n  and ", report.differences.size() - shown, " more differences");
+        detail::append(text, {"\n  and ", report.differences.size() - shown, " more differences"});
     }
     return text;
 }

@@ -285,7 +285,7 @@ RESHARD_INLINE SavePlan detail::plan_save_of_rank(std::span<PlacedTensor const> 
 }
 
 RESHARD_INLINE std::string explain(SavePlan const& plan, std::size_t most) {
-    using detail::bytes_text, detail::count_text;
+    using detail::append, detail::bytes_text, detail::count_text;
     auto const count = [](std::size_t n) { return detail::as_index(n); };
     Manifest const& manifest = plan.manifest;
     std::string text =
@@ -297,15 +297,15 @@ RESHARD_INLINE std::string explain(SavePlan const& plan, std::size_t most) {
     if (plan.bytes_written > 0) {
         Index const hundredths = static_cast<Index>(100.0 * static_cast<double>(plan.bytes_busiest) * plan.ranks /
                                                     static_cast<double>(plan.bytes_written));
-        text += errors::concat("  busiest rank ", bytes_text(plan.bytes_busiest), ", ", hundredths / 100, ".",
-                               hundredths / 10 % 10, hundredths % 10, " times the mean of all ranks\n");
+        append(text, {"  busiest rank ", bytes_text(plan.bytes_busiest), ", ", hundredths / 100, ".",
+                      hundredths / 10 % 10, hundredths % 10, " times the mean of all ranks\n"});
     }
     for (std::size_t f = 0; f < manifest.files.size() && f < most; ++f) {
         int const rank = manifest.files[f].writer;
-        text += errors::concat("  rank ", rank, ": ", count_text(count(plan.extents_of(rank).size()), "extent"), ", ",
-                               bytes_text(plan.bytes_of(rank)), "\n");
+        append(text, {"  rank ", rank, ": ", count_text(count(plan.extents_of(rank).size()), "extent"), ", ",
+                      bytes_text(plan.bytes_of(rank)), "\n"});
     }
-    if (manifest.files.size() > most) text += errors::concat("  and ", manifest.files.size() - most, " more ranks\n");
+    if (manifest.files.size() > most) append(text, {"  and ", manifest.files.size() - most, " more ranks\n"});
     return text;
 }
 

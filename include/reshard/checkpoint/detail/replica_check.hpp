@@ -299,7 +299,8 @@ private:
         Index const end = spot == nullptr ? 0 : begin + smaller(block, tensor.view.size() - begin);
         bytes.resize(as_size((end - begin) * enums::bytes(dtype)));
         their_bytes.resize(bytes.size());
-        pending_.attempt([&, this] { hasher_.read(tensor.view, begin, end, bytes.data()); });
+        MemoryPolicy const* const from = policy_for(comm_.memory(), tensor.view.data());
+        pending_.attempt([&] { gather(tensor.view, begin, end, bytes.data(), from); });
         compares ? mail_.receive(peer, std::span(their_bytes)) : mail_.send(peer, std::span<std::byte const>(bytes));
         mail_.deliver(comm_);
         if (!compares) return;

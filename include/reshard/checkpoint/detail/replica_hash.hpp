@@ -82,11 +82,6 @@ public:
         return result;
     }
 
-    /// The elements [begin, end), dense.
-    void read(ConstDynamicView const& view, Index begin, Index end, std::byte* to) const {
-        gather(view, begin, end, to, policy_for(memory_, view.data()));
-    }
-
     [[nodiscard]] bool is_canonical() const noexcept { return canonical_; }
 
 private:

@@ -24,26 +24,20 @@ struct CheckpointCheck {
     std::vector<std::string> faults{};
     Index bytes_read = 0;
 
-    /// Local, on rank 0: the files that are not as large as a manifest claims, each noted as a fault.
+    /// Local, on rank 0: 1 for each file that is not as large as a manifest claims, which is noted as a fault; else 0.
     [[nodiscard]] std::vector<std::byte> other_sizes() {
-        ByteWriter out;
+        std::vector<std::byte> out(usable.size());
         auto const listed = files.catalogue().files();
         for (std::size_t i = 0; i < listed.size() && files.catalogue().kind() == CheckpointKind::manifest; ++i) {
             int const file = static_cast<int>(i);
             auto const there = stamp_at(files.path_of(file));
-            if ((!there || there->bytes != listed[i].file_bytes) && !can_use(file)) out.number(file);
+            if ((!there || there->bytes != listed[i].file_bytes) && !can_use(file)) out[i] = std::byte{1};
         }
-        return out.take();
+        return out;
     }
     /// Nothing is read of these, on all ranks: the pieces of what is only claimed may be more than memory has room for.
     void leave_out(std::span<std::byte const> other_sizes) {
-        std::vector<bool> out(usable.size(), false);
-        for (ByteReader in(other_sizes); !in.at_end();) {
-            int file = 0;
-            in.number(file);
-            out[as_size(file)] = true;
-        }
-        std::erase_if(wanted, [&](WantedExtent const& extent) { return out[as_size(extent.file)]; });
+        std::erase_if(wanted, [&](WantedExtent const& one) { return other_sizes[as_size(one.file)] != std::byte{0}; });
     }
     /// Opens a file and compares its header with what the catalogue says of it.
     void check_file(int file) {

@@ -103,50 +103,38 @@ void redistribute(Plan<From, To> const& plan, S&& source, T&& destination, int r
 }
 
 namespace detail {
-
-/// The whole tensor on one rank.
-[[nodiscard]] inline DynamicDistribution on_one_rank(int rank, int size, DynamicShape const& shape) {
-    if (rank < 0 || rank >= size) {
-        raise(ErrorCode::mesh, "reshard: root ", rank, " is not one of the communicator's ", size,
-              " ranks. Fix: roots count from 0.");
-    }
-    return replicated(DynamicMesh(Indices{1}, first_rank(rank)), shape);
-}
-
-/// Collective. The plan that make() returns: what this rank alone gets wrong in it, all are told.
-[[nodiscard]] inline Plan<> agreed_plan(CommunicatorRef comm, FunctionRef<Plan<>()> make) {
+/// Collective. The plan that make(whole) returns, of a tensor that rank `root` alone has as a whole: what this rank
+/// alone gets wrong in it, all are told.
+[[nodiscard]] inline Plan<> plan_with_root(CommunicatorRef comm, int root, DynamicShape const& shape,
+                                           FunctionRef<Plan<>(DynamicDistribution const& whole)> make) {
     std::optional<Plan<>> plan;
-    attempt_before_agreement(comm, [&] { plan.emplace(make()); });
+    attempt_before_agreement(comm, [&] {
+        if (root < 0 || root >= comm.size()) {
+            raise(ErrorCode::mesh, "reshard: root ", root, " is not one of the communicator's ", comm.size(),
+                  " ranks. Fix: roots count from 0.");
+        }
+        plan.emplace(make(replicated(DynamicMesh(Indices{1}, first_rank(root)), shape)));
+    });
     return *plan;
 }
-
 }  // namespace detail
 
-/// The plan that hands out a tensor which only rank `root` (a rank of the communicator) has, as a whole.
-/// Use it where one rank has the data; where every rank has it, plan(whole, parts).view(...) sends nothing.
-[[nodiscard]] inline Plan<> plan_distribute(DynamicDistribution const& to, CommunicatorRef comm, int root) {
-    return plan_across(detail::on_one_rank(root, comm.size(), to.shape()), to);
-}
-/// The plan that brings a tensor together on rank `root` alone.
-[[nodiscard]] inline Plan<> plan_gather(DynamicDistribution const& from, CommunicatorRef comm, int root) {
-    return plan_across(from, detail::on_one_rank(root, comm.size(), from.shape()));
-}
-
-/// From rank `root` to everybody. `source` counts on the root only.
+/// From rank `root` to everybody. `source` counts on the root only. Use it where one rank has the data; where every
+/// rank has it, plan(whole, parts).view(...) sends nothing.
 template <detail::Viewed S, detail::Viewed T, class... Options>
     requires detail::OptionsOrNone<Options...>
 void distribute(DynamicDistribution const& to, CommunicatorRef comm, int root, S&& source, T&& destination,
                 Options const&... options) {
-    redistribute(detail::agreed_plan(comm, [&] { return plan_distribute(to, comm, root); }), comm, source, destination,
-                 options...);
+    auto const parts = [&](DynamicDistribution const& whole) { return plan_across(whole, to); };
+    redistribute(detail::plan_with_root(comm, root, to.shape(), parts), comm, source, destination, options...);
 }
 /// From everybody to rank `root`. `destination` counts on the root only.
 template <detail::Viewed S, detail::Viewed T, class... Options>
     requires detail::OptionsOrNone<Options...>
 void gather(DynamicDistribution const& from, CommunicatorRef comm, int root, S&& source, T&& destination,
             Options const&... options) {
-    redistribute(detail::agreed_plan(comm, [&] { return plan_gather(from, comm, root); }), comm, source, destination,
-                 options...);
+    auto const together = [&](DynamicDistribution const& whole) { return plan_across(from, whole); };
+    redistribute(detail::plan_with_root(comm, root, from.shape(), together), comm, source, destination, options...);
 }
 
 }  // namespace reshard::inline v0

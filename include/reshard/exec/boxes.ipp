@@ -177,11 +177,11 @@ template <class View>
     if (!distribution.contains(rank)) return views;
     if (!(local.shape() == distribution.local_shape(rank))) return {local};  // prepare() refuses it, on all ranks
     IndexSets const sets = index_sets(distribution, distribution.mesh().coordinates(rank));
-    for_each_segment_box(sets, [&](Box const& box) {
+    for (Box const& box : distribution.boxes(rank)) {
         Index offset = 0;
         for (int d = 0; d < box.rank(); ++d) offset += sets[d].local_index(box.begin(d)) * local.stride(d);
         views.emplace_back(local.data() + offset * bytes(local.dtype()), local.dtype(), box.shape(), local.strides());
-    });
+    }
     return views;
 }
 

@@ -83,8 +83,6 @@ private:
             visit(box, places.subspan(first, i - first));
         }
     }
-    /// Of a box that is not empty: its number in an order in which equal ones follow each other.
-    [[nodiscard]] std::size_t turn_of(std::size_t place) const noexcept { return turn_[place]; }
 
     DynamicShape shape_;
     std::vector<HeldBox> boxes_;
@@ -122,17 +120,6 @@ struct BoxExchange {
 [[nodiscard]] Cost cost(BoxTable const& from, BoxTable const& to, Index rank);
 
 namespace detail {
-
-/// visit(box) for the boxes that a product of index sets is made of, row-major.
-inline void for_each_segment_box(IndexSets const& sets, FunctionRef<void(Box const&)> visit, Box box = {}) {
-    int const dim = box.rank();
-    if (dim == sets.size()) return visit(box);
-    box.push_back({});
-    for (Index k = 0; k < sets[dim].segments(); ++k) {
-        box.set(dim, sets[dim].segment(k));
-        for_each_segment_box(sets, visit, box);
-    }
-}
 
 /// In the order of BoxExchange.
 inline void sort_messages(std::vector<BoxMessage>& messages) {

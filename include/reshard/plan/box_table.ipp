@@ -49,10 +49,7 @@ RESHARD_INLINE BoxTable::BoxTable(DynamicDistribution const& distribution) : sha
     }
     for (Index i = 0; i < mesh.size(); ++i) {
         Index const rank = mesh.rank_at(i);
-        detail::for_each_segment_box(detail::index_sets(distribution, mesh.coordinates(rank)),
-                                     [&, this](Box const& box) {
-                                         boxes_.push_back({rank, box});
-                                     });
+        for (Box const& box : distribution.boxes(rank)) boxes_.push_back({rank, box});
     }
     sort();
 }
@@ -125,7 +122,7 @@ RESHARD_INLINE BoxExchange exchange(BoxTable const& from, BoxTable const& to, In
         from.for_each_near(needed.box, [&](Box const& box, Copies copies) {
             parts.push_back(intersect(box, needed.box));
             holders.push_back(copies.front());
-            std::size_t const copy = detail::copy_for(from, copies, rank, to.turn_of(place_in(to, needed)));
+            std::size_t const copy = detail::copy_for(from, copies, rank, to.turn_[place_in(to, needed)]);
             Index const peer = from.boxes()[copy].rank;
             (peer == rank ? mine.kept : mine.receives).push_back({peer, parts.back(), copy, place_in(to, needed)});
         });
@@ -141,7 +138,7 @@ RESHARD_INLINE BoxExchange exchange(BoxTable const& from, BoxTable const& to, In
             for (std::size_t const taker : copies) {
                 Index const peer = to.boxes()[taker].rank;
                 std::size_t const place = place_in(from, held);
-                if (peer == rank || detail::copy_for(from, alike, peer, to.turn_of(taker)) != place) continue;
+                if (peer == rank || detail::copy_for(from, alike, peer, to.turn_[taker]) != place) continue;
                 mine.sends.push_back({peer, intersect(box, held.box), place, taker});
             }
         });

@@ -46,8 +46,6 @@ RESHARD_INLINE AxisList printed_order(Signature const& signature) {
 /// Reads the notation left to right; every complaint shows the text and the position.
 class NotationReader {
 public:
-    using Numbers = std::vector<Index>;
-
     explicit NotationReader(std::string_view text,
                             std::string_view fix = "write for example (2,4):(R,S0), (8):(P+) or (2,4):(S0,S0)@1,0.")
         : text_(text), fix_(fix) {}
@@ -102,12 +100,13 @@ private:
     std::size_t position_ = 0;
 };
 
-inline IndexList read_numbers(NotationReader& reader, std::string_view close) {
-    NotationReader::Numbers values;
+/// Up to the bracket that ends them.
+inline IndexList read_numbers(NotationReader& reader) {
+    std::vector<Index> values;
     do {
         values.push_back(reader.number());
     } while (reader.take(","));
-    reader.expect(close);
+    reader.expect("]");
     return IndexList(values.data(), as_index(values.size()));
 }
 
@@ -155,7 +154,7 @@ inline Placement read_placement(NotationReader& reader, int dims) {
         reader.fail("no such split rule", "write S0:bal, S0:cycN, S0:strN, S0[0,3,9] or S0 alone.");
     }
     if (interleaves(rule.kind)) rule.block = reader.number();
-    if (rule.kind == SplitKind::boundaries) rule.boundaries = read_numbers(reader, "]");
+    if (rule.kind == SplitKind::boundaries) rule.boundaries = read_numbers(reader);
     return Placement::shard(static_cast<int>(dim), rule);
 }
 
@@ -277,7 +276,7 @@ RESHARD_INLINE DynamicDistribution parse(std::string_view text, DynamicShape con
     if (reader.take("+")) {
         ranks.first = reader.number();
     } else if (reader.take("[")) {
-        ranks.ranks = detail::read_numbers(reader, "]");
+        ranks.ranks = detail::read_numbers(reader);
     }
     reader.expect(":");
     DynamicMesh mesh(extents, ranks);
@@ -290,7 +289,7 @@ RESHARD_INLINE DynamicShape parse_shape(std::string_view text) {
     reader.expect("[");
     Indices extents;
     if (!reader.take("]")) {
-        IndexList const list = detail::read_numbers(reader, "]");
+        IndexList const list = detail::read_numbers(reader);
         if (list.size() > max_dims) reader.fail("a tensor has at most 8 dimensions");
         for (Index extent : list) extents.push_back(extent);
     }

@@ -107,12 +107,8 @@ struct Steps {
             if (step.kind == wanted) return &step;
         return nullptr;
     }
-    [[nodiscard]] Layout const& from(Step const& step) const noexcept {
-        return layouts[static_cast<std::size_t>(step.from)];
-    }
-    [[nodiscard]] Layout const& to(Step const& step) const noexcept {
-        return layouts[static_cast<std::size_t>(step.to)];
-    }
+    [[nodiscard]] Layout const& from(Step const& step) const noexcept { return layouts[detail::as_size(step.from)]; }
+    [[nodiscard]] Layout const& to(Step const& step) const noexcept { return layouts[detail::as_size(step.to)]; }
     /// The same plan with so many addends at a time; 0: as many as suit a host.
     [[nodiscard]] Steps folding(Index elements) && {
         if (elements > 0) fold_elements = elements;
@@ -133,7 +129,7 @@ struct Steps {
         converts = true;
         for (int i = 0; i + 1 < list.size(); ++i) {
             if (list[i].kind != StepKind::fold || list[i + 1].kind != StepKind::exchange) continue;
-            layouts[static_cast<std::size_t>(list[i].to)].place = Place::scratch;
+            layouts[detail::as_size(list[i].to)].place = Place::scratch;
         }
         if (!list.empty() && list.back().kind == StepKind::scale) list.pop_back();
     }

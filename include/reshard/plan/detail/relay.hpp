@@ -74,7 +74,7 @@ private:
         PlacementForm const& placement = from_.signature()[axis];
         if (!placement.is_shard() || !middle.open(placement.dim())) return false;
         SplitKind const kind = placement.split();
-        if (kind != SplitKind::chunk && kind != SplitKind::balanced) return false;
+        if (!is_even(kind)) return false;
         int const dim = placement.dim();
         int count = 1;
         while (from_.cuts(dim)[count - 1] != axis) ++count;

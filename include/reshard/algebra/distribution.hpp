@@ -146,11 +146,6 @@ public:
 };
 
 namespace detail {
-template <class T>
-inline constexpr bool is_typed_distribution = false;
-template <class M, class S, class Order, class... P>
-inline constexpr bool is_typed_distribution<Distribution<M, S, Order, P...>> = true;
-
 /// Types where mesh and shape are some; else a DynamicDistribution.
 template <class Order, std::derived_from<DynamicMesh> M, std::derived_from<DynamicShape> S, class... P>
 [[nodiscard]] constexpr auto make_distribution(M const& mesh, S const& shape, P const&... placements) {
@@ -164,7 +159,9 @@ template <class Order, std::derived_from<DynamicMesh> M, std::derived_from<Dynam
 
 /// A distribution made of types, or the run-time value.
 template <class T>
-concept TypedDistribution = detail::is_typed_distribution<std::remove_cvref_t<T>>;
+concept TypedDistribution = std::derived_from<std::remove_cvref_t<T>, DynamicDistribution> && requires {
+    std::remove_cvref_t<T>::static_signature;
+};
 template <class T>
 concept AnyDistribution = TypedDistribution<T> || std::same_as<std::remove_cvref_t<T>, DynamicDistribution>;
 

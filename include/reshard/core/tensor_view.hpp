@@ -118,11 +118,6 @@ private:
     T* data_ = nullptr;
 };
 
-template <class T, class S>
-TensorView(T*, S const&) -> TensorView<T>;
-template <class T, class S>
-TensorView(T*, S const&, Indices const&) -> TensorView<T>;
-
 /// The same window with the element type as a value: what files and C++ runtimes have.
 /// `Byte` is std::byte or std::byte const.
 template <class Byte>

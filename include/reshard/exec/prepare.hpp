@@ -143,11 +143,9 @@ concept TensorArgument = requires(A& argument) {
     as_view(argument);
 };
 template <class A>
-inline constexpr bool is_tensor = false;
-template <class T>
-inline constexpr bool is_tensor<Tensor<T>> = true;
-template <class A>
-inline constexpr bool is_tensor<A const> = is_tensor<A>;
+inline constexpr bool is_tensor = requires(A& argument) {
+    argument.view();
+};
 /// A view or a tensor as A&&. Views may be temporaries, tensors may not.
 template <class A>
 concept Viewed = TensorArgument<A> &&(std::is_reference_v<A> || !is_tensor<A>);

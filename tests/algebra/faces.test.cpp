@@ -107,7 +107,7 @@ void check_boxes(DynamicMesh const& mesh) {
         auto const value = by_value(mesh, I);
         REQUIRE(value);
         INFO(to_string(*value));
-        CHECK(constant.value() == *value);
+        CHECK(constant == *value);
         CHECK(to_string(constant) == to_string(*value));
         for (Index rank = 0; rank < mesh.size(); ++rank) {
             CHECK(constant.box(rank) == value->box(rank));
@@ -132,7 +132,7 @@ void check_run_time_extents(Mesh<E...> const& mesh, std::integer_sequence<int, I
     auto const check_one = [&]<int J>(std::integral_constant<int, J>) {
         if constexpr (Typed<Mesh<E...>, Known, J>::legal) {
             auto const typed = distribution(mesh, Known{5, 7}, Option<J / options>{}, Option<J % options>{});
-            CHECK(typed.value() == *by_value(mesh, J));
+            CHECK(typed == *by_value(mesh, J));
             CHECK(typed.box(1) == by_value(mesh, J)->box(1));
         }
     };

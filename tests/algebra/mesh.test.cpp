@@ -23,10 +23,10 @@ static_assert(DynamicMesh{}.size() == 1 && DynamicMesh{}.axes() == 1, "the small
 
 // Row-major: the last axis varies fastest.
 static_assert(Mesh<2, 4>{}.coordinates(5)[0] == 1 && Mesh<2, 4>{}.coordinates(5)[1] == 1);
-static_assert(Mesh<2, 4>{}.value().stride(0) == 4 && Mesh<2, 4>{}.value().stride(1) == 1);
+static_assert(Mesh<2, 4>{}.stride(0) == 4 && Mesh<2, 4>{}.stride(1) == 1);
 static_assert(Mesh<2, 4>{first_rank(8)}.ordinal(13) == 5 && Mesh<2, 4>{first_rank(8)}.rank_at(5) == 13);
 static_assert(!Mesh<2, 4>{first_rank(8)}.contains(7) && !Mesh<2, 4>{first_rank(8)}.contains(16));
-static_assert(Mesh{3}.on({0, {4, 0, 2}}).ordinal(2) == 2 && Mesh{3}.on({0, {4, 0, 2}}).value().last_rank() == 4);
+static_assert(Mesh{3}.on({0, {4, 0, 2}}).ordinal(2) == 2 && Mesh{3}.on({0, {4, 0, 2}}).last_rank() == 4);
 
 Indices list(std::initializer_list<Index> values) {
     Indices result;
@@ -42,8 +42,8 @@ TEST_CASE("names are labels: meshes that differ only in names are the same mesh"
     CHECK(plain == named);
     CHECK(named == Mesh{2, 4}.named("x", "y"));
     CHECK(named.axis("tp") == 1);
-    CHECK(named.value().axis_name(0) == "dp");
-    CHECK(plain.value().axis_name(0).empty());
+    CHECK(named.axis_name(0) == "dp");
+    CHECK(plain.axis_name(0).empty());
     CHECK_THROWS_AS(static_cast<void>(named.axis("pp")), MeshError);
     CHECK_THROWS_AS(static_cast<void>(plain.axis("")), MeshError);
     CHECK_THROWS_AS(static_cast<void>(Mesh{2}.named("sixteen letters!")), MeshError);
@@ -100,8 +100,8 @@ TEST_CASE("along: the part of a mesh that a rank sees, as slices of torch's Devi
 }
 
 TEST_CASE("a mesh is its extents and its ranks in order") {
-    CHECK_FALSE(Mesh{2, 4}.value() == Mesh{4, 2}.value());
-    CHECK_FALSE(Mesh{8}.value() == Mesh{2, 4}.value());
+    CHECK_FALSE(Mesh{2, 4} == Mesh{4, 2});
+    CHECK_FALSE(Mesh{8} == Mesh{2, 4});
     CHECK_FALSE(Mesh{2, 4} == Mesh{2, 4}.on(first_rank(8)));
     DynamicMesh const named = Mesh{2, 4}.named("dp", "tp");
     CHECK(to_string(named.on(first_rank(8))) == "(dp=2,tp=4)+8");
@@ -198,8 +198,8 @@ TEST_CASE("a mesh of a million ranks answers without listing them") {
 }
 
 TEST_CASE("a list of integers is a mesh whose number of axes is known at run time") {
-    CHECK(DynamicMesh(std::vector<int>{2, 4}) == Mesh{2, 4}.value());
-    CHECK(DynamicMesh(std::vector<Index>{2, 4}, first_rank(8)) == Mesh{2, 4}.on(first_rank(8)).value());
+    CHECK(DynamicMesh(std::vector<int>{2, 4}) == Mesh{2, 4});
+    CHECK(DynamicMesh(std::vector<Index>{2, 4}, first_rank(8)) == Mesh{2, 4}.on(first_rank(8)));
     CHECK_THROWS_AS(DynamicMesh(std::vector<int>{}), MeshError);
     CHECK_THROWS_AS(DynamicMesh(std::vector<int>{2, 0}), MeshError);
 }

@@ -214,11 +214,11 @@ TEST_CASE("well written but impossible meshes and placements get their own error
 }
 
 TEST_CASE("shapes parse as they print") {
-    for (DynamicShape const& shape :
-         {DynamicShape{}, Shape{7}.value(), Shape{8192, 0, 1024}.value(), Shape{1, 2, 3, 4, 5, 6, 7, 8}.value()}) {
+    for (DynamicShape const& shape : std::initializer_list<DynamicShape>{DynamicShape{}, Shape{7}, Shape{8192, 0, 1024},
+                                                                         Shape{1, 2, 3, 4, 5, 6, 7, 8}}) {
         CHECK(parse_shape(to_string(shape)) == shape);
     }
-    CHECK(parse_shape(" [ 3, 4 ] ") == Shape{3, 4}.value());
+    CHECK(parse_shape(" [ 3, 4 ] ") == Shape{3, 4});
     for (char const* text : {"", "[", "[3", "[3,]", "[,3]", "3,4", "[3,4]]", "[-1]", "[3 4]", "[1,1,1,1,1,1,1,1,1]"}) {
         CAPTURE(text);
         CHECK_THROWS_WITH_AS(static_cast<void>(parse_shape(text)),

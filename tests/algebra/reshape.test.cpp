@@ -18,8 +18,8 @@ constexpr auto rows = distribution<Replicate, Shard<0>>(Mesh<2, 4>{}, Shape<8, 6
 static_assert(flatten(rows, 0, 1).local_shape(1).extent(0) == 12 && narrow(rows, 0, 2, 6).box(0).empty());
 static_assert(unflatten(rows, 1, {2, 3}).shape().rank() == 3 && select(rows, 1, 5).shape().rank() == 1);
 constexpr auto of_many = flatten(distribution<Shard<0>>(Mesh<16>{}, Shape<32, 4>{}), 0, 1);
-static_assert(of_many == distribution<Shard<0>>(Mesh<16>{}, Shape<128>{}).value(), "no list of boundaries was made");
-static_assert(transpose(rows, 0, 1) == permute(rows.value(), {1, 0}));
+static_assert(of_many == distribution<Shard<0>>(Mesh<16>{}, Shape<128>{}), "no list of boundaries was made");
+static_assert(transpose(rows, 0, 1) == permute(rows, {1, 0}));
 
 /// Row-major positions of a view's elements in the tensor, by definition.
 struct View {

@@ -34,7 +34,8 @@ static_assert(plan(on2x4<R, S0>, on2x4<S1, R>).kind() == TransitionKind::collect
 static_assert(!plan(on2x4<Sum, R>, on2x4<R, R>).is_local());
 static_assert(
     std::is_same_v<decltype(plan(on2x4<R, R>, on2x4<R, S0>))::to_type, std::remove_const_t<decltype(on2x4<R, S0>)>>);
-static_assert(std::is_same_v<decltype(plan(on2x4<R, R>, on2x4<R, S0>.value())), Plan<>>, "one value makes a value");
+static_assert(std::is_same_v<decltype(plan(on2x4<R, R>, DynamicDistribution(on2x4<R, S0>))), Plan<>>,
+              "one value makes a value");
 
 // Plans are plain values.
 static_assert(std::is_trivially_copyable_v<Plan<>> && std::is_trivially_destructible_v<Plan<>>);
@@ -239,7 +240,9 @@ TEST_SUITE("plan/plan") {
                              "reshard::plan: shapes differ: [8,3] and [8,4]. "
                              "Fix: a plan moves one tensor; reshape or slice it before or after.",
                              MismatchError);
-        CHECK_THROWS_AS(static_cast<void>(plan(a.value(), distribution<S0>(Mesh{2}, Shape{8}).value())), MismatchError);
+        CHECK_THROWS_AS(
+            static_cast<void>(plan(DynamicDistribution(a), DynamicDistribution(distribution<S0>(Mesh{2}, Shape{8})))),
+            MismatchError);
         CHECK_THROWS_WITH_AS(static_cast<void>(plan_across(a, b)), doctest::Contains("[8,3] and [8,4]"), MismatchError);
     }
 

@@ -19,10 +19,10 @@ constexpr Index of_faces() {
     DynamicMesh const& mesh = Mesh{5}.on(first_rank(1));
     DynamicDistribution const& distribution = rows();
     Index const base = shape.size() + mesh.size() + distribution.shape().size();  // 6 + 5 + 24
-    DynamicShape const& value = Shape<4>{}.value();
-    DynamicMesh const& mesh_value = Mesh<3>{}.value();
-    DynamicDistribution const& distribution_value = rows().value();
-    return base + value.size() + mesh_value.size() + distribution_value.mesh().size();  // 4 + 3 + 2
+    DynamicShape const& of_type = Shape<4>{};
+    DynamicMesh const& mesh_of_type = Mesh<3>{};
+    DynamicDistribution const& as_it_is = rows();
+    return base + of_type.size() + mesh_of_type.size() + as_it_is.mesh().size();  // 4 + 3 + 2
 }
 static_assert(of_faces() == 44);
 

@@ -140,9 +140,6 @@ public:
                               Order::list()) {}
     /// For functions that know the type of what they made. \pre the value is what the type says.
     constexpr Distribution(detail::Typed, DynamicDistribution const& value) : DynamicDistribution(value) {}
-
-    [[nodiscard]] constexpr DynamicDistribution const& value() const& noexcept { return *this; }
-    [[nodiscard]] constexpr DynamicDistribution value() && noexcept { return *this; }
 };
 
 namespace detail {

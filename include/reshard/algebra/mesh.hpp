@@ -302,9 +302,6 @@ public:
         copy.name_axes({AxisName(names)...});
         return copy;
     }
-
-    [[nodiscard]] constexpr DynamicMesh const& value() const& noexcept { return *this; }
-    [[nodiscard]] constexpr DynamicMesh value() && noexcept { return *this; }
 };
 
 template <std::integral... Integers>

@@ -103,7 +103,7 @@ template <int... Order, class M, class S, class Axes, class... P>
                   "Fix: name every dimension once; they count from 0.");
     using Result = Distribution<M, Shape<S::static_extent(Order)...>, Axes,
                                 typename detail::PermutedPlacement<P, Order...>::type...>;
-    return Result(detail::Typed{}, permute(distribution.value(), order));
+    return Result(detail::Typed{}, permute(distribution, order));
 }
 
 }  // namespace reshard::inline v0

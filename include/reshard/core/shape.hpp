@@ -104,8 +104,6 @@ public:
         Index const extents[sizeof...(Extents) + 1] = {Extents..., 0};
         return extents[dim];
     }
-    [[nodiscard]] constexpr DynamicShape const& value() const& noexcept { return *this; }
-    [[nodiscard]] constexpr DynamicShape value() && noexcept { return *this; }
     void narrow(int dim, Index extent) = delete;  ///< the type says the extents
 };
 

@@ -97,6 +97,19 @@ inline void add_message(std::vector<Message>& messages, Index peer, Message cons
     messages.back().peer = peer;
 }
 
+/// All of a piece that nobody else has, to all who need it: `receivers` counts those of a part, whose ordinals are
+/// from `base` on. But for `own`, who has it.
+inline void send_all(std::vector<Message>& sends, Grid const& to, Meeting const& meeting, AxisSubset const& receivers,
+                     Index base, Index own) {
+    sends.reserve(meeting.size() * as_size(receivers.size()));
+    meeting.for_each([&](Message const& message, Index destination) {
+        for (Index i = 0; i < receivers.size(); ++i) {
+            Index const receiver = base + destination + receivers.ordinal(i);
+            if (receiver != own) add_message(sends, to.mesh->rank_at(receiver), message);
+        }
+    });
+}
+
 [[nodiscard]] inline IndexSets index_sets(Grid const& grid, Index ordinal) {
     IndexSets sets;
     for (int dim = 0; dim < grid.dims.size(); ++dim) sets.push_back(grid.index_set(ordinal, dim));

@@ -123,15 +123,7 @@ private:
                            (group.is_near() ? receivers_outside_.ordinal(receivers_outside_.index(own)) : 0);
         Index const copies = group.copies.size();
         if (!has_nodes_ && copies == 1) {
-            Meeting const meeting(to_, sets, forms_);
-            exchange.sends.reserve(meeting.size() * as_size(group.turning.size()));
-            meeting.for_each([&](Message const& message, Index destination) {
-                for (Index turn = 0; turn < group.turning.size(); ++turn) {
-                    Index const receiver = destination + same + group.turning.ordinal(turn);
-                    if (receiver != own) add_message(exchange.sends, mesh_.rank_at(receiver), message);
-                }
-            });
-            return;
+            return send_all(exchange.sends, to_, Meeting(to_, sets, forms_), group.turning, same, own);
         }
         Line line(to_, group);
         follow(line, group, from_.cutting_ordinal(own), own);

@@ -159,12 +159,7 @@ private:
             plan_shared_sends(line_of(from_.cutting_ordinal(source)), copies_.index(source), exchange);
             return;
         }
-        Meeting(to_, sets, forms_).for_each([&](Message const& message, Index destination) {
-            for (Index y = 0; y < receivers_.size(); ++y) {
-                Index const receiver = to_.mesh->rank_at(destination + receivers_.ordinal(y));
-                if (receiver != rank) add_message(exchange.sends, receiver, message);
-            }
-        });
+        send_all(exchange.sends, to_, Meeting(to_, sets, forms_), receivers_, 0, to_.mesh->ordinal(rank));
     }
 
     /// Only the receivers whose messages lie around this copy's span of the line are visited.

@@ -67,11 +67,8 @@ namespace reshard::inline v0::detail {
             ranks.push_back(mesh.rank_at(copies.ordinal(replica) + parts.ordinal(part)));
     }
     AxisList order;
-    for (int dim = 0; dim < distribution.shape().rank(); ++dim) {
-        for (std::int8_t axis : distribution.cuts(dim)) {
-            unsigned const before = cuts & ((1U << static_cast<unsigned>(axis)) - 1);
-            order.push_back(static_cast<std::int8_t>(1 + std::popcount(before)));
-        }
+    for (int axis : distribution.signature().order()) {
+        order.push_back(static_cast<std::int8_t>(1 + std::popcount(cuts & ((1U << axis) - 1))));
     }
     auto const side = [&](Index replicas, std::vector<Index> const& ranks) {
         Indices extents{replicas};

@@ -74,8 +74,9 @@ inline void digest(Digest& digest, PlanValue const& plan, ValueChange const& cha
 [[nodiscard]] inline std::string move_text(PlanValue const& plan, ValueChange const& change,
                                            PrepareOptions const& options) {
     std::string text = to_string(plan.from);
-    append(text, {" -> ", to_string(plan.to), " of ", to_string(plan.from.shape()), " ", name(change.from),
-                  change_text(change, options.factor)});
+    append(text, {" -> ", to_string(plan.to), " of ", to_string(plan.from.shape()), " ", name(change.from)});
+    if (change.to != change.from) append(text, {" as ", name(change.to)});
+    if (options.factor != 1.0) append(text, {" times ", number_text(options.factor, 9)});
     if (options.fold_elements == INT64_MAX) {
         append(text, {", folding all addends at once"});
     } else if (options.fold_elements > 0) {
@@ -86,10 +87,8 @@ inline void digest(Digest& digest, PlanValue const& plan, ValueChange const& cha
 
 /// Throws BufferError for scratch memory that the caller gave and that a tensor lies in.
 inline void check_apart(std::span<std::byte> scratch, ConstDynamicView const& view, std::string_view which) {
-    ByteRange const range = byte_range(view);
-    auto const begin = reinterpret_cast<std::uintptr_t>(scratch.data());
-    if (scratch.empty() || range.begin == range.end) return;  // an empty view may lie anywhere
-    if (begin >= range.end || range.begin >= begin + scratch.size()) return;
+    ConstDynamicView const memory(scratch.data(), DType::u8, Shape{scratch.size()});
+    if (!overlap(memory, view)) return;
     raise(ErrorCode::buffer, "reshard::prepare: the workspace and the ", which,
           " overlap. Fix: give the workspace memory of its own.");
 }

@@ -63,14 +63,6 @@ struct RankSteps {
     }
 };
 
-/// " as BF16 times 0.5": what prepare() tells other ranks about a change.
-[[nodiscard]] inline std::string change_text(ValueChange const& change, double factor) {
-    std::string text;
-    if (change.to != change.from) append(text, {" as ", name(change.to)});
-    if (factor != 1.0) append(text, {" times ", number_text(factor, 9)});
-    return text;
-}
-
 /// Throws DTypeError for changes that have no meaning. \pre change.is_active().
 inline void check_change(PlanValue const& plan, ValueChange const& change) {
     if (!(change.factor - change.factor == 0.0)) {

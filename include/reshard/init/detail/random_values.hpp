@@ -45,15 +45,7 @@ template <class T>
     return std::bit_cast<T>(static_cast<Bits>(outwards ? bits + 1U : bits - 1U));
 }
 
-/// The least number of T that is not below a bound, and the greatest that is not above it. Infinite bounds are numbers.
-template <class T>
-[[nodiscard]] T least_from(double bound) noexcept {
-    T value = nearest<T>(bound);
-    if (bound - bound != 0.0) return value;
-    while (number(value) < bound) value = neighbour(value, true);
-    while (number(neighbour(value, false)) >= bound) value = neighbour(value, false);
-    return value;
-}
+/// The greatest number of T that is not above a bound, and the least that is not below it. Infinite bounds are numbers.
 template <class T>
 [[nodiscard]] T greatest_to(double bound) noexcept {
     T value = nearest<T>(bound);
@@ -61,6 +53,10 @@ template <class T>
     while (number(value) > bound) value = neighbour(value, false);
     while (number(neighbour(value, true)) <= bound) value = neighbour(value, true);
     return value;
+}
+template <class T>
+[[nodiscard]] T least_from(double bound) noexcept {
+    return nearest<T>(-number(greatest_to<T>(-bound)));
 }
 template <class T>
 [[nodiscard]] T greatest_below(double bound) noexcept {

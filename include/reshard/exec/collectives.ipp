@@ -89,8 +89,7 @@ private:
 [[nodiscard]] inline bool same_axes(CommunicatorRef comm, DynamicMesh const& mesh, MeshAxes const& axes) {
     Digest words;
     Verdict mine = verdict_of([&] {
-        for (Index extent : mesh.extents()) words.add_signed(extent);
-        for (Index i = 0; i < (mesh.is_listed() ? mesh.size() : 1); ++i) words.add_signed(mesh.rank_at(i));
+        digest(words, replicated(mesh, DynamicShape()));
         for (Index axis : mesh.axis_numbers(axes)) words.add_signed(-1 - axis);
     });
     if (mine.ok()) mine.digest = words.value();

@@ -32,13 +32,18 @@ inline void sort_exchange(Exchange& exchange) {
     return dim_forms(a.rank, a.dims.size(), [&](int dim) { return a.is_interleaved(dim) || b.is_interleaved(dim); });
 }
 
+[[nodiscard]] inline bool holds_nothing(IndexSets const& sets) noexcept {
+    for (auto const& set : sets)
+        if (set.size() == 0) return true;
+    return false;
+}
+
 /// The pieces of `grid` that meet `sets`, dimension by dimension; their products are the messages.
 class Meeting {
 public:
     Meeting(Grid const& grid, IndexSets const& sets, DimForms const& forms) {
         pieces_.reserve(8);
-        bool any = true;  // a dimension of which nothing is had leaves nothing to meet
-        for (IndexSet const& set : sets) any = any && set.size() != 0;
+        bool const any = !holds_nothing(sets);  // a dimension of which nothing is had leaves nothing to meet
         for (int dim = 0; dim < sets.size(); ++dim) {
             begin_.push_back(as_index(pieces_.size()));
             if (!any) continue;
@@ -114,12 +119,6 @@ inline void send_all(std::vector<Message>& sends, Grid const& to, Meeting const&
     IndexSets sets;
     for (int dim = 0; dim < grid.dims.size(); ++dim) sets.push_back(grid.index_set(ordinal, dim));
     return sets;
-}
-
-[[nodiscard]] inline bool holds_nothing(IndexSets const& sets) noexcept {
-    for (auto const& set : sets)
-        if (set.size() == 0) return true;
-    return false;
 }
 
 }  // namespace reshard::inline v0::detail

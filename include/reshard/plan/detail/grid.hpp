@@ -106,17 +106,13 @@ struct Grid {
         return dims[dim].first != dims[dim].last && interleaves(all_cuts[dims[dim].last - 1].rule.kind);
     }
 
-    [[nodiscard]] Index coordinate(Index ordinal, GridCut const& cut) const noexcept {
-        Index const i = ordinal / cut.stride % cut.parts;
-        return cut.shift == 0 ? i : (i - cut.shift + cut.parts) % cut.parts;
-    }
-
     /// What the rank at `ordinal` holds along a dimension, as DynamicDistribution::index_set does.
     [[nodiscard]] IndexSet index_set(Index ordinal, int dim) const noexcept {
         Interval span{0, dims[dim].extent};
         for (GridCut const& cut : cuts(dim)) {
             if (span.empty()) break;
-            Index const i = coordinate(ordinal, cut);
+            Index i = ordinal / cut.stride % cut.parts;
+            if (cut.shift != 0) i = (i - cut.shift + cut.parts) % cut.parts;
             if (interleaves(cut.rule.kind)) return IndexSet(span, cut.rule, cut.parts, i);
             Interval const own = part(cut.rule, span.size(), cut.parts, i);
             span = own.empty() ? Interval{dims[dim].extent, dims[dim].extent}

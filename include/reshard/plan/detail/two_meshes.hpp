@@ -72,12 +72,6 @@ private:
         }
     };
 
-    /// Whether two ranks of the destination have the same part of a dimension.
-    [[nodiscard]] bool same_part(Index a, Index b, int dim) const noexcept {
-        for (GridCut const& cut : to_.cuts(dim))
-            if (to_.coordinate(a, cut) != to_.coordinate(b, cut)) return false;
-        return true;
-    }
     /// Elements of the piece before `position`, along one dimension, that are at home with a holder.
     [[nodiscard]] Index home_before(Line const& line, Holder const& holder, int dim, Index position) const noexcept {
         if (line.all.is_listed(dim)) return line.blocks[holder.blocks].before(dim, position);
@@ -120,7 +114,8 @@ private:
                 Index inner = 1;
                 for (int d = dim + 1; d < message.box.size(); ++d) inner *= holder.totals[d];
                 result -= across * home_before(line, holder, dim, message.box[dim].begin) * inner;
-                across *= same_part(target, holder.target, dim) ? message.extent(dim) : 0;
+                bool const same_part = to_.index_set(target, dim) == to_.index_set(holder.target, dim);
+                across *= same_part ? message.extent(dim) : 0;
             }
         }
         return result;

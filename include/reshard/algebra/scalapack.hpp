@@ -170,13 +170,11 @@ constexpr void check_descriptor(ScalapackDescriptor const& d, ProcessGrid const&
     result.mb = detail::block_of(distribution, 0);
     result.nb = detail::block_of(distribution, 1);
     result.lld = static_cast<int>(lld);
-    bool found = false;
-    for (int p = 0; p < grid.rows && !found; ++p)
-        for (int q = 0; q < grid.columns && !found; ++q) {
-            found = grid.rank(p, q) == mesh.rank_at(0);
-            if (found) result.rsrc = p;
-            if (found) result.csrc = q;
-        }
+    Index const first = mesh.rank_at(0) - grid.first_rank;
+    bool const by_rows = grid.order == ProcessOrder::row_major;
+    result.rsrc = static_cast<int>(by_rows ? first / grid.columns : first % grid.rows);
+    result.csrc = static_cast<int>(by_rows ? first % grid.columns : first / grid.rows);
+    bool found = first >= 0;
     for (Index i = 0; i < mesh.size() && found; ++i) {
         found = mesh.rank_at(i) == grid.rank((result.rsrc + i / grid.columns) % grid.rows,
                                              (result.csrc + i % grid.columns) % grid.columns);

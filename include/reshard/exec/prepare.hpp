@@ -30,7 +30,8 @@ class BatchJob;  // exec/detail/batch_job.hpp
 class [[nodiscard]] RunRequest {
 public:
     RunRequest(CommunicatorRef comm, detail::BatchJob& job);
-    RunRequest(RunRequest&& other) noexcept;
+    RunRequest(RunRequest&& other) noexcept
+        : comm_(other.comm_), job_(std::exchange(other.job_, nullptr)), phase_(other.phase_) {}
     RunRequest& operator=(RunRequest&&) = delete;
     ~RunRequest();
 

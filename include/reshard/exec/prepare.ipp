@@ -42,8 +42,6 @@ RESHARD_INLINE RunRequest::RunRequest(CommunicatorRef comm, detail::BatchJob& jo
     job.guarded([&] { job.exchange(0).start(); });
     job.runs = true;
 }
-RESHARD_INLINE RunRequest::RunRequest(RunRequest&& other) noexcept
-    : comm_(other.comm_), job_(std::exchange(other.job_, nullptr)), phase_(other.phase_) {}
 RESHARD_INLINE RunRequest::~RunRequest() {
     detail::quietly([&] { wait(); });
 }

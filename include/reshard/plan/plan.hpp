@@ -241,11 +241,10 @@ template <AnyDistribution From, AnyDistribution To>
 [[nodiscard]] constexpr auto plan(From const& from, To const& to) {
     if constexpr (TypedDistribution<From> && TypedDistribution<To>) {
         static_assert(detail::check_transition<From, To>());
-    }
-    detail::require_same(from, to, true);
-    if constexpr (TypedDistribution<From> && TypedDistribution<To>) {
+        detail::require_same(from, to, true);
         return Plan<From, To>(from, to, false);
     } else {
+        detail::require_same(from, to, true);
         if (fills_average(from.signature(), to.signature())) detail::raise_fills_average();
         return Plan<>(from, to, false);
     }

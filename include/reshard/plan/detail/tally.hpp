@@ -62,9 +62,7 @@ public:
     /// Whether a destination agrees with the reference on those of the axes that cut `dim`.
     [[nodiscard]] bool agrees(Index destination, int dim) const noexcept { return agree(destination, to_->cuts(dim)); }
     /// The same in all dimensions.
-    [[nodiscard]] bool agrees(Index destination) const noexcept {
-        return agree(destination, {to_->all_cuts.begin(), to_->all_cuts.end()});
-    }
+    [[nodiscard]] bool agrees(Index destination) const noexcept { return agree(destination, to_->all_cuts); }
     /// Indices before `position` along one dimension. \pre where it is listed, a family begins there, or it is the
     /// extent.
     [[nodiscard]] Index before(int dim, Index position) const noexcept {

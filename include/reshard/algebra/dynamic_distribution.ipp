@@ -30,25 +30,18 @@ RESHARD_INLINE void DynamicDistribution::intern_numbers(Placements const& placem
         errors::raise(ErrorCode::placement, "reshard::distribution: a tensor of shape ", to_string(shape_),
                       " has no dimension ", dim, " to shard. Fix: ", detail::dimensions_text(shape_.rank()), ".");
     }
-    if (fault == SignatureFault::two_ops) {
-        errors::raise(ErrorCode::placement,
-                      "reshard::distribution: two different reductions in one tensor. "
-                      "Fix: use one Partial op on all partial axes, or reduce one of them first.");
-    }
-    if (fault == SignatureFault::order) {
-        errors::raise(ErrorCode::placement,
-                      "reshard::distribution: the axis order names an axis twice, an axis the mesh "
-                      "does not have, or only some of the axes that cut a dimension. "
-                      "Fix: list all axes of that dimension, the first to cut first.");
-    }
-    if (fault == SignatureFault::cyclic_twice) {
-        errors::raise(ErrorCode::placement,
-                      "reshard::distribution: two block-cyclic or strided cuts of one dimension. "
-                      "Fix: make one such cut, the last of its dimension; the others are chunks or boundaries.");
-    }
-    errors::raise(ErrorCode::placement,
-                  "reshard::distribution: a block-cyclic or strided cut is not the last of its dimension. "
-                  "Fix: let the other axes of that dimension cut first (AxisOrder).");
+    constexpr std::string_view words[] = {
+        // SignatureFault::two_ops and what follows it
+        "two different reductions in one tensor. "
+        "Fix: use one Partial op on all partial axes, or reduce one of them first.",
+        "the axis order names an axis twice, an axis the mesh does not have, or only some of the axes that cut a "
+        "dimension. Fix: list all axes of that dimension, the first to cut first.",
+        "a block-cyclic or strided cut is not the last of its dimension. "
+        "Fix: let the other axes of that dimension cut first (AxisOrder).",
+        "two block-cyclic or strided cuts of one dimension. "
+        "Fix: make one such cut, the last of its dimension; the others are chunks or boundaries."};
+    int const number = static_cast<int>(fault) - static_cast<int>(SignatureFault::two_ops);
+    errors::raise(ErrorCode::placement, "reshard::distribution: ", words[number]);
 }
 
 [[noreturn]] RESHARD_INLINE void DynamicDistribution::raise_many(Index rank, int dim, Index segments) {

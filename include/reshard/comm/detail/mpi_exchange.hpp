@@ -51,7 +51,6 @@ public:
         closing([&] {
             transfers_ = transfers;
             ++epoch_;
-            direct_sent_ = direct_received_ = 0;
             leaves_ = transfers.is_replay;
             send_modes_.assign(transfers.sends.size(), MpiMode::message);
             receive_modes_.assign(transfers.receives.size(), MpiMode::message);
@@ -164,7 +163,6 @@ private:
                     place += copied;
                 }
                 send_modes_[at] = entry.mode;
-                if (entry.mode != MpiMode::message) ++direct_sent_;
                 leaves_ = leaves_ && entry.mode == MpiMode::list;
             }
         }
@@ -238,8 +236,11 @@ private:
         late_epoch_ = epoch_;
         if (leaves_) late_ = readers_;
         Index const local = payload_of(self_sends_);
-        traffic_ += {direct_sent_ + outgoing_.take_messages(), transfers_.send_bytes - local,
-                     direct_received_ + incoming_.take_messages(), transfers_.receive_bytes - local, local};
+        auto const read = [](std::vector<MpiMode> const& modes) {  // by the receiver: each is a message, too
+            return as_index(modes.size()) - std::count(modes.begin(), modes.end(), MpiMode::message);
+        };
+        traffic_ += {read(send_modes_) + outgoing_.take_messages(), transfers_.send_bytes - local,
+                     read(receive_modes_) + incoming_.take_messages(), transfers_.receive_bytes - local, local};
         return TeamStep::complete;
     }
 
@@ -307,9 +308,7 @@ private:
         }
         for (std::size_t k = 0; k < receives.size(); ++k) {
             receive_modes_[source.first + k] = entries[k].mode;
-            if (entries[k].mode == MpiMode::message) continue;
-            fetch(source, list, entries[k], receives[k]);
-            ++direct_received_;
+            if (entries[k].mode != MpiMode::message) fetch(source, list, entries[k], receives[k]);
         }
         // Had the owner of that memory failed meanwhile, it would have said so before it touched the memory again.
         std::atomic_thread_fence(std::memory_order_acquire);
@@ -389,8 +388,6 @@ private:
     std::size_t heard_ = 0;
     std::uint64_t epoch_ = 0;
     std::uint64_t late_epoch_ = 0;
-    Index direct_sent_ = 0;
-    Index direct_received_ = 0;
     CopyHint hint_ = CopyHint::cached;
     bool self_done_ = false;
     bool leaves_ = false;  ///< without waiting for readers

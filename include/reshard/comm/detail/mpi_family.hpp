@@ -40,12 +40,12 @@ struct alignas(no_false_sharing) MpiSeat : Attendance {
     std::atomic<std::uint32_t> reading{0};    ///< copies from other ranks at this moment
     std::atomic<std::uint64_t> agreed{0};     ///< agreements in which its words stand
     int pid = 0;
-    int list_file = -1;
+    int list_file = 0;
     std::uint64_t cookie = 0;  ///< the value at cookie_address in the owner's memory: trial of attach
     std::uint64_t cookie_address = 0;
     Index offer_bytes = 0;  ///< what MpiCommunicator::allocate() passes around
     std::uint64_t offer_segment = 0;
-    int offer_file = -1;
+    int offer_file = 0;
     std::uint64_t words[2][most_words] =
         {};  ///< of even agreements and odd ones: who writes the next may be ahead by one
 };
@@ -186,15 +186,8 @@ private:
             if (memory_) {
                 place.file = memory_.file();
                 // Tells this block from anything another process may have open under the same numbers.
-                place.nonce = unique_number();
-                (::new (memory_.data()) MpiNodeHeader)->nonce = place.nonce;
-                for (int r = 0; r < ranks_; ++r) {
-                    ::new (memory_.data() + seats_at + r * as_index(sizeof(MpiSeat))) MpiSeat;
-                    for (std::uint64_t epoch : {0U, 1U}) {
-                        ::new (&slot_epoch(r, epoch)) std::atomic<std::uint64_t>{0};
-                        for (int s = 0; s < ranks_; ++s) ::new (&pulled(r, s, epoch)) std::atomic<std::uint64_t>{0};
-                    }
-                }
+                // All else is zero, which is what seats, slots and the failure begin as.
+                header().nonce = place.nonce = unique_number();
             }
         }
         mpi_check(MPI_Bcast(&place, static_cast<int>(sizeof(place)), MPI_BYTE, 0, node), "MPI_Bcast");

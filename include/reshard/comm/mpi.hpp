@@ -28,7 +28,7 @@ namespace detail {
 
 class MpiExchange;
 class MpiFamily;
-int run_ranks(MpiOptions const& options, FunctionRef<void(MpiCommunicator&)> body);
+int run_on_mpi(MpiOptions const& options, FunctionRef<void(MpiCommunicator&)> body);
 
 /// Frees the memory of an MpiBuffer. Blocks nobody.
 struct MpiRelease {
@@ -113,16 +113,12 @@ public:
     }
 
 private:
-    friend int detail::run_ranks(MpiOptions const& options, detail::FunctionRef<void(MpiCommunicator&)> body);
+    friend int detail::run_on_mpi(MpiOptions const& options, detail::FunctionRef<void(MpiCommunicator&)> body);
     [[nodiscard]] detail::MpiExchange& engine() const noexcept;
     [[nodiscard]] detail::MpiMemory allocate_bytes(Index elements, Index element_bytes);
 };
 
 static_assert(Communicator<MpiCommunicator>);
-
-namespace detail {
-int run_on_mpi(MpiOptions const& options, FunctionRef<void(MpiCommunicator&)> body);
-}  // namespace detail
 
 /// Runs body(MpiCommunicator&) on every process that mpirun started and returns this process's exit code; to be called
 /// once, where main() would do its work. Initialises MPI, and finalises it, unless the program has done so.

@@ -98,7 +98,15 @@ RESHARD_INLINE detail::MpiMemory MpiCommunicator::allocate_bytes(Index elements,
 }
 RESHARD_INLINE void detail::MpiRelease::operator()(std::byte*) const noexcept { family->release(key); }
 
-RESHARD_INLINE int detail::run_ranks(MpiOptions const& options, FunctionRef<void(MpiCommunicator&)> body) {
+RESHARD_INLINE int detail::run_on_mpi(MpiOptions const& options, FunctionRef<void(MpiCommunicator&)> body) {
+    bool const ours = !mpi_is_initialised();
+    if (ours) {
+        int level = 0;
+        if (MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &level) != MPI_SUCCESS) {
+            std::fputs("reshard: MPI_Init_thread failed.\n", stderr);
+            return 1;
+        }
+    }
     std::shared_ptr<MpiTeam> team;
     bool well = false;
     try {
@@ -117,27 +125,17 @@ RESHARD_INLINE int detail::run_ranks(MpiOptions const& options, FunctionRef<void
         MPI_Abort(MPI_COMM_WORLD, 1);
         return 1;
     }
-    if (all_ended_well(*team, well)) return 0;
+    if (all_ended_well(*team, well)) {
+        team.reset();  // it gives its communicators back, for which MPI must be there
+        if (ours && !mpi_is_finalised()) MPI_Finalize();
+        return 0;
+    }
     // MPI_Finalize waits for messages that will never come.
     std::fflush(nullptr);
     // MPICH's launcher drops what it has not forwarded when a rank aborts: the words that say why, above all.
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
     MPI_Abort(MPI_COMM_WORLD, 1);
     return 1;
-}
-
-RESHARD_INLINE int detail::run_on_mpi(MpiOptions const& options, FunctionRef<void(MpiCommunicator&)> body) {
-    bool const ours = !mpi_is_initialised();
-    if (ours) {
-        int level = 0;
-        if (MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &level) != MPI_SUCCESS) {
-            std::fputs("reshard: MPI_Init_thread failed.\n", stderr);
-            return 1;
-        }
-    }
-    int const code = run_ranks(options, body);
-    if (ours && code == 0 && !mpi_is_finalised()) MPI_Finalize();
-    return code;
 }
 
 }  // namespace reshard::inline v0

@@ -131,13 +131,7 @@ public:
     [[nodiscard]] bool advance(bool may_block) override {
         bool over = false;
         closing([&] {
-            if (stage_ != Stage::draining) {
-                if (may_block) {
-                    team_->await(rank_);
-                } else if (!team_->reached(rank_)) {
-                    return team_->check_alarms(rank_);
-                }
-            }
+            if (stage_ != Stage::draining && !team_->meets(rank_, may_block)) return;
             if (stage_ == Stage::published) {
                 fetch();
                 team_->arrive(rank_);

@@ -94,11 +94,7 @@ public:
     [[nodiscard]] bool advance(bool may_block) override {
         bool over = false;
         team_->guarded(rank_, [&] {
-            if (may_block) {
-                team_->await(rank_);
-            } else if (!team_->reached(rank_)) {
-                return team_->check_alarms(rank_);
-            }
+            if (!team_->meets(rank_, may_block)) return;
             if (!pulled_) {
                 pull(*team_, rank_);
                 team_->arrive(rank_);

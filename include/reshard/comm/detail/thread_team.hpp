@@ -195,6 +195,11 @@ public:
         arrive(me);
         await(me);
     }
+    /// Whether all have arrived where `me` has; waits for them if it may. Throws as await() does.
+    [[nodiscard]] bool meets(int me, bool may_block) {
+        may_block ? await(me) : check_alarms(me);
+        return reached(me);
+    }
 
     /// Throws if `me`, which waits, waits in vain.
     void check_alarms(int me) {

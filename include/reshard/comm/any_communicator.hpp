@@ -37,28 +37,26 @@ public:
     FarExchange(FarExchange&& other) noexcept : exchange_(std::exchange(other.exchange_, nullptr)) {}
     FarExchange& operator=(FarExchange&&) = delete;
     ~FarExchange() { delete exchange_; }
-    [[nodiscard]] E& operator*() const noexcept { return *exchange_; }
+    void start() { exchange_->start(); }
+    void wait() { exchange_->wait(); }
+    [[nodiscard]] bool test() { return exchange_->test(); }
+    [[nodiscard]] bool done() const noexcept { return exchange_->done(); }
+    void become_part_of(transport::BoundTransfers const& whole) noexcept {
+        transport::become_part_of(whole, *exchange_);
+    }
 
 private:
     E* exchange_;
 };
 /// `Held`: an exchange, or a FarExchange.
 template <class Held>
-auto& exchange_in(Held& held) noexcept {
-    if constexpr (BoundExchange<std::remove_const_t<Held>>) {
-        return held;
-    } else {
-        return *held;
-    }
-}
-template <class Held>
 inline constexpr ExchangeTable exchange_table{
-    [](void* held) { exchange_in(*static_cast<Held*>(held)).start(); },
-    [](void* held) { exchange_in(*static_cast<Held*>(held)).wait(); },
-    [](void* held) { return exchange_in(*static_cast<Held*>(held)).test(); },
-    [](void const* held) noexcept { return exchange_in(*static_cast<Held const*>(held)).done(); },
+    [](void* held) { static_cast<Held*>(held)->start(); },
+    [](void* held) { static_cast<Held*>(held)->wait(); },
+    [](void* held) { return static_cast<Held*>(held)->test(); },
+    [](void const* held) noexcept { return static_cast<Held const*>(held)->done(); },
     [](void* held, transport::BoundTransfers const& whole) noexcept {
-        transport::become_part_of(whole, exchange_in(*static_cast<Held*>(held)));
+        transport::become_part_of(whole, *static_cast<Held*>(held));
     },
     [](void* from, void* to) noexcept {
         ::new (to) Held(std::move(*static_cast<Held*>(from)));

@@ -177,23 +177,23 @@ private:
         int const ranks = inner_.size();
         if (distance >= ranks) return counted();
         distance_ = distance;
-        tell_.clear();
-        ask_.clear();
+        now_sent_.clear();
+        now_received_.clear();
         StridedBox const box{{}, Index{sizeof(Known)}};
         for (int k = 1; k < told_at_once && Index{k} * distance < ranks; ++k) {
             int const ahead = k * distance;
-            tell_.push_back({(inner_.rank() + ahead) % ranks, reinterpret_cast<std::byte const*>(&told_->known), box});
-            ask_.push_back({(inner_.rank() + ranks - ahead) % ranks,
-                            reinterpret_cast<std::byte*>(&told_->heard[as_size(k)]), box});
+            now_sent_.push_back(
+                {(inner_.rank() + ahead) % ranks, reinterpret_cast<std::byte const*>(&told_->known), box});
+            now_received_.push_back({(inner_.rank() + ranks - ahead) % ranks,
+                                     reinterpret_cast<std::byte*>(&told_->heard[as_size(k)]), box});
         }
-        std::ranges::sort(tell_, {}, &Send::peer);
-        std::ranges::sort(ask_, {}, &Receive::peer);
-        stage_ = Stage::counting;
-        pass_on(tell_, ask_);
+        std::ranges::sort(now_sent_, {}, &Send::peer);
+        std::ranges::sort(now_received_, {}, &Receive::peer);
+        pass_on(Stage::counting);
     }
     void heard() {
         Known& known = told_->known;
-        for (std::size_t k = 1; k <= ask_.size(); ++k)
+        for (std::size_t k = 1; k <= now_received_.size(); ++k)
             for (std::size_t i = 0; i < known.size(); ++i) known[i] = larger(known[i], told_->heard[k][i]);
         // * would overflow for the last step of very many ranks
         count_on(distance_ > inner_.size() / told_at_once ? inner_.size() : distance_ * told_at_once);
@@ -271,14 +271,15 @@ private:
     void move() {
         for (Delivery const& piece : converting_) deliver(piece.from, piece.to);
         before_ = inner_.traffic();
-        stage_ = Stage::moving;
-        pass_on(now_sent_, now_received_);
+        pass_on(Stage::moving);
     }
-    void pass_on(std::vector<Send> const& sends, std::vector<Receive> const& receives) {
+    /// Starts what the transport is to do now.
+    void pass_on(Stage stage) {
+        stage_ = stage;
         watched(
             [&, this] {
-                static_cast<void>(round_ =
-                                      transport::exchange_for(transfers_, inner_, sends, receives));  // for nvcc 13
+                static_cast<void>(
+                    round_ = transport::exchange_for(transfers_, inner_, now_sent_, now_received_));  // for nvcc 13
             },
             losing());
     }
@@ -361,8 +362,6 @@ private:
         Known known{};
     };
     std::unique_ptr<Told> told_ = std::make_unique<Told>();  ///< by rank to rank: the transport's, as the window is
-    std::vector<Send> tell_;
-    std::vector<Receive> ask_;
     std::vector<Send> now_sent_;
     std::vector<Receive> now_received_;
     std::vector<Delivery> converting_;  ///< by the host, before they travel

@@ -204,14 +204,16 @@ template <class T>
 
 // ---- Boxes -----------------------------------------------------------------------------------------------------
 
-/// A nest over one box, visited as its own destination.
+/// Calls body(address) for each element of a box.
 template <class Body>
-void for_each_run(std::byte* base, StridedBox const& box, Body&& body) noexcept {
+void for_each_address(std::byte* base, StridedBox const& box, Body&& body) noexcept {
     LoopNest nest = loop_nest(box, box);
     if (nest.empty) return;
     LoopDim const inner = take_inner(nest);
     std::byte* first = base + nest.to_offset;
-    for_each_origin(nest, nest.dims.size(), first, first, [&](std::byte*, std::byte* to) { body(to, inner); });
+    for_each_origin(nest, nest.dims.size(), first, first, [&](std::byte*, std::byte* to) {
+        for (Index i = 0; i < inner.extent; ++i) body(to + i * inner.to);
+    });
 }
 
 RESHARD_INLINE void fold_slots(Reduce op, DType dtype, std::byte const* sources, Index slot_stride_bytes, Index count,
@@ -252,9 +254,7 @@ RESHARD_INLINE void fill_identity(Reduce op, DType dtype, std::byte* base, Strid
     if (dtype == DType::c64) return fill_identity(op, DType::f32, base, detail::floats_of(box));
     detail::with_number(dtype, [&]<class T>() {
         T const value = detail::identity_element<T>(op, dtype);
-        detail::for_each_run(base, box, [&](std::byte* to, detail::LoopDim const& inner) {
-            for (Index i = 0; i < inner.extent; ++i) std::memcpy(to + i * inner.to, &value, sizeof(T));
-        });
+        detail::for_each_address(base, box, [&](std::byte* at) { std::memcpy(at, &value, sizeof(T)); });
     });
 }
 
@@ -265,11 +265,8 @@ RESHARD_INLINE void scale(DType dtype, std::byte* base, StridedBox const& box, I
         if constexpr (std::is_floating_point_v<A>) {
             auto const factor = static_cast<A>(multiply);
             auto const divisor = static_cast<A>(divide);
-            detail::for_each_run(base, box, [&](std::byte* to, detail::LoopDim const& inner) {
-                for (Index i = 0; i < inner.extent; ++i) {
-                    std::byte* const at = to + i * inner.to;
-                    detail::store_element<T>(at, detail::load_element<T>(at) * factor / divisor);
-                }
+            detail::for_each_address(base, box, [&](std::byte* at) {
+                detail::store_element<T>(at, detail::load_element<T>(at) * factor / divisor);
             });
         }
     });

@@ -43,7 +43,7 @@ namespace detail {
 /// While `error` is handled: throws it with more words, if there is memory for these.
 [[noreturn]] inline void raise_with(Error const& error, std::string_view more) {
     std::string words;
-    quietly([&] { words = concat(error.message(), more); });
+    if (!more.empty()) quietly([&] { words = concat(error.message(), more); });
     if (!words.empty()) raise(error.code(), std::move(words));
     throw;
 }

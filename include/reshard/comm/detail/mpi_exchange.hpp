@@ -79,9 +79,7 @@ private:
         try {
             team_->guarded(body);
         } catch (Error const& error) {
-            std::string const held = give_up();
-            if (held.empty()) throw;
-            raise(error.code(), concat(error.message(), held));
+            raise_with(error, give_up());
         } catch (...) {
             static_cast<void>(give_up());
             throw;

@@ -2,10 +2,10 @@
 /// \file   reshard/comm/detail/team.hpp
 /// \brief  What MPI and NCCL do not do for the ranks of a communicator: find out who is lost, wait no longer than that
 ///         or the deadline, fail together and agree.
-/// \depends comm/communicator.hpp, comm/detail/{failure_record,process}.hpp, core/detail/{waiting,watched}.hpp.
+/// \depends comm/agree.hpp, comm/detail/{failure_record,process}.hpp, core/detail/{waiting,watched}.hpp.
 #pragma once
 
-#include <reshard/comm/communicator.hpp>
+#include <reshard/comm/agree.hpp>
 #include <reshard/comm/detail/failure_record.hpp>
 #include <reshard/comm/detail/process.hpp>
 #include <reshard/core/detail/waiting.hpp>
@@ -217,9 +217,7 @@ protected:
     }
     /// Before a blocking call of the transport: nobody enters it before all have come to this same one.
     void meet_in(std::string_view call) {
-        Verdict const joint =
-            agree({ErrorCode::none, 0, concat(transport::in_call, call), Digest{}.add_text(call).value()});
-        if (!joint.ok()) raise(joint.code, "rank ", joint.rank, " of ", size_, ": ", joint.reason);
+        agree_on_words(*this, [&] { return concat(transport::in_call, call); });
     }
     /// What the dead one has sent before may be all that is still waited for: it has a moment to arrive.
     [[nodiscard]] bool is_dead_for_long() noexcept { return death_.lasts(std::chrono::milliseconds(100)); }

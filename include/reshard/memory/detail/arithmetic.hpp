@@ -123,11 +123,7 @@ template <class A>
             else
                 return static_cast<A>(~Wrapping<A>{});
         case Reduce::sum:
-        case Reduce::avg:
-            if constexpr (floating)
-                return -A{};  // +0.0 would turn a sum of -0.0 into +0.0
-            else
-                return A{};
+        case Reduce::avg: return static_cast<A>(-A{});  // +0.0 would turn a sum of -0.0 into +0.0
         case Reduce::bor:
         case Reduce::bxor: break;
     }

@@ -14,11 +14,9 @@
 #include <reshard/core/index.hpp>
 
 #include <fcntl.h>   // open
-#include <unistd.h>  // getpid, unlink
+#include <unistd.h>  // unlink
 
 #include <atomic>
-#include <chrono>
-#include <memory>  // shared_ptr
 
 namespace reshard::inline v0::detail {
 

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/memory/detail/arithmetic.hpp
 /// \brief  One reduction of two values, for every type values are accumulated in, and the values that change nothing.
-/// \depends core, <bit>, <cstring>, <limits>. No undefined behaviour: integers wrap, minima of floats are total.
+/// \depends core, <cstring>, <limits>. No undefined behaviour: integers wrap, minima of floats are total.
 #pragma once
 
 #include <reshard/core/reduce.hpp>
 
-#include <bit>      // bit_cast
 #include <cstring>  // memcpy
 #include <limits>   // numeric_limits
 

@@ -13,6 +13,19 @@
 namespace reshard::inline v0::detail {
 
 class MpiExchange final : public GroupEngine {
+    /// Runs a part of a collective. If it throws, MPI gives up what it can.
+    template <class Body>
+    decltype(auto) closing(Body&& body) {
+        try {
+            return team_->guarded(body);
+        } catch (Error const& error) {
+            raise_with(error, give_up());
+        } catch (...) {
+            static_cast<void>(give_up());
+            throw;
+        }
+    }
+
 public:
     explicit MpiExchange(std::shared_ptr<MpiTeam> team)
         : GroupEngine(MpiTeam::name, team->rank(), team->size()), team_(std::move(team)) {}
@@ -64,27 +77,13 @@ public:
         });
     }
     [[nodiscard]] bool advance(bool may_block) override {
-        bool complete = may_block;
-        closing([&, this] {
-            if (may_block) return team_->await([&] { return step(); }, [&](auto&& visit) { missing(visit); });
-            complete = step() == TeamStep::complete;
-            if (!complete) team_->glance([&](auto&& visit) { missing(visit); });
+        return closing([&, this] {
+            return team_->advance(
+                may_block, [&, this] { return step(); }, [&, this](auto&& visit) { missing(visit); });
         });
-        return complete;
     }
 
 private:
-    template <class Body>
-    void closing(Body&& body) {
-        try {
-            team_->guarded(body);
-        } catch (Error const& error) {
-            raise_with(error, give_up());
-        } catch (...) {
-            static_cast<void>(give_up());
-            throw;
-        }
-    }
     /// After a failure: lets MPI finish what both sides have begun, and says whose memory it keeps all the same.
     [[nodiscard]] std::string give_up() {
         if (!mpi_is_usable()) return {};

@@ -85,13 +85,7 @@ public:
         });
     }
     [[nodiscard]] bool advance(bool may_block) override {
-        bool complete = may_block;
-        team_->guarded([&, this] {
-            if (may_block) return team_->await([&] { return step(); });
-            complete = step();
-            if (!complete) team_->glance();
-        });
-        return complete;
+        return team_->guarded([&, this] { return team_->advance(may_block, [&, this] { return step(); }); });
     }
 
 private:

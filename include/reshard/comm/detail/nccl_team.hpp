@@ -133,7 +133,12 @@ public:
     void await(Ready&& ready, std::chrono::milliseconds patience = {}) {
         Base::await([&] { return ready() ? TeamStep::complete : TeamStep::idle; }, everybody(), patience);
     }
-    void glance() { Base::glance(everybody()); }
+    /// The same, or a look at it. Whether it is.
+    template <class Ready>
+    [[nodiscard]] bool advance(bool may_block, Ready&& ready) {
+        return Base::advance(
+            may_block, [&] { return ready() ? TeamStep::complete : TeamStep::idle; }, everybody());
+    }
 
     /// Everything enqueued so far: done() says whether the stream has come this far.
     void mark() { event_->record(stream_); }

@@ -152,13 +152,17 @@ public:
             if (now - since >= family_->deadline) raise_deadline(missing);
         }
     }
-    /// For those who come again and again instead of waiting: throws as await() does, but knows no deadline.
-    template <class Missing>
-    void glance(Missing&& missing) {
+    /// The same, or, for those who come again and again instead of waiting, one step: throws as await() does, but knows
+    /// no deadline. Whether it is complete.
+    template <class Step, class Missing>
+    [[nodiscard]] bool advance(bool may_block, Step&& step, Missing&& missing) {
+        if (may_block) return await(step, missing), true;
+        if (step() == TeamStep::complete) return true;
         if (family_->hear()) raise_failure();
-        if (++glances_ % 256 != 0) return;
+        if (++glances_ % 256 != 0) return false;
         self().look_around();
         look_for_the_lost(missing);
+        return false;
     }
     /// As long as that, but no longer than the deadline.
     [[nodiscard]] std::chrono::milliseconds patience(std::chrono::milliseconds most) const noexcept {

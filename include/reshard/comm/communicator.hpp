@@ -223,11 +223,7 @@ public:
     InOrder(Engine& engine, BoundTransfers const& transfers) noexcept : engine_(&engine), transfers_(transfers) {
         transfers_.number = Digest{}.add_word(engine.meetings_).add_word(++engine.bound_).value();
     }
-    InOrder(InOrder&& other) noexcept
-        : engine_(std::exchange(other.engine_, nullptr)),
-          transfers_(other.transfers_),
-          notes_(std::move(other.notes_)),
-          number_(std::exchange(other.number_, 0)) {}
+    InOrder(InOrder&& other) noexcept { *this = std::move(other); }
     InOrder& operator=(InOrder&& other) noexcept;
     ~InOrder();
 

@@ -42,18 +42,17 @@ RESHARD_INLINE void detail::run_on_threads(int ranks, ThreadOptions const& optio
     for (int r = 0; r < ranks; ++r) members[detail::as_size(r)] = r;
     auto const team = ThreadTeam::make(std::make_shared<ThreadFamily>(ranks, options), std::move(members));
     std::vector<RankEnd> ends(detail::as_size(ranks));
-    std::vector<std::thread> threads(ends.size());
-    int started = 0;
-    auto join_all = [&] {
-        for (int r = 0; r < started; ++r) threads[detail::as_size(r)].join();
+    std::vector<std::thread> threads;
+    threads.reserve(ends.size());
+    auto const join_all = [&] {
+        for (std::thread& thread : threads) thread.join();
     };
     try {
-        for (; started < ranks; ++started) {
-            auto const r = detail::as_size(started);
-            threads[r] = std::thread([&, r] { run_rank(team, static_cast<int>(r), body, ends[r]); });
-        }
+        while (threads.size() < ends.size())
+            threads.emplace_back([&, r = threads.size()] { run_rank(team, static_cast<int>(r), body, ends[r]); });
     } catch (...) {
-        team->poison(ErrorCode::out_of_memory, started, -1, -1, "its thread could not be started");
+        team->poison(ErrorCode::out_of_memory, static_cast<int>(threads.size()), -1, -1,
+                     "its thread could not be started");
         join_all();
         throw;
     }

@@ -12,17 +12,6 @@ namespace reshard::inline v0 {
 
 namespace detail {
 
-/// What to do when this thread fails inside a collective call. Without exceptions the failure hook asks for it.
-struct FailingCall {
-    void* communicator = nullptr;
-    void (*end)(void* communicator, ErrorCode code, std::string_view reason) noexcept = nullptr;
-};
-
-inline FailingCall& failing_call() noexcept {
-    static thread_local FailingCall call;
-    return call;
-}
-
 /// The hook of the program, else stderr: in one write, so that the lines of several ranks do not mix.
 inline void report_failure(FailureHook hook, ErrorCode code, std::string line) noexcept {
     if (hook != nullptr) return hook(code, line.c_str());
@@ -34,15 +23,17 @@ inline void report_failure(FailureHook hook, ErrorCode code, std::string line) n
 #if defined(__cpp_exceptions)
 [[nodiscard]] inline FailureHook program_hook() noexcept { return failure_hook(); }
 #else
-inline void end_failing_call(ErrorCode code, char const* text) {
-    FailingCall const call = std::exchange(failing_call(), {});
-    if (call.end != nullptr) call.end(call.communicator, code, text);
+/// What to do when this thread fails inside a collective call.
+using FailingCall = FunctionRef<void(ErrorCode code, std::string_view reason)>;
+inline FailingCall const*& failing_call() noexcept {
+    static thread_local FailingCall const* call = nullptr;
+    return call;
 }
 /// The hook the program set before ranks started; ours stands in its place from the first call on, because raise()
 /// comes back to nobody who could tell the others.
 inline FailureHook program_hook() noexcept {
     static FailureHook const before = std::exchange(failure_hook(), [](ErrorCode code, char const* text) {
-        end_failing_call(code, text);
+        if (FailingCall const* const call = std::exchange(failing_call(), nullptr)) (*call)(code, text);
         report_failure(program_hook(), code, text);
     });
     return before;
@@ -116,17 +107,16 @@ private:
 
     template <class Body>
     decltype(auto) guarded(Body&& body) {
+        auto const failing = [this](ErrorCode code, std::string_view reason) noexcept { end(code, reason); };
 #if defined(__cpp_exceptions)
-        return detail::watched(body, [&](ErrorCode code, std::string_view reason) noexcept { end(code, reason); });
+        return detail::watched(body, failing);
 #else
         static_cast<void>(detail::program_hook());
+        detail::FailingCall const call = failing;
         struct Scope {
-            detail::FailingCall before;
+            detail::FailingCall const* before;
             ~Scope() { detail::failing_call() = before; }
-        } const scope{std::exchange(detail::failing_call(),
-                                    {this, [](void* comm, ErrorCode code, std::string_view reason) noexcept {
-                                         static_cast<AbortOnFailure*>(comm)->end(code, reason);
-                                     }})};
+        } const scope{std::exchange(detail::failing_call(), &call)};
         return body();
 #endif
     }

@@ -135,13 +135,12 @@ private:
     /// Tells every peer what this rank is about to move, and asks it the same.
     void greet(transport::BoundTransfers const& transfers) {
         int const ranks = team_->size();
-        auto* const out = team_->host_in();
-        std::memset(out, 0, sizeof(Greeting) * as_size(ranks));
+        auto* const out = reinterpret_cast<Greeting*>(team_->host_in());
+        std::fill_n(out, ranks, Greeting{});
         auto const peers = static_cast<std::uint64_t>(own_peers());
         auto const listing = [&](auto those) { return TransferListing::of(those, transfers.number); };
         for_each_pair(transfers.sends, transfers.receives, [&](int peer, auto mine, auto theirs) {
-            Greeting const greeting{{listing(mine), listing(theirs)}, peers};
-            if (peer != team_->rank()) std::memcpy(out + greeting_at(peer), &greeting, sizeof(greeting));
+            if (peer != team_->rank()) out[peer] = {{listing(mine), listing(theirs)}, peers};
         });
         Index const bytes = Index{sizeof(Greeting)} * ranks;
         team_->begin_meeting(bytes, bytes, "ncclGroupEnd", [&](std::byte* from, std::byte* to) {
@@ -163,16 +162,14 @@ private:
     /// Notes how many peers they have.
     void compare() {
         int const me = team_->rank();
+        auto const* const mine = reinterpret_cast<Greeting const*>(team_->host_in());
+        auto const* const theirs = reinterpret_cast<Greeting const*>(team_->host_out());
         rounds_.peers[me] = own_peers();
         for (int peer = 0; peer < team_->size(); ++peer) {
             if (peer == me) continue;
-            Greeting mine;
-            Greeting theirs;
-            std::memcpy(&mine, team_->host_in() + greeting_at(peer), sizeof(mine));
-            std::memcpy(&theirs, team_->host_out() + greeting_at(peer), sizeof(theirs));
-            if (auto const differs = mismatch_of(me, mine.listing, peer, theirs.listing))
+            if (auto const differs = mismatch_of(me, mine[peer].listing, peer, theirs[peer].listing))
                 team_->raise_mismatch(differs->sender, differs->receiver, differs->text);
-            rounds_.peers[peer] = static_cast<int>(theirs.peers);
+            rounds_.peers[peer] = static_cast<int>(theirs[peer].peers);
         }
     }
 

@@ -89,7 +89,6 @@ public:
         own.kept = std::move(place);  // peers may ask its events after this rank has gone
         own.shown.store(place_, std::memory_order_release);
     }
-    DeviceThreadExchange& operator=(DeviceThreadExchange&&) = delete;
     ~DeviceThreadExchange() {
         quietly([&] {
             CurrentDevice const device(window_->device);

@@ -10,7 +10,7 @@
 
 namespace reshard::inline v0::detail {
 
-/// One rank's part in a group of ranks: what its communicator is asked for.
+/// One rank's part in a group of ranks: what its communicator is asked for. Neither copied nor moved.
 class GroupEngine : public transport::Engine {
 public:
     [[nodiscard]] std::string_view who() const noexcept { return who_; }

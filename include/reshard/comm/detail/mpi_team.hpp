@@ -43,7 +43,6 @@ public:
         attach_ = node_ && node_->attach() && options.path != MpiPath::messages;
         if (options.path == MpiPath::attach) demand_attach();
     }
-    MpiTeam& operator=(MpiTeam&&) = delete;
     ~MpiTeam() {
         leave();
         if (mpi_is_usable()) MPI_Comm_free(&comm_);

@@ -37,7 +37,6 @@ public:
         static_cast<void>(near_.grow(near_.options().reserve_bytes));  // if there is none, an exchange says so
         static_cast<void>(host_.grow(host_.options().reserve_bytes));
     }
-    NcclExchange& operator=(NcclExchange&&) = delete;
     ~NcclExchange() {
         quietly([&] {
             CurrentDevice const device(team_->device());

@@ -33,7 +33,6 @@ public:
           stream_(stream),
           host_(family_->options.host_staging),
           near_(family_->options.staging) {}
-    NcclTeam& operator=(NcclTeam&&) = delete;
     ~NcclTeam() {
         leave();
         quietly([&] {

@@ -94,6 +94,7 @@ enum class TeamStep : std::uint8_t { idle, moved, complete };
 template <class Self, class Family>
 class Team {
 public:
+    Team& operator=(Team&&) = delete;
     [[nodiscard]] int rank() const noexcept { return rank_; }
     [[nodiscard]] int size() const noexcept { return size_; }
     [[nodiscard]] int member(int rank) const noexcept { return members_[as_size(rank)]; }

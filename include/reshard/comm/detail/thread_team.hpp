@@ -124,7 +124,6 @@ public:
     ThreadTeam(std::shared_ptr<ThreadFamily> family, std::vector<int> members)
         : family_(std::move(family)), members_(std::move(members)), seats_(members_.size()) {}
     ThreadTeam& operator=(ThreadTeam&&) = delete;
-    ~ThreadTeam() = default;
 
     [[nodiscard]] static std::shared_ptr<ThreadTeam> make(std::shared_ptr<ThreadFamily> const& family,
                                                           std::vector<int> members) {

@@ -90,12 +90,10 @@ public:
         own.shown.store(place_, std::memory_order_release);
     }
     ~DeviceThreadExchange() {
-        quietly([&] {
-            CurrentDevice const device(window_->device);
-            bool const stuck = window_->is_stuck();
-            if (stuck) keep_for_good(std::move(jobs_));
-            copies_.close(stuck);
-        });
+        CurrentDevice const device(window_->device, std::nothrow);
+        bool const stuck = window_->is_stuck();
+        if (stuck) keep_for_good(std::move(jobs_));
+        copies_.close(stuck);
     }
 
     [[nodiscard]] DeviceWindow& window() const noexcept { return *window_; }

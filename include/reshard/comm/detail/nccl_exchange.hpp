@@ -38,14 +38,13 @@ public:
         static_cast<void>(host_.grow(host_.options().reserve_bytes));
     }
     ~NcclExchange() {
-        quietly([&] {
-            CurrentDevice const device(team_->device());
-            team_->heed();
-            near_.close(team_->stuck());
-            host_.close(team_->stuck());
-            copies_.close(team_->stuck());
-            if (team_->stuck()) keep_for_good(std::move(jobs_));  // the device may call them yet
-        });
+        CurrentDevice const device(team_->device(), std::nothrow);
+        team_->heed();
+        bool const stuck = team_->stuck();
+        near_.close(stuck);
+        host_.close(stuck);
+        copies_.close(stuck);
+        if (stuck) keep_for_good(std::move(jobs_));  // the device may call them yet
     }
 
     [[nodiscard]] std::shared_ptr<NcclTeam> const& team() const noexcept { return team_; }

@@ -35,10 +35,8 @@ public:
           near_(family_->options.staging) {}
     ~NcclTeam() {
         leave();
-        quietly([&] {
-            CurrentDevice const device(device_);
-            close();
-        });
+        CurrentDevice const device(device_, std::nothrow);
+        close();
     }
 
     [[nodiscard]] ncclComm_t comm() const noexcept { return comm_; }
@@ -68,10 +66,8 @@ public:
             },
             [&](ErrorCode code, std::string_view reason) noexcept {
                 poison(code, reason);
-                quietly([&] {
-                    CurrentDevice const device(device_);
-                    break_off();
-                });
+                CurrentDevice const device(device_, std::nothrow);
+                break_off();
             });
     }
 
@@ -242,7 +238,7 @@ public:
     }
 
 private:
-    void close() {
+    void close() noexcept {
         heed();
         if (comm_ != nullptr && owned_) {
             // Flushes what others still need of this rank; then nothing is left to wait for.

@@ -66,9 +66,8 @@ inline void convert_tile(RowConverter const& converter, ConvertTile const& tile,
 
 }  // namespace detail
 
-namespace transport {
-RESHARD_INLINE void convert(std::byte const* from, StridedBox const& from_box, DType from_type, std::byte* to,
-                            StridedBox const& to_box, DType to_type, double factor) noexcept {
+RESHARD_INLINE void transport::convert(std::byte const* from, StridedBox const& from_box, DType from_type,
+                                       std::byte* to, StridedBox const& to_box, DType to_type, double factor) noexcept {
     if (from_type == to_type && factor == 1.0) return copy(from, from_box, to, to_box);
     detail::LoopNest nest = detail::loop_nest(from_box, to_box);
     if (nest.empty) return;
@@ -97,6 +96,5 @@ RESHARD_INLINE void convert(std::byte const* from, StridedBox const& from_box, D
         }
     });
 }
-}  // namespace transport
 
 }  // namespace reshard::inline v0

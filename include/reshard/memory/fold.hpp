@@ -23,16 +23,7 @@ namespace transport {
 void fold(Reduce op, DType dtype, std::byte const* sources, Index slot_stride_bytes, Index count,
           StridedBox const& slot_box, std::byte* destination, StridedBox const& destination_box,
           Index divisor = 1) noexcept;
-}  // namespace transport
 
-namespace detail {
-/// fold(), and whether by the wide instructions that most processors have: the same bits as without. For tests.
-void fold_slots(Reduce op, DType dtype, std::byte const* sources, Index slot_stride_bytes, Index count,
-                StridedBox const& slot_box, std::byte* destination, StridedBox const& destination_box, Index divisor,
-                bool wide) noexcept;
-}  // namespace detail
-
-namespace transport {
 /// Writes the value that changes nothing under `op`: -0.0 for float sums, so that even a sum of -0.0 keeps its sign;
 /// 1; +inf or the largest integer for min; -inf or the smallest for max; all bits (true) for band; zero for bor, bxor.
 /// \pre supports(op, dtype) and has_identity(op); box.element_bytes == bytes(dtype).
@@ -44,6 +35,11 @@ void scale(DType dtype, std::byte* base, StridedBox const& box, Index multiply, 
 }  // namespace transport
 
 namespace detail {
+/// fold(), and whether by the wide instructions that most processors have: the same bits as without. For tests.
+void fold_slots(Reduce op, DType dtype, std::byte const* sources, Index slot_stride_bytes, Index count,
+                StridedBox const& slot_box, std::byte* destination, StridedBox const& destination_box, Index divisor,
+                bool wide) noexcept;
+
 using transport::fill_identity, transport::fold, transport::scale;
 }  // namespace detail
 

@@ -12,9 +12,8 @@
 #include <emmintrin.h>  // _mm_stream_si128, _mm_sfence
 #endif
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0::detail {
 
-namespace detail {
 /// Rows shorter than this gain nothing from streaming stores, except rows of whole cache lines.
 inline constexpr Index streaming_row_bytes = 512;
 
@@ -140,7 +139,7 @@ private:
 /// Copies `rows` rows of `bytes` bytes; strides in bytes. Source and destination must not overlap.
 inline void stream_copy_rows(std::byte const* from, Index from_stride, std::byte* to, Index to_stride, Index rows,
                              Index bytes) noexcept {
-    detail::RowStreamer streamer(bytes);
+    RowStreamer streamer(bytes);
     for (Index r = 0; r < rows; ++r) streamer.add(from + r * from_stride, to + r * to_stride);
     streamer.finish();
 }
@@ -153,6 +152,5 @@ inline void stream_copy(std::byte const* from, std::byte* to, Index bytes) noexc
     Index const done = rows * row;
     stream_copy_rows(from + done, 0, to + done, 0, done < bytes ? 1 : 0, bytes - done);
 }
-}  // namespace detail
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0::detail

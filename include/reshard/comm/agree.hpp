@@ -83,19 +83,6 @@ void agree_or_raise(C&& comm, Verdict mine) {
     if (!all.ok()) raise_agreed(std::move(all), comm.size());
 }
 
-}  // namespace detail
-
-/// Collective: every rank does `work` that concerns it alone, such as reading a file or taking memory, and none goes on
-/// unless all succeeded. What fails on one is thrown on all: the error of the lowest rank that failed, with that rank
-/// in front and its type if that is one of this library's, else as UserError, on the rank that threw it too. In `work`
-/// no other rank may be waited for.
-template <class C, class Work>
-void agree_on_errors(C&& comm, Work&& work) {
-    detail::agree_or_raise(comm, detail::verdict_of([&] { work(); }));
-}
-
-namespace detail {
-
 /// Collective. As agree_on_errors(), and MismatchError where ranks do not have the same in hand: `work()` returns what
 /// this one has, in words.
 template <class C, class Work>
@@ -160,4 +147,14 @@ private:
 };
 
 }  // namespace detail
+
+/// Collective: every rank does `work` that concerns it alone, such as reading a file or taking memory, and none goes on
+/// unless all succeeded. What fails on one is thrown on all: the error of the lowest rank that failed, with that rank
+/// in front and its type if that is one of this library's, else as UserError, on the rank that threw it too. In `work`
+/// no other rank may be waited for.
+template <class C, class Work>
+void agree_on_errors(C&& comm, Work&& work) {
+    detail::agree_or_raise(comm, detail::verdict_of([&] { work(); }));
+}
+
 }  // namespace reshard::inline v0

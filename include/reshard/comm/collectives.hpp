@@ -124,6 +124,20 @@ inline void all_gather(CommunicatorRef comm, std::span<std::byte const> mine, st
     lists.deliver(comm);
 }
 
+/// Lists what all_to_all() moves, for who must not run out of memory when others already wait.
+inline void list_all_to_all(std::span<std::byte const> from, std::span<std::byte> to, int ranks, TransferLists& lists) {
+    std::size_t const block = to.size() / as_size(ranks);
+    check_blocks("all_to_all", to.size(), block, ranks);
+    check_blocks("all_to_all", from.size(), block, ranks);
+    if (share_bytes(from, to)) {
+        raise(ErrorCode::buffer, "reshard::all_to_all: both sides overlap. Fix: receive into memory of its own.");
+    }
+    for (int r = 0; r < ranks; ++r) {
+        lists.send(r, from.subspan(as_size(r) * block, block));
+        lists.receive(r, to.subspan(as_size(r) * block, block));
+    }
+}
+
 /// Lists of all ranks, one after the other, and what it takes to bring them together.
 template <class T>
 struct GatheredLists {
@@ -172,22 +186,6 @@ inline void broadcast(CommunicatorRef comm, std::span<std::byte> bytes, int root
     detail::TransferLists lists;
     detail::broadcast(comm, bytes, root, lists);
 }
-
-namespace detail {
-/// Lists what all_to_all() moves, for who must not run out of memory when others already wait.
-inline void list_all_to_all(std::span<std::byte const> from, std::span<std::byte> to, int ranks, TransferLists& lists) {
-    std::size_t const block = to.size() / as_size(ranks);
-    check_blocks("all_to_all", to.size(), block, ranks);
-    check_blocks("all_to_all", from.size(), block, ranks);
-    if (share_bytes(from, to)) {
-        raise(ErrorCode::buffer, "reshard::all_to_all: both sides overlap. Fix: receive into memory of its own.");
-    }
-    for (int r = 0; r < ranks; ++r) {
-        lists.send(r, from.subspan(as_size(r) * block, block));
-        lists.receive(r, to.subspan(as_size(r) * block, block));
-    }
-}
-}  // namespace detail
 
 /// Block r of rank s goes to block s of rank r: equal blocks of `to.size() / comm.size()` bytes.
 inline void all_to_all(CommunicatorRef comm, std::span<std::byte const> from, std::span<std::byte> to) {

@@ -16,7 +16,6 @@
 namespace reshard::inline v0 {
 
 namespace detail {
-class ThreadTeam;
 struct ThreadAccess;
 }  // namespace detail
 

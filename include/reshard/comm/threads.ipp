@@ -6,9 +6,7 @@
 #include <reshard/comm/threads.hpp>
 #include <reshard/core/detail/watched.hpp>
 
-namespace reshard::inline v0 {
-
-namespace detail {
+namespace reshard::inline v0::detail {
 
 /// What a rank left behind.
 struct RankEnd {
@@ -30,18 +28,16 @@ inline void run_rank(std::shared_ptr<ThreadTeam> const& team, int rank, Function
     team->family()->mark_returned(rank);
 }
 
-}  // namespace detail
-
-RESHARD_INLINE void detail::run_on_threads(int ranks, ThreadOptions const& options,
-                                           FunctionRef<void(ThreadCommunicator&)> body) {
+RESHARD_INLINE void run_on_threads(int ranks, ThreadOptions const& options,
+                                   FunctionRef<void(ThreadCommunicator&)> body) {
     if (ranks < 1) {
         raise(ErrorCode::mesh, "reshard::run_on_threads: ", ranks, " ranks. Fix: start at least one.");
     }
     check_deadline("ThreadOptions", options.deadline);
-    std::vector<int> members(detail::as_size(ranks));
-    for (int r = 0; r < ranks; ++r) members[detail::as_size(r)] = r;
+    std::vector<int> members(as_size(ranks));
+    for (int r = 0; r < ranks; ++r) members[as_size(r)] = r;
     auto const team = ThreadTeam::make(std::make_shared<ThreadFamily>(ranks, options), std::move(members));
-    std::vector<RankEnd> ends(detail::as_size(ranks));
+    std::vector<RankEnd> ends(as_size(ranks));
     std::vector<std::thread> threads;
     threads.reserve(ends.size());
     auto const join_all = [&] {
@@ -63,4 +59,4 @@ RESHARD_INLINE void detail::run_on_threads(int ranks, ThreadOptions const& optio
     }
 }
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0::detail

@@ -25,15 +25,12 @@ struct TracePeer {
 
 namespace enums {
 enum class TraceOperation : std::uint8_t { exchange, agree, split };
-}  // namespace enums
-using enums::TraceOperation;
-
-namespace enums {
 [[nodiscard]] constexpr std::string_view name(TraceOperation operation) noexcept {
     constexpr std::string_view names[] = {"exchange", "agree", "split"};
     return names[static_cast<int>(operation)];
 }
 }  // namespace enums
+using enums::TraceOperation;
 
 /// The group a split made: `id` counts the splits of this trace from 1.
 struct TraceGroup {

@@ -223,6 +223,21 @@ TEST_SUITE("mch/checkpoint_resize") {
         CHECK(rows == before);
     }
 
+    TEST_CASE("ranks outside the mesh of a resized table, and those without slots, pass null rows") {
+        World saved = trained(3, 8, 2, Policy::lfu);
+        TempFolder const folder;
+        save_world(folder.path(), saved);
+        MchTable const table = table_of(World(3, 4, Policy::lfu));
+        REQUIRE(table.range(3).empty());
+        MchRows const nothing[] = {{"weights", {}}, {"momentum", {}}};
+        for (Index rank : {3, 4}) {
+            MchLoadedChange const done =
+                MchCheckpoint::open(folder.path())
+                    .load_redistributed("user", table, rank, {}, nothing, {}, {.resize = true});
+            CHECK(done.change.live_after == 0);
+        }
+    }
+
     TEST_CASE("the decay exponent is saved with the table") {
         World saved = trained(3, 40, 2, Policy::distance_lfu);
         TempFolder const folder;

@@ -264,7 +264,8 @@ RESHARD_INLINE int SavePlan::file_of(int rank) const noexcept {
 }
 
 RESHARD_INLINE std::span<Extent const> SavePlan::extents_of(int rank) const noexcept {
-    return std::ranges::equal_range(manifest.extents, file_of(rank), {}, &Extent::file);
+    auto const [first, last] = std::ranges::equal_range(manifest.extents, file_of(rank), {}, &Extent::file);
+    return {first, last};
 }
 
 RESHARD_INLINE Index SavePlan::bytes_of(int rank) const noexcept {

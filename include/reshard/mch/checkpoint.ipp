@@ -65,6 +65,12 @@ RESHARD_INLINE MchLoadResult MchCheckpoint::load(std::string_view name, MchTable
     detail::MchSavedTable const& saved = find(name);
     detail::MchReader reader(*files_, saved, current, rank, state, rows, options);
     MchShard const& shard = reader.shard();
+    if (shard.segments != nullptr && shard.segment_count < saved.table.parts() + 1) {
+        detail::MchBuffers(current, rank)
+            .refuse(ErrorCode::buffer, "the list of segments has ", shard.segment_count, " places for the ",
+                    saved.table.parts() + 1,
+                    " offsets that were saved. Fix: a longer list (TorchRec's holds 1024 shards).");
+    }
     MchLoadResult loaded{reader.adapted(), saved.iteration};
     std::vector<MchRead> const overlaps = detail::overlaps_of(saved.table, shard.range());
     for (MchRead const& one : overlaps) reader.check_part(one.part);
@@ -145,8 +151,8 @@ RESHARD_INLINE MchLoadedChange MchCheckpoint::load_redistributed(std::string_vie
     std::sort(moves.begin(), moves.end(), [](MchRowMove const& a, MchRowMove const& b) { return a.from < b.from; });
     for (MchRows const& one : rows) {
         Index const bytes = one.view.shape().size() * enums::bytes(one.view.dtype());
-        bool const clears = saved.table.size() != current.size() && bytes != 0;
-        if (clears) std::memset(one.view.data(), 0, detail::as_size(bytes));
+        bool const clears = shard.entries != 0 && saved.table.size() != current.size();
+        if (clears && bytes != 0) std::memset(one.view.data(), 0, detail::as_size(bytes));
         reader.read_rows_in_place(one);
         detail::read_moved_rows(reader, saved.table, one, shard.offset, moves);
     }

@@ -61,11 +61,6 @@ public:
         adapted_ = with_columns_of(saved.table, current, options);
         resize ? check_same_ids(adapted_, current) : check_same_content(adapted_, current);
         shard_ = shard_among(current, state, rank, buffers_);
-        if (shard_.segments != nullptr && shard_.segment_count < saved.table.parts() + 1) {
-            buffers_.refuse(ErrorCode::buffer, "the list of segments has ", shard_.segment_count, " places for the ",
-                            saved.table.parts() + 1,
-                            " offsets that were saved. Fix: a longer list (TorchRec's holds 1024 shards).");
-        }
         for (MchColumn const& column : current.metadata) {
             MchColumnView const* const view = find_named(state.metadata, column.name);
             if (view != nullptr && is_filled(column.name) == nullptr) check_type(column.name, view->view.dtype());

@@ -146,26 +146,24 @@ RESHARD_INLINE DynamicDistribution adjoint(DynamicDistribution const& distributi
 }
 
 RESHARD_INLINE Plan<> detail::join(Plan<> const& first, Plan<> const& next) {
-    auto const text = [&] {
-        return concat("reshard::Plan::then: ", to_string(first.from()), " -> ", to_string(first.to()), " and ",
-                      to_string(next.from()), " -> ", to_string(next.to()));
+    auto const refuse = [&](ErrorCode code, std::string_view why) {
+        raise(code, "reshard::Plan::then: ", to_string(first.from()), " -> ", to_string(first.to()), " and ",
+              to_string(next.from()), " -> ", to_string(next.to()), " ", why);
     };
-    if (!(first.to() == next.from())) {
-        raise(ErrorCode::mismatch, text() + " do not meet. Fix: start the second where the first ends.");
-    }
+    if (!(first.to() == next.from()))
+        refuse(ErrorCode::mismatch, "do not meet. Fix: start the second where the first ends.");
     if (first.ranks_per_node_ != next.ranks_per_node_) {
-        raise(ErrorCode::mismatch,
-              text() + " travel differently (relayed, one-shot). Fix: join direct plans, then relay the result.");
+        refuse(ErrorCode::mismatch,
+               "travel differently (relayed, one-shot). Fix: join direct plans, then relay the result.");
     }
     auto const rounds = [](Plan<> const& plan) {
         Steps const steps = plan.steps();
         return steps.find(StepKind::fold) != nullptr || steps.find(StepKind::scale) != nullptr;
     };
     if (rounds(first) && rounds(next)) {
-        raise(ErrorCode::transition,
-              text() +
-                  " both fold or scale: one plan would meet addends in another order, or round once. "
-                  "Fix: carry out one after the other, or plan the whole way at once.");
+        refuse(ErrorCode::transition,
+               "both fold or scale: one plan would meet addends in another order, or round once. "
+               "Fix: carry out one after the other, or plan the whole way at once.");
     }
     // Copies that owe an average are folded with a rounding that other addends of the same value do not have.
     auto const averaged = [](DynamicDistribution const& from, DynamicDistribution const& to, bool between) {
@@ -179,16 +177,16 @@ RESHARD_INLINE Plan<> detail::join(Plan<> const& first, Plan<> const& next) {
     bool const across = first.is_across() || next.is_across();
     if ((averaged(first.from(), first.to(), first.is_across()) | averaged(next.from(), next.to(), next.is_across())) !=
         averaged(first.from(), next.to(), across)) {
-        raise(ErrorCode::transition, text() +
-                                         " owe averages of copies on the way or at the end, which are rounded in "
-                                         "another way. Fix: carry out one after the other.");
+        refuse(ErrorCode::transition,
+               "owe averages of copies on the way or at the end, which are rounded in another way. "
+               "Fix: carry out one after the other.");
     }
     Plan<> const whole = across ? plan_across(first.from(), next.to()) : plan(first.from(), next.to());
     auto const scales = [](Plan<> const& plan) { return plan.steps().find(StepKind::scale) != nullptr; };
     if (scales(whole) && !scales(first) && !scales(next)) {
-        raise(ErrorCode::transition, text() +
-                                         " fold an average and owe it again: one plan would divide, and round, each "
-                                         "addend. Fix: carry out one after the other.");
+        refuse(ErrorCode::transition,
+               "fold an average and owe it again: one plan would divide, and round, each addend. "
+               "Fix: carry out one after the other.");
     }
     return Plan<>(whole.from(), whole.to(), across, first.ranks_per_node_, first.relayed_);
 }

@@ -107,10 +107,9 @@ constexpr void check_descriptor(ScalapackDescriptor const& d, ProcessGrid const&
     }
     if (placement.is_replicate() && parts == 1) block = larger<Index>(extent, 1);
     if (block == 0) {
-        raise(
-            ErrorCode::placement,
-            concat("reshard::descriptor: no ", names[dim], " says what mesh axis ", dim, " does. Fix: shard dimension ",
-                   dim, " over it, in blocks (BlockCyclic) or in chunks; ScaLAPACK has no copies and no addends."));
+        raise(ErrorCode::placement, "reshard::descriptor: no ", names[dim], " says what mesh axis ", dim,
+              " does. Fix: shard dimension ", dim,
+              " over it, in blocks (BlockCyclic) or in chunks; ScaLAPACK has no copies and no addends.");
     }
     if (block > INT32_MAX) {
         raise_descriptor(ErrorCode::placement, names[dim], block, "beyond an int", "choose smaller blocks");

@@ -88,15 +88,14 @@ private:
         bool const last = i + 1 == size();
         if (own.name.empty()) fail(i, "has no name. Fix: name it, \"node\" for example.");
         if (own.ranks < 0 || (own.ranks == 0 && !last)) {
-            fail(i, errors::concat("has ", own.ranks,
-                                   " ranks per unit. Fix: give one or more; 0, all ranks, is for the "
-                                   "outermost tier alone."));
+            fail(i, "has ", own.ranks,
+                 " ranks per unit. Fix: give one or more; 0, all ranks, is for the outermost tier alone.");
         }
         if (i > 0 && own.ranks != 0) {
             Index const inner = tier(i - 1).ranks;
             if (own.ranks % inner != 0 || own.ranks / inner < 2) {
-                fail(i, errors::concat("has ", own.ranks, " ranks per unit, the tier inside it ", inner,
-                                       ". Fix: a unit holds two or more whole units of the tier inside."));
+                fail(i, "has ", own.ranks, " ranks per unit, the tier inside it ", inner,
+                     ". Fix: a unit holds two or more whole units of the tier inside.");
             }
         }
         if (!is_finite(own.latency) || own.latency < 0) fail(i, "has a bad latency. Fix: give seconds, 0 or more.");
@@ -107,8 +106,9 @@ private:
             fail(i, "has a bad uplink. Fix: give bytes per second, or 0 when only the ranks' bandwidth counts.");
         }
     }
-    [[noreturn]] void fail(int i, std::string const& what) const {
-        errors::raise(ErrorCode::mesh, "reshard::Topology: tier ", i, " '", tier(i).name, "' ", what);
+    template <class... Parts>
+    [[noreturn]] void fail(int i, Parts const&... what) const {
+        errors::raise(ErrorCode::mesh, "reshard::Topology: tier ", i, " '", tier(i).name, "' ", what...);
     }
 
     /// By its bits, so that it holds under -ffast-math as well. Sums and products of what is below 1e300 stay finite.

@@ -20,10 +20,8 @@ struct TotalBound {
 
 namespace detail {
 
-/// The most elements any rank of the source must send, if nothing is folded. For any two distributions, so that only
-/// files that ask compile lists of boxes.
-template <AnyDistribution From, AnyDistribution To>
-[[nodiscard]] constexpr Index most_copied_out(From const& from, To const& to) {
+/// The most elements any rank of the source must send, if nothing is folded.
+[[nodiscard]] constexpr Index most_copied_out(DynamicDistribution const& from, DynamicDistribution const& to) {
     DynamicMesh const& sources = from.mesh();
     DynamicMesh const& targets = to.mesh();
     Index most = 0;
@@ -36,7 +34,7 @@ template <AnyDistribution From, AnyDistribution To>
         for (Index j = 0; j < sources.size(); ++j) {
             if (from.boxes(sources.rank_at(j)) == piece) ++copies;
         }
-        std::vector<decltype(from.boxes(0))> seen;  // the destination's pieces are equal or disjoint
+        std::vector<std::vector<Box>> seen;  // the destination's pieces are equal or disjoint
         Index needed = 0;
         for (Index j = 0; j < targets.size(); ++j) {
             Index const receiver = targets.rank_at(j);
@@ -58,10 +56,8 @@ template <AnyDistribution From, AnyDistribution To>
 
 /// The fewest elements that must be received and sent, by the busiest rank and in all. Cost: ranks squared; for
 /// tables, tests and small clusters.
-template <AnyDistribution From, AnyDistribution To>
-[[nodiscard]] constexpr TotalBound total_bound(From const& source, To const& target, bool across = false) {
-    DynamicDistribution const& from = source;
-    DynamicDistribution const& to = target;
+[[nodiscard]] constexpr TotalBound total_bound(DynamicDistribution const& from, DynamicDistribution const& to,
+                                               bool across = false) {
     TotalBound result;
     DynamicMesh const& sources = from.mesh();
     DynamicMesh const& targets = to.mesh();
@@ -106,7 +102,7 @@ template <AnyDistribution From, AnyDistribution To>
         result.received = detail::larger(result.received, missing);
         detail::add_to_bound(result.total, missing);
     }
-    result.sent = detail::most_copied_out(source, target);
+    result.sent = detail::most_copied_out(from, to);
     return result;
 }
 

@@ -61,11 +61,9 @@ void redistribute(Plan<From, To> const&, T&&...) {
 }
 
 namespace detail {
-/// \pre nothing crosses ranks.
+/// Throws TransitionError for plans that are collective.
 void run_locally(Means const& means, PlanValue const& plan, ConstDynamicView const& source,
                  DynamicView const& destination, int rank, PrepareOptions const& options = {});
-/// Throws TransitionError for plans that are collective.
-void check_local(Plan<> const& plan);
 template <class From, class To, class S, class T, class... Options>
 void run_locally(Means const& means, Plan<From, To> const& plan, TensorView<S> const& source,
                  TensorView<T> const& destination, int rank, Options const&... options) {
@@ -73,8 +71,6 @@ void run_locally(Means const& means, Plan<From, To> const& plan, TensorView<S> c
     if constexpr (TypedDistribution<From> && TypedDistribution<To>) {
         static_assert(transition_kind<From, To> != TransitionKind::collective,
                       "reshard::redistribute: this transition needs communication. Fix: pass a communicator.");
-    } else {
-        check_local(plan);
     }
     run_locally(means, plan.value(), source, destination, rank, options...);
 }

@@ -27,6 +27,10 @@ RESHARD_INLINE void detail::redistribute_into(Means const& means, PlanValue cons
 
 RESHARD_INLINE void detail::run_locally(Means const& means, PlanValue const& plan, ConstDynamicView const& source,
                                         DynamicView const& destination, int rank, PrepareOptions const& options) {
+    if (plan.kind == TransitionKind::collective) {
+        raise(ErrorCode::transition, "reshard::redistribute: ", to_string(plan.from), " -> ", to_string(plan.to),
+              " needs communication. Fix: pass a communicator.");
+    }
     // Types know axes of size 1, values do not.
     RankSteps const mine(plan, steps_locally(plan), rank, source, destination, options, means.host.convert);
     Index const ranks = plan.from.mesh().last_rank() + 1;
@@ -35,14 +39,8 @@ RESHARD_INLINE void detail::run_locally(Means const& means, PlanValue const& pla
     Job(plan, mine, rank, source, destination, {}, means.host.policy, means.work).work(0);
 }
 
-RESHARD_INLINE void detail::check_local(Plan<> const& plan) {
-    if (plan.is_local()) return;
-    raise(ErrorCode::transition, "reshard::redistribute: ", to_string(plan.from()), " -> ", to_string(plan.to()),
-          " needs communication. Fix: pass a communicator.");
-}
 RESHARD_INLINE void redistribute(Plan<> const& plan, ConstDynamicView const& source, DynamicView const& destination,
                                  int rank, MemoryPolicy const& memory, PrepareOptions const& options) {
-    detail::check_local(plan);
     detail::run_locally(detail::all_means({memory, host_memory().convert}), plan.value(), source, destination, rank,
                         options);
 }

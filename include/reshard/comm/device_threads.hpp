@@ -38,7 +38,7 @@ public:
     /// there. Every rank of `host` does this. Not collective: throws OutOfMemory and TransportError, and tells the
     /// others.
     BasicDeviceThreadCommunicator(ThreadCommunicator host, cudaStream_t stream, DeviceThreadOptions const& options = {})
-        : Base(Exchange::make(detail::ThreadAccess::engine(host), [&] {
+        : Base(Exchange::make(engine_of(host), [&] {
               return std::make_shared<detail::DeviceWindow>(stream, detail::current_device(), options);
           })) {}
 

@@ -55,34 +55,6 @@ private:
     [[nodiscard]] C& inside() noexcept { return static_cast<Derived&>(*this).inner(); }
 };
 
-}  // namespace detail
-
-/// A policy before it changes anything: all is as the communicator inside has it. Inherit it, say
-/// `using PolicyBase<Derived, C>::split;` beside your split(colour, key), and replace the members it is about.
-template <class Derived, class C>
-class PolicyBase : public detail::Around<Derived, C> {
-public:
-    explicit PolicyBase(C inner) noexcept : inner_(std::move(inner)) {}
-
-    [[nodiscard]] C& inner() noexcept { return inner_; }
-    [[nodiscard]] C const& inner() const noexcept { return inner_; }
-    /// Where the communicator inside has memory that peers read in place.
-    template <class T>
-        requires requires(C& inner) { inner.template allocate<T>(Index{}); }
-    [[nodiscard]] auto allocate(Index elements) { return inner_.template allocate<T>(elements); }
-    /// Where the communicator inside works in the order of a stream.
-    [[nodiscard]] auto stream() const requires requires(C const& inner) { inner.stream(); }
-    { return inner_.stream(); }
-    /// And how long the host waits for it.
-    [[nodiscard]] auto patience() const requires requires(C const& inner) { inner.patience(); }
-    { return inner_.patience(); }
-
-protected:
-    C inner_;
-};
-
-namespace detail {
-
 /// C wrapped in the policy of that kind, or C itself.
 template <PolicyKind Kind, class C, template <class> class... Policies>
 struct WrappedByKind {
@@ -152,6 +124,30 @@ template <class Outer, class C, class... Settings>
 }
 
 }  // namespace detail
+
+/// A policy before it changes anything: all is as the communicator inside has it. Inherit it, say
+/// `using PolicyBase<Derived, C>::split;` beside your split(colour, key), and replace the members it is about.
+template <class Derived, class C>
+class PolicyBase : public detail::Around<Derived, C> {
+public:
+    explicit PolicyBase(C inner) noexcept : inner_(std::move(inner)) {}
+
+    [[nodiscard]] C& inner() noexcept { return inner_; }
+    [[nodiscard]] C const& inner() const noexcept { return inner_; }
+    /// Where the communicator inside has memory that peers read in place.
+    template <class T>
+        requires requires(C& inner) { inner.template allocate<T>(Index{}); }
+    [[nodiscard]] auto allocate(Index elements) { return inner_.template allocate<T>(elements); }
+    /// Where the communicator inside works in the order of a stream.
+    [[nodiscard]] auto stream() const requires requires(C const& inner) { inner.stream(); }
+    { return inner_.stream(); }
+    /// And how long the host waits for it.
+    [[nodiscard]] auto patience() const requires requires(C const& inner) { inner.patience(); }
+    { return inner_.patience(); }
+
+protected:
+    C inner_;
+};
 
 /// C with these policies around it, in whatever order they are named: `Composed<ThreadCommunicator, Traced, Staged>`.
 /// What it splits into is the same type: the policies stay.

@@ -15,18 +15,12 @@
 
 namespace reshard::inline v0 {
 
-namespace detail {
-struct ThreadAccess;
-}  // namespace detail
-
 /// A rank among threads; run_on_threads() makes the first ones, split() the others. Used by its own thread only.
 ///
 /// What is bound lays the transfers out for the peers when it is started, without waiting for them, and copies in
 /// wait() or test(), so one of these must be called. Memory of a device is a BufferError: this transport moves the
 /// host's.
 class ThreadCommunicator : public detail::GroupCommunicator<ThreadCommunicator> {
-    friend struct detail::ThreadAccess;
-
 public:
     static constexpr std::string_view name = "threads";
     using detail::GroupCommunicator<ThreadCommunicator>::GroupCommunicator;
@@ -35,16 +29,7 @@ public:
 static_assert(Communicator<ThreadCommunicator>);
 
 namespace detail {
-
-/// For transports that move memory of their own between the same ranks.
-struct ThreadAccess {
-    [[nodiscard]] static std::shared_ptr<GroupEngine> const& engine(ThreadCommunicator const& comm) noexcept {
-        return comm.engine_;
-    }
-};
-
 void run_on_threads(int ranks, ThreadOptions const& options, FunctionRef<void(ThreadCommunicator&)> body);
-
 }  // namespace detail
 
 /// Runs body(ThreadCommunicator&) on `ranks` threads and returns when all have ended.

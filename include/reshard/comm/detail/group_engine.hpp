@@ -58,6 +58,11 @@ public:
     void abort(ErrorCode code, std::string_view reason) noexcept { engine_->abort(code, reason); }
 
 protected:
+    /// For transports that move memory of their own between the same ranks.
+    friend std::shared_ptr<GroupEngine> const& engine_of(GroupCommunicator const& comm) noexcept {
+        return comm.engine_;
+    }
+
     std::shared_ptr<GroupEngine> engine_;
 };
 

@@ -113,7 +113,6 @@ public:
     }
 
 private:
-    friend int detail::run_on_mpi(MpiOptions const& options, detail::FunctionRef<void(MpiCommunicator&)> body);
     [[nodiscard]] detail::MpiExchange& engine() const noexcept;
     [[nodiscard]] detail::MpiMemory allocate_bytes(Index elements, Index element_bytes);
 };

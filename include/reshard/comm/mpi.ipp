@@ -111,7 +111,7 @@ RESHARD_INLINE int detail::run_on_mpi(MpiOptions const& options, FunctionRef<voi
     bool well = false;
     try {
         MpiCommunicator comm(MPI_COMM_WORLD, options);
-        team = comm.engine().team();
+        team = static_cast<MpiExchange&>(*engine_of(comm)).team();
         auto const run = [&] {
             body(comm);
             well = true;

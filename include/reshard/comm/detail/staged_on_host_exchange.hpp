@@ -330,18 +330,15 @@ private:
             },
             [&](ErrorCode code, std::string_view reason) noexcept {
                 inner_.abort(code, reason);
-                quietly([&] { leave(); });
-                stage_ = Stage::idle;
+                quietly([&] { leave(); });  // a device that fails does nothing more
             });
     }
     /// Until the device does nothing with this rank's memory any more, at most the deadline.
     void leave() {
         if (!uses_device_) return;
         CurrentDevice const device(device_);
-        quietly([&] {  // a device that fails does nothing more
-            event_.record(options_.stream);
-            if (event_.outlasts(Clock::now(), options_.deadline)) *passage_.patience.stuck = true;
-        });
+        event_.record(options_.stream);
+        if (event_.outlasts(Clock::now(), options_.deadline)) *passage_.patience.stuck = true;
     }
 
     using Known = std::array<Index, 3>;  ///< most peers; exceeds its window, or rounds; minus the window

@@ -7,6 +7,7 @@
 
 #include <doctest/doctest.h>
 
+#include <bit>      // bit_cast
 #include <cmath>    // signbit, isnan
 #include <cstdint>  // int64_t
 #include <cstring>  // memcpy, memcmp

@@ -264,8 +264,9 @@ RESHARD_INLINE int SavePlan::file_of(int rank) const noexcept {
 }
 
 RESHARD_INLINE std::span<Extent const> SavePlan::extents_of(int rank) const noexcept {
-    auto const [first, last] = std::ranges::equal_range(manifest.extents, file_of(rank), {}, &Extent::file);
-    return {first, last};
+    int const file = file_of(rank);  // (clang 14 cannot use std::ranges::equal_range)
+    return {std::ranges::lower_bound(manifest.extents, file, {}, &Extent::file),
+            std::ranges::upper_bound(manifest.extents, file, {}, &Extent::file)};
 }
 
 RESHARD_INLINE Index SavePlan::bytes_of(int rank) const noexcept {

@@ -5,6 +5,7 @@
 #include <doctest/doctest.h>
 
 #include <mch/support/state.hpp>
+#include <support/fake_cuda.hpp>
 #include <support/random.hpp>
 
 #include <cmath>
@@ -26,6 +27,15 @@ Reach reach_of(sim::World& world) {
 }
 double percent(Reach const& reach) {
     return 100.0 * static_cast<double>(reach.live - reach.unreachable) / static_cast<double>(reach.live);
+}
+
+TEST_CASE("a shard in device memory is refused, not read") {
+    test::FakeCuda const cuda;
+    if (!cuda.works()) return;
+    sim::World world = sim::trained(7, 60, 2, sim::Policy::lfu, sim::Kind::low, 1.0);
+    cuda.claim(world.ranks[1].raw.data(), 8);
+    CHECK_THROWS_WITH_AS(static_cast<void>(reach(sim::table_of(world), sim::state_of(world.ranks[1]), 1)),
+                         doctest::Contains("a buffer lies in device memory. Fix: "), BufferError);
 }
 
 TEST_CASE("a state that has trained for 64 eviction intervals is reachable, id by id") {

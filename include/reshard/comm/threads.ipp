@@ -15,14 +15,16 @@ struct RankEnd {
 };
 
 /// One rank from start to end. Whatever leaves the body reaches the others before this rank counts as returned.
-inline void run_rank(std::shared_ptr<ThreadTeam> const& team, int rank, FunctionRef<void(ThreadCommunicator&)> body,
+inline void run_rank(std::shared_ptr<ThreadEngine> engine, FunctionRef<void(ThreadCommunicator&)> body,
                      RankEnd& end) noexcept {
+    std::shared_ptr<ThreadTeam> const team = engine->team();
+    int const rank = engine->rank();
     auto const fail = [&](ErrorCode code, std::string_view reason) noexcept {
         end = {std::current_exception(), code == ErrorCode::peer_failed};
         team->poison(code, team->member(rank), rank, rank, reason);
     };
     {
-        ThreadCommunicator comm(std::make_shared<ThreadEngine>(team, rank));
+        ThreadCommunicator comm(std::move(engine));
         quietly([&] { watched([&] { body(comm); }, fail); });
     }
     team->family()->mark_returned(rank);
@@ -37,6 +39,8 @@ RESHARD_INLINE void run_on_threads(int ranks, ThreadOptions const& options,
     std::vector<int> members(as_size(ranks));
     for (int r = 0; r < ranks; ++r) members[as_size(r)] = r;
     auto const team = ThreadTeam::make(std::make_shared<ThreadFamily>(ranks, options), std::move(members));
+    std::vector<std::shared_ptr<ThreadEngine>> engines;  // made here, where a lack of memory can be thrown
+    for (int r = 0; r < ranks; ++r) engines.push_back(std::make_shared<ThreadEngine>(team, r));
     std::vector<RankEnd> ends(as_size(ranks));
     std::vector<std::thread> threads;
     threads.reserve(ends.size());
@@ -45,7 +49,7 @@ RESHARD_INLINE void run_on_threads(int ranks, ThreadOptions const& options,
     };
     try {
         while (threads.size() < ends.size())
-            threads.emplace_back([&, r = threads.size()] { run_rank(team, static_cast<int>(r), body, ends[r]); });
+            threads.emplace_back([&, r = threads.size()] { run_rank(std::move(engines[r]), body, ends[r]); });
     } catch (...) {
         team->poison(ErrorCode::out_of_memory, static_cast<int>(threads.size()), -1, -1,
                      "its thread could not be started");

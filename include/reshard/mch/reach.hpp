@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/mch/reach.hpp
 /// \brief  Which ids of a shard look-ups never find, when a saved table may be loaded by position alone, and which
-/// saved
-///         shards a rank has to read when no rank talks to another.
+///         saved shards a rank has to read when no rank talks to another.
 /// \depends mch/{routing,transition}. No I/O, no communicator.
 ///
 /// plan_reads() is the alternative to redistribute(): every rank reads the saved shards that may hold something for it,
@@ -27,7 +26,7 @@ struct Reach {
     friend constexpr bool operator==(Reach const&, Reach const&) = default;
 };
 
-/// Of the shard of `rank`, whose memory the host must be able to read. Local. Throws what shard_of() throws.
+/// Of the shard of `rank`. Local. Throws what shard_of() throws, and BufferError for memory of a device.
 [[nodiscard]] Reach reach(MchTable const& table, MchState const& state, Index rank);
 
 /// Whether slicing the saved buffers by position gives the current shards: every current boundary is a saved one. That

@@ -9,7 +9,7 @@
 namespace reshard::inline v0 {
 
 RESHARD_INLINE Reach reach(MchTable const& table, MchState const& state, Index rank) {
-    MchShard const shard = shard_of(table, state, rank);
+    MchShard const shard = detail::host_shard_of(table, state, rank);
     Router const router(table);
     Index const part = table.slots.mesh().ordinal(rank);
     Reach result;

@@ -287,6 +287,19 @@ TEST_SUITE("comm/device") {
         check_only_windows_left(0, 2);
     }
 
+    TEST_CASE("StagedOnHost: options that make no sense are refused before the host's communicator is taken") {
+        fake::reset();
+        auto const ended = on_devices(2, 1, {}, [&](ThreadCommunicator& host, cudaStream_t stream) {
+            StagedOnHostOptions options(stream);
+            if (host.rank() == 0) options.deadline = 0ms;
+            Comm comm(std::move(host), options);
+            static_cast<void>(comm.agree({}));
+        });
+        CHECK(ended[0].code == ErrorCode::buffer);
+        CHECK(ended[0].says("StagedOnHostOptions"));
+        CHECK(ended[1].code == ErrorCode::peer_failed);
+    }
+
     TEST_CASE("StagedOnHost: a device that is never done is a DeadlineExceeded; what it may still use is not freed") {
         fake::reset();
         std::atomic<bool> go = false;

@@ -60,7 +60,12 @@ struct SharedFailure {
         if (state.load(std::memory_order_seq_cst) == 0) return false;
         constexpr int patience = 100'000;  // whoever writes it may die
         for (int turn = 0; turn < patience && state.load(std::memory_order_acquire) == 1; ++turn) sched_yield();
-        std::memcpy(&failure, &record, sizeof failure);
+        if (state.load(std::memory_order_acquire) == 2) {
+            std::memcpy(&failure, &record, sizeof failure);
+        } else {
+            failure = {};  // who began to write it has died: nobody knows who failed
+            failure.code = static_cast<int>(ErrorCode::peer_failed);
+        }
         return true;
     }
     /// Whether `failure` is the first; else it becomes what was.

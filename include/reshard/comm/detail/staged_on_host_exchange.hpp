@@ -49,13 +49,13 @@ class StagedOnHostExchange final : public transport::Engine {
 public:
     /// If it throws, `inner` is as it was.
     StagedOnHostExchange(C&& inner, StagedOnHostOptions const& options)
-        : options_(options),
+        : options_(checked(options)),
           device_(current_device()),
           window_(options.staging),
           passage_(C::name, options.stream, device_, options.staging, smaller(options.window_bytes, passage_bytes)),
           copies_(options.staging, device_staging()),
           inner_(std::move(inner)) {
-        passage_.patience.deadline = options_.deadline = check_deadline("StagedOnHostOptions", options.deadline);
+        passage_.patience.deadline = options_.deadline;
         static_cast<void>(window_.grow(options.staging.reserve_bytes));  // if there is none, an exchange says so
     }
     StagedOnHostExchange& operator=(StagedOnHostExchange&&) = delete;
@@ -108,6 +108,11 @@ public:
 
 private:
     enum class Stage : std::uint8_t { idle, counting, packing, moving, landing };
+
+    [[nodiscard]] static StagedOnHostOptions checked(StagedOnHostOptions options) {
+        options.deadline = check_deadline("StagedOnHostOptions", options.deadline);
+        return options;
+    }
     static constexpr Index passage_bytes = Index{4} << 20;
     static constexpr int told_at_once = 32;  ///< ranks that know the same after the first step of counting
 
@@ -349,16 +354,16 @@ private:
     StagingMemory window_;
     HostPassage passage_;
     Copies copies_;
-    C inner_;
-    Clock::time_point marked_;
-    std::vector<MemoryKind> sent_from_;
-    std::vector<MemoryKind> received_in_;
-    RoundLanes lanes_;
     struct Told {
         std::array<Known, told_at_once> heard{};
         Known known{};
     };
     std::unique_ptr<Told> told_ = std::make_unique<Told>();  ///< by rank to rank: the transport's, as the window is
+    C inner_;                                                ///< behind all that may throw before it is moved here
+    Clock::time_point marked_;
+    std::vector<MemoryKind> sent_from_;
+    std::vector<MemoryKind> received_in_;
+    RoundLanes lanes_;
     std::vector<Send> now_sent_;
     std::vector<Receive> now_received_;
     std::vector<Delivery> converting_;  ///< by the host, before they travel

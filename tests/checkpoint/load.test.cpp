@@ -538,6 +538,15 @@ TEST_SUITE("checkpoint/load") {
         check("bytes, rename of 'x' to 'a', 'y.*' to 'b.*', coop", usual, [](auto& s) {
             s.options.rename = {{"x", "a"}, {"y.*", "b.*"}};
         });
+        std::string const long_name(200, 'x');  // differs behind what is quoted
+        check_same(thrown_by(3,
+                             [&](ThreadCommunicator& comm) {
+                                 LocalTensors tensors(goals, comm.rank());
+                                 LoadOptions options;
+                                 options.rename = {{"a", long_name + (comm.rank() == 1 ? "b" : "c")}};
+                                 load(folder.path(), tensors.list(), comm, OneRankReads<Scatter>{0, 0, {}, options});
+                             }),
+                   ErrorCode::mismatch, {"(digest ", "but rank 0"});
         check("cooperation never", usual, [](auto& s) { s.cooperation = Cooperation::never; });
         check("in_flight 3, model", usual, [](auto& s) { s.reads.in_flight = 3; });
         check("model 5 ", "model 4000000000 ", [](auto& s) { s.model.storage_bandwidth = 5; });

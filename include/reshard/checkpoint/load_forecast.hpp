@@ -27,6 +27,7 @@ namespace detail {
 /// ranks. Throws what a load throws before it reads: FormatError (TensorNotFound), MismatchError, ShapeError,
 /// MeshError, BufferError for options that mean nothing, DTypeError, TransitionError.
 template <class Strategy>
+    requires(!std::is_base_of_v<CooperativeRead, Strategy>)
 [[nodiscard]] LoadForecast forecast_load(Catalogue const& catalogue, std::span<PlacedTensor const> targets, int ranks,
                                          Strategy const& strategy, LoadModel const& model = {}) {
     return detail::forecast_by(catalogue, targets, ranks, detail::terms_of(strategy), model);

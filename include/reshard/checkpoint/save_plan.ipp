@@ -233,6 +233,8 @@ private:
         std::vector<DealtExtent> extents;
         for (std::size_t t = 0; t < plan_.manifest.tensors.size(); ++t)
             dealer_.for_each_extent(t, only, [&](DealtExtent const& extent) { extents.push_back(extent); });
+        plan_.manifest.extents.reserve(extents.size());
+        plan_.sources.reserve(extents.size());
         int file = -1;
         Index at = 0;
         lay_out(plan_.manifest, extents, [&, this](DealtExtent& extent) {

@@ -120,9 +120,13 @@ private:
     Indices const given = mesh.axis_numbers(axes);
     MeshAxes along;
     MeshAxes each;  // those of the ranks' own mesh, in the order given
-    for (int axis = 0; axis < mesh.axes(); ++axis)
-        if (std::find(given.begin(), given.end(), axis) != given.end()) along.push_back(axis);
-    DynamicMesh const alone(mesh.along(along, mesh.rank_at(0)).extents());
+    Indices extents;
+    for (int axis = 0; axis < mesh.axes(); ++axis) {
+        if (std::find(given.begin(), given.end(), axis) == given.end()) continue;
+        along.push_back(axis);
+        extents.push_back(mesh.extent(axis));
+    }
+    DynamicMesh const alone(extents);  // (takes no memory, which a rank may not have here)
     for (Index axis : given)
         each.push_back(
             static_cast<int>(std::count_if(given.begin(), given.end(), [axis](Index other) { return other < axis; })));

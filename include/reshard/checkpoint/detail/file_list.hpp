@@ -46,11 +46,12 @@ template <SafetensorsRule rule>
 /// What a path names.
 struct FileList {
     CheckpointKind kind = CheckpointKind::file;
-    std::string source;               ///< the path as messages name it: of the file, the index, or the folder
-    std::string folder;               ///< what leaves are relative to; empty for the working folder
-    std::vector<std::string> leaves;  ///< the files; with an index sorted by name
-    WeightMap indexed;                ///< kind index
-    Manifest manifest;                ///< kind manifest: the files are there, their headers were not looked at
+    std::string source;                ///< the path as messages name it: of the file, the index, or the folder
+    std::string folder;                ///< what leaves are relative to; empty for the working folder
+    std::vector<std::string> leaves;   ///< the files; with an index sorted by name
+    WeightMap indexed;                 ///< kind index
+    Manifest manifest;                 ///< kind manifest: the files are there, their headers were not looked at
+    std::vector<std::size_t> named{};  ///< kind index: tensors of each leaf
 };
 
 /// The text of an index or a manifest of at most so many bytes.
@@ -155,6 +156,11 @@ inline void refuse_missing(std::string const& source, std::string const& folder,
     sort_list(list.leaves);
     list.leaves.erase(std::unique(list.leaves.begin(), list.leaves.end()), list.leaves.end());
     refuse_missing(path, list.folder, list.leaves);
+    list.named.resize(list.leaves.size());
+    for (auto const& entry : list.indexed) {
+        auto const leaf = std::ranges::lower_bound(list.leaves, entry.second);
+        ++list.named[as_size(leaf - list.leaves.begin())];
+    }
     return list;
 }
 
@@ -252,11 +258,6 @@ inline void refuse_missing(std::string const& source, std::string const& folder,
         refuse_dcp(file.path(), "it is one of the files of a checkpoint, and may have parts of its tensors",
                    "name the folder that has all of its files, under their own names.");
     }
-    for (auto const& [tensor, place] : list.indexed) {
-        if (place != leaf || file.find(tensor) != nullptr) continue;
-        raise_rule(SafetensorsRule::tensor_not_found, list.source, ": tensor ", quote_name(tensor), " is not in ",
-                   quote_name(leaf), put);
-    }
     Manifest result;
     result.files.push_back(std::move(described));
     for (TensorInfo const& tensor : file.tensors()) {
@@ -272,6 +273,13 @@ inline void refuse_missing(std::string const& source, std::string const& folder,
             }
         }
         add_whole(result, tensor);
+    }
+    if (list.kind == CheckpointKind::index && result.tensors.size() != list.named[number]) {
+        for (auto const& [tensor, place] : list.indexed) {
+            if (place != leaf || file.find(tensor) != nullptr) continue;
+            raise_rule(SafetensorsRule::tensor_not_found, list.source, ": tensor ", quote_name(tensor), " is not in ",
+                       quote_name(leaf), put);
+        }
     }
     if (number == 0) {
         result.metadata = file.metadata();

@@ -27,6 +27,7 @@ static_assert(Mesh<2, 4>{}.stride(0) == 4 && Mesh<2, 4>{}.stride(1) == 1);
 static_assert(Mesh<2, 4>{first_rank(8)}.ordinal(13) == 5 && Mesh<2, 4>{first_rank(8)}.rank_at(5) == 13);
 static_assert(!Mesh<2, 4>{first_rank(8)}.contains(7) && !Mesh<2, 4>{first_rank(8)}.contains(16));
 static_assert(Mesh{3}.on({0, {4, 0, 2}}).ordinal(2) == 2 && Mesh{3}.on({0, {4, 0, 2}}).last_rank() == 4);
+static_assert(Mesh{3}.on(listed_ranks({4, 0, 2})) == Mesh{3}.on({0, {4, 0, 2}}));
 
 Indices list(std::initializer_list<Index> values) {
     Indices result;

@@ -254,6 +254,28 @@ TEST_SUITE("exec/redistribute") {
         });
     }
 
+    TEST_CASE("a rank outside the meshes that gives views without a type hears what to give") {
+        Plan<> const p = plan_across(parse("(2):(S0)", Shape{4}), parse("(1)+1:(R)", Shape{4}));
+        run_on_threads(3, [&](ThreadCommunicator& comm) {
+            std::vector<float> source(2, 1.0F);
+            std::vector<float> result(4);
+            bool const outside = comm.rank() == 2;
+            DynamicView const from = outside ? DynamicView() : DynamicView(view(source, Shape{2}));
+            DynamicView const none(nullptr, DType::f32, Shape{0});
+            DynamicView const to = comm.rank() == 1 ? DynamicView(view(result, Shape{4})) : none;
+            std::string said;
+            try {
+                redistribute(p, comm, from, outside ? DynamicView() : to);
+            } catch (MismatchError const& error) {
+                said = error.message();
+            }
+            CHECK(said.find("[4] U8 (of its views, outside the meshes, the type counts") != std::string::npos);
+            CHECK(said.find("but rank 0 prepared") != std::string::npos);
+            redistribute(p, comm, from, to);
+            if (comm.rank() == 1) CHECK(result == std::vector<float>(4, 1.0F));
+        });
+    }
+
     TEST_CASE("two halves of a communicator run plans of their own at the same time") {
         Shape const shape{8};
         run_on_threads(4, [&](ThreadCommunicator& world) {

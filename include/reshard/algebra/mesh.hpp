@@ -55,13 +55,14 @@ struct AxisRef {
 /// not copied.
 using MeshAxes = InlineList<AxisRef, max_axes>;
 
-/// Which ranks form a mesh. By default 0, 1, 2, ...; `first_rank(8)` shifts them; a list names them one by one
-/// in row-major order of the mesh.
+/// Which ranks form a mesh. By default 0, 1, 2, ...; `first_rank(8)` shifts them; `listed_ranks({4, 0, 2})` names them
+/// one by one in row-major order of the mesh.
 struct RankList {
     Index first = 0;
     IndexList ranks;
 };
 [[nodiscard]] constexpr RankList first_rank(Index first) noexcept { return {first, {}}; }
+[[nodiscard]] constexpr RankList listed_ranks(IndexList const& ranks) { return {0, ranks}; }
 
 /// Extents outer to inner. Rank numbers fit `int`. Axis names are labels: two meshes that differ only in names
 /// are the same mesh. Throws MeshError for an axis below 1, too many ranks, a negative or repeated rank.
@@ -288,7 +289,7 @@ public:
         constexpr Index extents[] = {Extents...};
         return extents[axis];
     }
-    /// The same mesh on other ranks: `Mesh{2, 4}.on(first_rank(8))`, `Mesh{3}.on({0, {4, 0, 2}})`.
+    /// The same mesh on other ranks: `Mesh{2, 4}.on(first_rank(8))`, `Mesh{3}.on(listed_ranks({4, 0, 2}))`.
     [[nodiscard]] constexpr Mesh on(RankList const& ranks) const {
         Mesh copy = *this;
         static_cast<DynamicMesh&>(copy) = DynamicMesh::on(ranks);

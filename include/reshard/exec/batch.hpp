@@ -26,7 +26,8 @@ struct BatchOptions {
     std::span<std::byte> workspace{};
 };
 
-/// A tensor of a batch, as one rank sees it. On ranks outside the plan's meshes only the element type counts.
+/// A tensor of a batch, as one rank sees it. On ranks outside the plan's meshes only the element type counts:
+/// `DynamicView(nullptr, dtype, Shape{0})`.
 struct BatchTensor {
     Plan<> plan;
     ConstDynamicView source;

@@ -113,7 +113,7 @@ inline void check_clashes(Batch const& batch, int rank) {
     if (i >= batch.size()) return concat("prepared a batch of ", batch.size(), " tensors, without a tensor ", place);
     BatchTensor const& tensor = batch.tensors()[i];
     return concat("prepared ", label(batch, i), " as ",
-                  move_text(tensor.plan.value(), change_of(tensor, rank), tensor.options));
+                  move_text(tensor.plan.value(), change_of(tensor, rank), tensor.options, rank));
 }
 
 }  // namespace detail

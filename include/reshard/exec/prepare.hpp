@@ -80,8 +80,9 @@ private:
 
 /// Collective over `comm`: checks the arguments, agrees among all ranks (the same error everywhere, naming the rank
 /// and the reason) and allocates; until then nothing is touched. On ranks outside the plan's meshes only the element
-/// type of the views counts. Where a plan does nothing but fold (P to R, all else as it is) both views may be the same
-/// memory; after a failure it is unspecified.
+/// type of the views counts: `DynamicView(nullptr, dtype, Shape{0})`, not `DynamicView()`, which is one of U8. Where a
+/// plan does nothing but fold (P to R, all else as it is) both views may be the same memory; after a failure it is
+/// unspecified.
 ///
 /// Throws MeshError (mesh larger than the communicator), BufferError (shape, null, overlap), DTypeError (an op the
 /// element type does not have; a cast or factor that cannot be), MismatchError (element types, plans or options

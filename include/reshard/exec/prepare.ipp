@@ -137,7 +137,7 @@ RESHARD_INLINE PreparedPlan detail::prepare_with(Means const& means, PlanValue c
     digest(words, plan, change, options);
     verdict.digest = words.value();
     // What the others show should this rank be the one that differs.
-    auto const text = [&] { return concat("prepared ", move_text(plan, change, options)); };
+    auto const text = [&] { return concat("prepared ", move_text(plan, change, options, rank)); };
     if (verdict.ok()) {
         verdict.about = &text;
         verdict.words = [](void const* about) { return (*static_cast<decltype(text)*>(about))(); };

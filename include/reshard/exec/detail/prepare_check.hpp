@@ -72,7 +72,7 @@ inline void digest(Digest& digest, PlanValue const& plan, ValueChange const& cha
 }
 /// "(4):(S0) -> (4):(R) of (8,8) F32 as BF16 times 0.5"
 [[nodiscard]] inline std::string move_text(PlanValue const& plan, ValueChange const& change,
-                                           PrepareOptions const& options) {
+                                           PrepareOptions const& options, int rank) {
     std::string text = to_string(plan.from);
     append(text, {" -> ", to_string(plan.to), " of ", to_string(plan.from.shape()), " ", name(change.from)});
     if (change.to != change.from) append(text, {" as ", name(change.to)});
@@ -82,6 +82,9 @@ inline void digest(Digest& digest, PlanValue const& plan, ValueChange const& cha
     } else if (options.fold_elements > 0) {
         append(text, {", folding ", options.fold_elements, " addends at a time"});
     }
+    // DynamicView() is one of U8, which who gives it may not know.
+    if (!plan.from.contains(rank) && !plan.to.contains(rank))
+        append(text, {" (of its views, outside the meshes, the type counts: DynamicView(nullptr, dtype, Shape{0}))"});
     return text;
 }
 

@@ -66,6 +66,25 @@ public:
     }
 };
 
+/// Queues of their own for the control channel: they take `room` bytes each, whether or not somebody reads.
+template <Index room>
+class TakesOnce final : public runtime::Pipes {
+public:
+    using Pipes::Pipes;
+    ~TakesOnce() override { ++ended; }
+    static inline std::atomic<int> ended;
+    Index write_some(int peer, Channel channel, std::span<std::byte const> bytes) override {
+        if (channel == Channel::data) return Pipes::write_some(peer, channel, bytes);
+        Index& left = left_[static_cast<std::size_t>(peer)];
+        Index const n = Pipes::write_some(peer, channel, bytes.first(std::min(bytes.size(), std::size_t(left))));
+        if (n > 0) left -= n;
+        return n;
+    }
+
+private:
+    std::vector<Index> left_ = std::vector<Index>(8, room);
+};
+
 /// Rank 0 gets what rank 1 sends but for the last byte of its first message, which comes along with the second.
 class HeldBack final : public runtime::Pipes {
 public:
@@ -353,6 +372,23 @@ TEST_SUITE("comm/streams") {
             while (true) static_cast<void>(comm.agree({}));
         });
         CHECK(thrown[1].says("rank 0 failed: enough. Fix: less."));
+    }
+
+    TEST_CASE("a rank that reads late hears why, from control channels that take control_bytes") {
+        auto const late = [](std::atomic<int> const& ended) {
+            return [&ended](StreamCommunicator& comm) {
+                while (comm.rank() == 2 && ended < 2) std::this_thread::yield();
+                static_cast<void>(comm.agree({}));
+            };
+        };
+        constexpr std::chrono::milliseconds soon(300);
+        using Enough = TakesOnce<transport::control_bytes>;
+        auto const told = run<Enough>(3, soon, late(Enough::ended));
+        CHECK(told[2].says("rank 2 is late"));
+        using Less = TakesOnce<transport::control_bytes - 1>;
+        auto const cut = run<Less>(3, soon, late(Less::ended));
+        CHECK(cut[2].code == ErrorCode::peer_failed);
+        CHECK_FALSE(cut[2].says("rank 2 is late"));
     }
 
     TEST_CASE("a deadline that has passed before anything began is refused") {

@@ -292,8 +292,8 @@ private:
     detail::CommunicatorTable const* table_;
 };
 
-/// Owns a communicator of any type. A communicator itself: it can be split, wrapped in policies, passed on. What it
-/// does is what a reference to the one inside does.
+/// Owns a communicator of any type. A communicator itself: it can be split, wrapped in policies (Traced,
+/// AbortOnFailure; a policy of memory goes inside), passed on. What it does is what a reference to the one inside does.
 class AnyCommunicator : public CommunicatorBase<AnyCommunicator>, private CommunicatorRef {
 public:
     static constexpr std::string_view name = "any";
@@ -317,6 +317,8 @@ public:
         if (comm_ != nullptr) table_->end(comm_);
     }
 
+    /// CommunicatorRef::allocate() by the name that transports have: bytes, as who frees them is known to the
+    /// transport.
     template <std::same_as<std::byte> T>
     [[nodiscard]] Workspace allocate(Index bytes) {
         return CommunicatorRef::allocate(bytes);

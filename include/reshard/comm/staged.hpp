@@ -21,6 +21,8 @@
 
 namespace reshard::inline v0 {
 
+class AnyCommunicator;
+
 /// Where staging memory comes from: registered or pinned memory, say. `allocate` returns null when there is none left.
 struct StagingOptions {
     static constexpr Index alignment = 64;  ///< of every transfer in the staging memory; a cache line
@@ -160,7 +162,12 @@ private:
 template <class C>
 class Staged : public detail::Around<Staged<C>, C> {
     static_assert(Communicator<C>, "reshard::Staged: wraps a communicator. Fix: see the concept Communicator.");
-    static_assert(std::same_as<decltype(std::declval<C&>().memory()), std::nullptr_t>,
+    static constexpr bool is_any = std::same_as<C, AnyCommunicator>;
+    static_assert(
+        !is_any,
+        "reshard::Staged: an AnyCommunicator may hold one of devices, and Staged packs on the host. "
+        "Fix: put it inside, around the communicator that you have: AnyCommunicator{compose<Staged>(yours)}.");
+    static_assert(is_any || std::same_as<decltype(std::declval<C&>().memory()), std::nullptr_t>,
                   "reshard::Staged: packs on the host, but tensors lie elsewhere for this communicator, as its member "
                   "memory() says: on devices. Fix: leave Staged out; such communicators pack for themselves.");
     using Base = detail::Around<Staged, C>;

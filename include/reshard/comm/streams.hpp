@@ -22,6 +22,10 @@ namespace transport {
 
 /// Between two ranks are two streams each way: what is said when something fails must not wait behind data.
 enum class StreamChannel { data, control };
+/// What a control stream takes each way while nobody reads it: a rank that fails says so once, in so many bytes, and
+/// may then end; who is busy elsewhere reads it later. Where fewer go within 100 ms, that rank hears that a peer has
+/// ended, and not why. Pipes and sockets of the system have room for more.
+inline constexpr Index control_bytes = sizeof(detail::FailureRecord);
 
 /// What the author of a transport over streams writes. Bytes arrive in the order they were written, once, or the stream
 /// is closed. Called by one thread.

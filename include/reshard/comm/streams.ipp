@@ -5,8 +5,8 @@
 #include <reshard/comm/detail/box_pieces.hpp>
 #include <reshard/comm/detail/peers.hpp>
 #include <reshard/comm/detail/team.hpp>
-#include <reshard/comm/detail/transfer_listing.hpp>
 #include <reshard/comm/streams.hpp>
+#include <reshard/comm/transfer_listing.hpp>
 #include <reshard/core/detail/waiting.hpp>
 #include <reshard/core/detail/watched.hpp>
 #include <reshard/memory/copy.hpp>

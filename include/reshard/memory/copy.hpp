@@ -14,6 +14,27 @@ namespace reshard::inline v0 {
 /// are whole cache lines of the destination: block-cyclic rows are, and every second line of a row is slow to fetch.
 enum class CopyHint : std::uint8_t { cached, streaming };
 
+namespace detail {
+/// The same extents without gaps, of elements of `element_bytes`.
+[[nodiscard]] constexpr StridedBox dense_box(StridedBox const& box, Index element_bytes) noexcept {
+    StridedBox dense = box;
+    dense.element_bytes = element_bytes;
+    Index stride = element_bytes;
+    for (int d = box.dims.size() - 1; d >= 0; --d) {
+        dense.dims[d].stride = stride;
+        stride *= box.dims[d].extent;
+    }
+    return dense;
+}
+
+/// Of elements that lie in memory as they travel.
+[[nodiscard]] constexpr Conversion on_wire(Conversion conversion) noexcept {
+    conversion.memory = conversion.wire;
+    conversion.factor = 1.0;
+    return conversion;
+}
+}  // namespace detail
+
 /// What authors of transports, and of memory, call: the same namespace in comm/communicator.hpp.
 namespace transport {
 /// From this total of bytes that move together, transports pass CopyHint::streaming unless told otherwise.
@@ -37,10 +58,20 @@ inline void deliver(Send const& send, Receive const& receive, CopyHint hint = Co
     // The receiver's function: that of the sender may be an address of another process.
     to.convert(send.base, send.box, from.memory, receive.base, receive.box, to.memory, from.factor * to.factor);
 }
+
+/// The transfer as it lies packed at `at`: the same elements, without gaps, as they travel, payload_bytes() of them.
+/// `deliver(send, packed_at(at, send))` packs, `deliver(packed_at(at, receive), receive)` unpacks. Still active where
+/// it was, so that a transport can tell both sides that they disagree.
+template <class Byte, class Other>
+[[nodiscard]] constexpr Transfer<Byte> packed_at(Byte* at, Transfer<Other> const& transfer) noexcept {
+    return {transfer.peer, at, detail::dense_box(transfer.box, transfer.wire_element_bytes()),
+            detail::on_wire(transfer.conversion)};
+}
 }  // namespace transport
 
 namespace detail {
-using transport::copy, transport::deliver, transport::hint_for, transport::streaming_payload_bytes;
+using transport::copy, transport::deliver, transport::hint_for, transport::packed_at,
+    transport::streaming_payload_bytes;
 }  // namespace detail
 
 }  // namespace reshard::inline v0

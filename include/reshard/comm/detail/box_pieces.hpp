@@ -63,18 +63,6 @@ template <class Byte>
     return piece;
 }
 
-/// The same extents without gaps, of elements of `element_bytes`.
-[[nodiscard]] constexpr StridedBox dense_box(StridedBox const& box, Index element_bytes) noexcept {
-    StridedBox dense = box;
-    dense.element_bytes = element_bytes;
-    Index stride = element_bytes;
-    for (int d = box.dims.size() - 1; d >= 0; --d) {
-        dense.dims[d].stride = stride;
-        stride *= box.dims[d].extent;
-    }
-    return dense;
-}
-
 /// Bytes that lie side by side in memory, in the order of the elements.
 struct BoxRun {
     Index bytes;
@@ -93,20 +81,6 @@ struct BoxRun {
 template <class Byte, class Other>
 [[nodiscard]] constexpr Transfer<Byte> dense_at(Byte* at, Transfer<Other> const& transfer) noexcept {
     return {transfer.peer, at, dense_box(transfer.box, transfer.box.element_bytes), transfer.conversion};
-}
-
-/// Of elements that lie in memory as they travel.
-[[nodiscard]] constexpr Conversion on_wire(Conversion conversion) noexcept {
-    conversion.memory = conversion.wire;
-    conversion.factor = 1.0;
-    return conversion;
-}
-
-/// The transfer as it lies packed at `at`: the same elements, without gaps, as they travel. Still active where it was,
-/// so that a transport can tell both sides that they disagree.
-template <class Byte, class Other>
-[[nodiscard]] constexpr Transfer<Byte> packed_at(Byte* at, Transfer<Other> const& transfer) noexcept {
-    return {transfer.peer, at, dense_box(transfer.box, transfer.wire_element_bytes()), on_wire(transfer.conversion)};
 }
 
 // ---- Exchanges in rounds ---------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 /// \file   reshard/comm/detail/mpi_greetings.hpp
 /// \brief  What ranks that share no memory tell each other about an exchange: how much each sends and expects, and
 ///         whether what is long may go in long pieces.
-/// \depends comm/detail/{box_pieces,mpi_call,peers,transfer_listing}.hpp, <optional>, <span>, <vector>.
+/// \depends comm/{transfer_listing,detail/{box_pieces,mpi_call,peers}}.hpp, <optional>, <span>, <vector>.
 ///
 /// Between two ranks with transfers, one small message goes each way, whatever the number of transfers; an exchange
 /// ends when it has come from every such peer. So a rank that sends what nobody expects is found by that rank, which is
@@ -13,7 +13,7 @@
 #include <reshard/comm/detail/box_pieces.hpp>
 #include <reshard/comm/detail/mpi_call.hpp>
 #include <reshard/comm/detail/peers.hpp>
-#include <reshard/comm/detail/transfer_listing.hpp>
+#include <reshard/comm/transfer_listing.hpp>
 
 #include <algorithm>  // lower_bound
 #include <optional>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/comm/detail/nccl_exchange.hpp
 /// \brief  One exchange over NCCL from start to end: rounds of grouped sends and receives, packed where they must be.
-/// \depends comm/detail/{device_copies,group_engine,nccl_team,peers,transfer_listing}.hpp.
+/// \depends comm/{transfer_listing,detail/{device_copies,group_engine,nccl_team,peers}}.hpp.
 ///
 /// Groups start in the order of the stream, and one that waits for a peer holds up all behind it. So the two sides of a
 /// message must give it the same place in that order: (round, block of distances). Distances are peer - rank, counted
@@ -14,7 +14,7 @@
 #include <reshard/comm/detail/group_engine.hpp>
 #include <reshard/comm/detail/nccl_team.hpp>
 #include <reshard/comm/detail/peers.hpp>
-#include <reshard/comm/detail/transfer_listing.hpp>
+#include <reshard/comm/transfer_listing.hpp>
 #include <reshard/core/detail/keep_for_good.hpp>
 
 namespace reshard::inline v0::detail {

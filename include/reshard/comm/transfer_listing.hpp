@@ -1,14 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-/// \file   reshard/comm/detail/transfer_listing.hpp
+/// \file   reshard/comm/transfer_listing.hpp
 /// \brief  What ranks that share no memory tell each other of their transfers, so that both see what does not fit.
-/// \depends comm/communicator.hpp, <optional>.
+/// \depends comm/communicator.hpp, <optional>. For authors of transports: not part of the umbrella.
+///
+/// A listing is plain data of a fixed size, without addresses: it is sent as it lies in memory, among machines of one
+/// kind.
 #pragma once
 
 #include <reshard/comm/communicator.hpp>
 
 #include <optional>
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0 {
+
+namespace transport {
 
 /// One way between two ranks.
 struct TransferListing {
@@ -26,6 +31,7 @@ struct TransferListing {
     std::uint64_t digest = 0;  ///< of all
     Entry first[shown];
 
+    /// Of the transfers with one peer; `number` is that of the exchange (BoundTransfers).
     template <class Byte>
     [[nodiscard]] static TransferListing of(std::span<Transfer<Byte> const> transfers, std::uint64_t number) noexcept {
         TransferListing listing;
@@ -38,7 +44,7 @@ struct TransferListing {
             extents.add_word_signed(converts ? -1 : transfer.box.element_bytes);
             Entry const entry{transfer.payload_bytes(), static_cast<std::uint32_t>(extents.value() >> 32U),
                               converts ? static_cast<std::int32_t>(transfer.conversion.wire) : -1};
-            if (listing.count < as_index(shown)) listing.first[listing.count] = entry;
+            if (listing.count < detail::as_index(shown)) listing.first[listing.count] = entry;
             ++listing.count;
             listing.bytes += entry.bytes;
             all.add_word_signed(entry.bytes).add_word(extents.value()).add_word_signed(entry.wire);
@@ -47,15 +53,14 @@ struct TransferListing {
         return listing;
     }
     [[nodiscard]] Entry const* entry(std::size_t k) const noexcept {
-        return k < shown && as_index(k) < count ? first + k : nullptr;
+        return k < shown && detail::as_index(k) < count ? first + k : nullptr;
     }
 };
 
 /// Why they differ, the same words on both ranks; empty: they do not.
 [[nodiscard]] inline std::string mismatch_of(int sender, TransferListing const& sent, int receiver,
                                              TransferListing const& expected) {
-    if (sent.number != expected.number && sent.number != 0 && expected.number != 0)
-        return transport::order_text(sender, receiver);
+    if (sent.number != expected.number && sent.number != 0 && expected.number != 0) return order_text(sender, receiver);
     if (sent.count == expected.count && (sent.count == 0 || sent.digest == expected.digest)) return {};
     for (std::size_t k = 0; k < TransferListing::shown; ++k) {
         auto const* const a = sent.entry(k);
@@ -63,14 +68,14 @@ struct TransferListing {
         if (a == nullptr && b == nullptr) break;
         if (a != nullptr && b != nullptr && *a == *b) continue;
         auto const side = [](TransferListing::Entry const* entry) {
-            return entry == nullptr ? transport::TransferSide{} : transport::TransferSide{entry->bytes, entry->wire};
+            return entry == nullptr ? TransferSide{} : TransferSide{entry->bytes, entry->wire};
         };
-        return transport::mismatch_text(sender, side(a), receiver, side(b), static_cast<int>(k));
+        return mismatch_text(sender, side(a), receiver, side(b), static_cast<int>(k));
     }
-    return concat("reshard::exchange: from rank ", sender, " to rank ", receiver, ": rank ", sender, " sends ",
-                  sent.count, " transfers of ", sent.bytes, " bytes, rank ", receiver, " expects ", expected.count,
-                  " of ", expected.bytes, ", and they differ after the first ", TransferListing::shown,
-                  ". Fix: build both sides from the same plan.");
+    return errors::concat("reshard::exchange: from rank ", sender, " to rank ", receiver, ": rank ", sender, " sends ",
+                          sent.count, " transfers of ", sent.bytes, " bytes, rank ", receiver, " expects ",
+                          expected.count, " of ", expected.bytes, ", and they differ after the first ",
+                          TransferListing::shown, ". Fix: build both sides from the same plan.");
 }
 
 /// What a rank says to another one about an exchange.
@@ -94,4 +99,10 @@ struct PairMismatch {
     return {};
 }
 
-}  // namespace reshard::inline v0::detail
+}  // namespace transport
+
+namespace detail {
+using transport::mismatch_of, transport::PairListing, transport::PairMismatch, transport::TransferListing;
+}  // namespace detail
+
+}  // namespace reshard::inline v0

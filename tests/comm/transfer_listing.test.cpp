@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+// Mirrors include/reshard/comm/transfer_listing.hpp. A message between ranks that share no memory: listings, and what
+// transport::packed_at packs.
+#include <reshard/comm/transfer_listing.hpp>
+
+#include <doctest/doctest.h>
+
+#include <reshard/memory/convert.hpp>
+#include <reshard/memory/copy.hpp>
+
+#include <initializer_list>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+namespace {
+using namespace reshard;
+using transport::PairListing, transport::TransferListing;
+static_assert(std::is_trivially_copyable_v<PairListing>);
+
+StridedBox box_of(Index element_bytes, std::initializer_list<StridedDim> dims) {
+    StridedBox box;
+    box.element_bytes = element_bytes;
+    for (StridedDim const& dim : dims) box.dims.push_back(dim);
+    return box;
+}
+
+/// Rank 0 has rows of 3 in 5 floats, which travel as they are, and a column that travels as doubles.
+struct Pair {
+    std::vector<float> memory = std::vector<float>(15);
+    std::vector<float> rows = std::vector<float>(9);
+    std::vector<double> column = std::vector<double>(3);
+    Conversion there{DType::f32, DType::f64, 0.5, transport::convert};
+    Conversion here{DType::f64, DType::f64, 1.0, transport::convert};
+    std::vector<Send> sends;
+    std::vector<Receive> receives;
+
+    Pair() {
+        for (std::size_t i = 0; i != memory.size(); ++i) memory[i] = static_cast<float>(i);
+        auto const* const from = reinterpret_cast<std::byte const*>(memory.data());
+        sends.push_back({1, from, box_of(4, {{3, 20}, {3, 4}})});
+        sends.push_back({1, from + 16, box_of(4, {{3, 20}}), there});
+        receives.push_back({0, reinterpret_cast<std::byte*>(rows.data()), box_of(4, {{3, 12}, {3, 4}})});
+        receives.push_back({0, reinterpret_cast<std::byte*>(column.data()), box_of(8, {{3, 8}}), here});
+    }
+    /// What rank 0 and rank 1 tell each other.
+    [[nodiscard]] PairListing of_sender(std::uint64_t number = 7) const {
+        return {TransferListing::of(std::span<Send const>(sends), number), {}};
+    }
+    [[nodiscard]] PairListing of_receiver(std::uint64_t number = 7) const {
+        return {{}, TransferListing::of(std::span<Receive const>(receives), number)};
+    }
+};
+}  // namespace
+
+TEST_SUITE("comm/transfer_listing") {
+    TEST_CASE("what is packed by one rank is unpacked by the other, from addresses aligned to nothing") {
+        Pair pair;
+        std::vector<std::byte> message(1 + 36 + 24);
+        std::byte* at = message.data() + 1;
+        for (Send const& send : pair.sends) {
+            transport::deliver(send, transport::packed_at(at, send));
+            at += send.payload_bytes();
+        }
+        CHECK(at == message.data() + message.size());
+        std::byte const* from = message.data() + 1;
+        for (Receive const& receive : pair.receives) {
+            transport::deliver(transport::packed_at(from, receive), receive);
+            from += receive.payload_bytes();
+        }
+        CHECK(pair.rows == std::vector<float>{0, 1, 2, 5, 6, 7, 10, 11, 12});
+        CHECK(pair.column == std::vector<double>{2, 4.5, 7});
+    }
+
+    TEST_CASE("listings fit, or both ranks say the same of what does not") {
+        Pair pair;
+        CHECK_FALSE(mismatch_of(0, pair.of_sender(), 1, pair.of_receiver()));
+        auto const other_order = mismatch_of(0, pair.of_sender(), 1, pair.of_receiver(8));
+        REQUIRE(other_order);
+        CHECK(other_order->text == transport::order_text(0, 1));
+        pair.receives.pop_back();
+        auto const first = mismatch_of(0, pair.of_sender(), 1, pair.of_receiver());
+        auto const second = mismatch_of(1, pair.of_receiver(), 0, pair.of_sender());
+        REQUIRE(first);
+        REQUIRE(second);
+        CHECK(first->text == second->text);
+        CHECK(first->sender == 0);
+        CHECK(second->receiver == 1);
+        CHECK(first->text.find("rank 0 sends 24 bytes") != std::string::npos);
+    }
+}

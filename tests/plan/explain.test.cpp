@@ -85,7 +85,7 @@ TEST_SUITE("plan/explain") {
             "(2,4):(P+,S0) -> (2,4):(S1,R)  shape [8192,1024] BF16, rank 3: collective\n"
             "  because: axis 0 P+->S1 is folded; axis 1 S0->R is gathered\n"
             "  phase 1: exchange and fold of 2 addends (sum, in mesh order) as (2,4):(S1,S0) in 16 chunks; "
-            "sends 2.0 MiB in 1 message to 1 peer; receives 2.0 MiB in 1 message from 1 peer\n"
+            "sends 2.0 MiB in 16 messages to 1 peer; receives 2.0 MiB in 16 messages from 1 peer\n"
             "  phase 2: exchange; sends 6.0 MiB in 3 messages to 3 peers; receives 6.0 MiB in 3 messages from 3 peers\n"
             "  receives 8.0 MiB, no bound is known for this combination of Partial axes\n");
     }

@@ -60,8 +60,8 @@ TEST_SUITE("plan/rank_load") {
         CHECK(device.phases[0][0] == TierLoad{3, 3, 12 << 20, 12 << 20});
         CHECK(device.memory - host.memory == 31 * 4 * 4 * (1 << 15));
         std::string const in_chunks = explain(move, two_tiers(), 2, DType::f32);
-        CHECK(in_chunks.find(" in 32 chunks; ") != std::string::npos);
-        CHECK(in_chunks.find("sends 12.0 MiB in 96 messages") != std::string::npos);
+        CHECK(in_chunks.find(" in 32 chunks; sends 12.0 MiB in 96 messages to 3 peers") != std::string::npos);
+        CHECK(in_chunks.find("tier node: sends 12.0 MiB in 96 messages") != std::string::npos);
         std::string const at_once = explain(move, two_tiers(), 2, DType::f32, INT64_MAX);
         CHECK(at_once.find("chunks") == std::string::npos);
         CHECK(at_once.find("tier node: sends 12.0 MiB in 3 messages") != std::string::npos);
@@ -76,7 +76,7 @@ TEST_SUITE("plan/rank_load") {
         CHECK(device.phases[1][1] == TierLoad{1, 0, 4 << 20, 0});
         CHECK(device.memory - host.memory == 31 * 5 * 4 * (1 << 15));  // four addends, and the result
         std::string const text = explain(move, two_tiers(), 0, DType::f32);
-        CHECK(text.find("  phase 2: exchange in 32 chunks; sends 4.0 MiB in 1 message") != std::string::npos);
+        CHECK(text.find("  phase 2: exchange in 32 chunks; sends 4.0 MiB in 32 messages") != std::string::npos);
     }
 
     TEST_CASE("loads of random plans are the plan's own cost, tier by tier") {

@@ -21,6 +21,17 @@
 
 namespace reshard::inline v0 {
 
+namespace detail {
+template <class List>
+consteval bool check_box_sources() {
+    constexpr bool is_const = std::is_void_v<List>;  // never
+    static_assert(is_const,
+                  "reshard: the sources of boxes are a list of DynamicView. Fix: make it one of ConstDynamicView; "
+                  "std::vector<ConstDynamicView>(views.begin(), views.end()) is one.");
+    return true;
+}
+}  // namespace detail
+
 /// A tensor that goes from one list of boxes to another, as one rank sees it. All ranks give the same tables, element
 /// type and name; `source` and `destination` are this rank's views of its boxes, none where it has no box.
 struct BoxMove {
@@ -48,6 +59,16 @@ struct BoxMove {
 void redistribute(std::span<BoxMove const> moves, CommunicatorRef comm);
 void redistribute(BoxTable const& from, BoxTable const& to, DType dtype, CommunicatorRef comm,
                   std::span<ConstDynamicView const> source, std::span<DynamicView const> destination);
+
+/// Refuse, in words, sources that could be written: a list of other views is no list of ConstDynamicView.
+template <std::convertible_to<std::span<DynamicView const>> List>
+void prepare(BoxTable const&, BoxTable const&, DType, CommunicatorRef, List const&, std::span<DynamicView const>) {
+    static_assert(detail::check_box_sources<List>());
+}
+template <std::convertible_to<std::span<DynamicView const>> List>
+void redistribute(BoxTable const&, BoxTable const&, DType, CommunicatorRef, List const&, std::span<DynamicView const>) {
+    static_assert(detail::check_box_sources<List>());
+}
 
 /// A rank's part of a distributed tensor as views of its boxes in BoxTable(distribution): where one of two tables is a
 /// distribution. A view that is not of local_shape(rank) comes back as it is, for prepare() to refuse on all ranks. As

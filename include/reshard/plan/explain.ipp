@@ -20,14 +20,15 @@ namespace detail {
     return peers;
 }
 
+/// `chunks`: of every message.
 inline void explain_exchange(std::string& text, Exchange const& exchange, int phase, std::string_view what,
-                             DType dtype) {
+                             Index chunks, DType dtype) {
     auto const side = [&](std::string_view verb, auto const& messages, std::string_view word) {
         Index elements = 0;
         for (Message const& message : messages) add_elements(elements, message.elements());
         if (messages.empty()) return concat("; ", verb, " nothing");
         return concat("; ", verb, " ", bytes_text(elements, dtype), " in ",
-                      count_text(as_index(messages.size()), "message"), " ", word, " ",
+                      count_text(as_index(messages.size()) * chunks, "message"), " ", word, " ",
                       count_text(peers_of(messages), "peer"));
     };
     text += concat("  phase ", phase, ": ", what, side("sends", exchange.sends, "to"),
@@ -112,7 +113,8 @@ RESHARD_INLINE std::string detail::explain(Plan<> const& plan, TransitionKind ki
         ++phase;
         if (!takes_part(steps, step, rank)) continue;
         Exchange const exchange = exchange_of(steps, step, rank);
-        detail::explain_exchange(text, exchange, phase, detail::exchange_text(steps, step), dtype);
+        detail::explain_exchange(text, exchange, phase, detail::exchange_text(steps, step),
+                                 planning::chunks_of(steps, step), dtype);
         for (Message const& message : exchange.receives) {
             bool const enters = ranks_per_node > 1 && message.peer / ranks_per_node != rank / ranks_per_node;
             detail::add_elements(received, message.elements());

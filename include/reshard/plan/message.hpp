@@ -57,12 +57,14 @@ struct Exchange {
 
 /// What one rank moves when it carries out a plan, in elements (multiply by bytes(dtype)).
 struct Cost {
-    int phases = 0;  ///< exchanges one after the other, those in chunks as one; 0 for views and local copies
-    Index messages_sent = 0;
+    int phases = 0;           ///< exchanges one after the other, those in chunks as one; 0 for views and local copies
+    Index messages_sent = 0;  ///< all chunks of one as one; load_of() and simulate() count each
     Index messages_received = 0;
     Index sent = 0;
     Index received = 0;
-    Index workspace = 0;  ///< elements of scratch memory on a host; workspace_bytes() knows devices
+    /// Elements of scratch memory on a host, without what alignment adds: for memory to give to prepare() ask
+    /// workspace_bytes(), which knows devices as well.
+    Index workspace = 0;
     friend constexpr bool operator==(Cost const&, Cost const&) = default;
 };
 

@@ -137,7 +137,9 @@ private:
 
 }  // namespace detail
 
-/// What all ranks of a plan load on the tiers of a topology, and about how long it takes.
+/// What all ranks of a plan load on the tiers of a topology, and about how long it takes. `dtype` is that of memory and
+/// of the wire: there are no casts. Of a move with Casting, bytes and seconds are those of the smaller type, for
+/// addends of the source's, and memory is at most that of the larger one (a fold that casts needs a chunk more).
 /// Throws MeshError when the topology has not all the plan's ranks, DTypeError for elements smaller than a byte,
 /// ShapeError when bytes do not fit 64 bits. Cost: a few nanoseconds per rank and list to sort a million ranks into
 /// classes, then one plan per class.

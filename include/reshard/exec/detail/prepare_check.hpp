@@ -84,7 +84,8 @@ inline void digest(Digest& digest, PlanValue const& plan, ValueChange const& cha
     }
     // DynamicView() is one of U8, which who gives it may not know.
     if (!plan.from.contains(rank) && !plan.to.contains(rank))
-        append(text, {" (of its views, outside the meshes, the type counts: DynamicView(nullptr, dtype, Shape{0}))"});
+        append(text,
+               {" (outside the meshes only the type of the views counts: DynamicView(nullptr, dtype, Shape{0}))"});
     return text;
 }
 

@@ -416,6 +416,28 @@ TEST_SUITE("checkpoint/load") {
         }
     }
 
+    TEST_CASE("ranks that read for themselves compare the shards that they need all of: by more ranks none") {
+        std::vector<Saved> saved{{{"w", DType::f32, Shape{64, 16}}, 1, {}}};
+        for (int f = 0; f < 8; ++f) saved[0].parts.push_back({0, f, Box{{8 * f, 8 * f + 8}, {0, 16}}});
+        TempFolder const folder;
+        write_sharded(folder.path(), saved, 8, Described::by_manifest);
+        auto const verified = [&](int ranks, Cooperation cooperation) {
+            std::vector<Goal> const goals{goal("w", DType::f32, errors::concat("(", ranks, "):(S0)"), Shape{64, 16})};
+            std::atomic<Index> sum{0};
+            run_on_threads(ranks, [&](ThreadCommunicator& comm) {
+                LocalTensors tensors(goals, comm.rank());
+                sum +=
+                    load(folder.path(), tensors.list(), comm, CooperativeRead{0, {}, cooperation, {}}).bytes_verified;
+                CHECK(tensors.wrong() == "");
+            });
+            return sum.load();
+        };
+        for (int const ranks : {1, 4, 8}) CHECK(verified(ranks, Cooperation::never) == 4096);
+        CHECK(verified(3, Cooperation::never) == 4096 * 6 / 8);
+        CHECK(verified(16, Cooperation::never) == 0);
+        CHECK(verified(16, Cooperation::always) == 4096);
+    }
+
     TEST_CASE("a bit of an extent that two ranks read in parts is found as well") {
         TempFolder const folder;
         std::vector<Goal> const goals{goal("w", DType::u8, "(3):(R)", Shape{300, 7})};

@@ -219,8 +219,13 @@ TEST_SUITE("checkpoint/load_forecast") {
               "cooperative read: 2 tensors, 4.0 KiB on this rank\n"
               "  collectives: none\n"
               "  sent 100 B in 1 message, received 2.0 KiB in 2 messages\n"
-              "  read 4.0 KiB in 1 read, 1 open file and 0 for lists; verified 0 B\n"
+              "  read 4.0 KiB in 1 read, 1 open file and 0 for lists; verified 0 B, 4.0 KiB not compared with any "
+              "checksum\n"
               "  memory beyond the local tensors: 0 B\n"
               "  250.0 ms\n");
+        report.bytes_verified = 3072;
+        CHECK(contains(explain(report), "; verified 3.0 KiB, 1.0 KiB not compared with any checksum\n"));
+        report.bytes_verified = 4096;
+        CHECK(contains(explain(report), "; verified 4.0 KiB\n"));
     }
 }

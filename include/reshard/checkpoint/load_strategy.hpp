@@ -26,7 +26,8 @@ struct LoadOptions {
     std::vector<int> replica_axes{};
     /// Whether extents that were saved with a CRC-32C are compared with it as they are read. Tensors that
     /// are read in staging memory are compared whole; who reads directly, or asks for boxes of larger tensors, compares
-    /// the blocks that lie whole in what is read.
+    /// the blocks (1 MiB; all of a smaller extent) that lie whole in what is read: on more ranks than saved perhaps
+    /// none. LoadReport::bytes_verified says how many bytes.
     bool verify_checksums = true;
     /// (name in the checkpoint, name in the list): tensors that the program calls otherwise. `model.layers.*` to
     /// `blocks.*` is about all that begin so; the first that fits counts, and a name that none fits is that of the
@@ -123,7 +124,7 @@ struct LoadReport {
     Index reads = 0;
     Index files_opened = 0;    ///< for their data
     Index lists_opened = 0;    ///< manifest, index, and files whose headers were read for the list of tensors
-    Index bytes_verified = 0;  ///< read by this rank and compared with a checksum
+    Index bytes_verified = 0;  ///< of bytes_read, compared with a checksum; the rest was taken as it is
     Collectives collectives;
     Traffic traffic;                 ///< catalogue included
     Index extra_bytes = 0;           ///< largest memory beyond the local tensors: staging, scratch

@@ -34,7 +34,10 @@ RESHARD_INLINE std::string explain(LoadReport const& report) {
                                       " on this rank\n", detail::traffic_text(report.collectives, report.traffic));
     append(text, {"  read ", bytes_text(report.bytes_read), " in ", count_text(report.reads, "read"), ", ",
                   count_text(report.files_opened, "open file"), " and ", report.lists_opened, " for lists; verified ",
-                  bytes_text(report.bytes_verified), "\n"});
+                  bytes_text(report.bytes_verified)});
+    Index const not_compared = report.bytes_read - report.bytes_verified;
+    if (not_compared > 0) append(text, {", ", bytes_text(not_compared), " not compared with any checksum"});
+    append(text, {"\n"});
     append(text, {"  memory beyond the local tensors: ", bytes_text(report.extra_bytes), "\n  ",
                   detail::seconds_text(report.seconds), "\n"});
     return text;

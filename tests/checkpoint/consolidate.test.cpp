@@ -805,7 +805,8 @@ TEST_SUITE("checkpoint/consolidate") {
         for (char const* from : {"/in", "/shards", "/dcp"}) {
             CAPTURE(from);
             std::string const out = folder.path() + "/out" + std::to_string(std::string_view(from).size());
-            consolidate(folder.path() + from, out, options);
+            std::string const text = explain(consolidate(folder.path() + from, out, options));
+            CHECK(text.ends_with("see that the last rank's file is there\n") == (std::string_view(from) == "/dcp"));
             Checkpoint const written = Checkpoint::open(out);
             for (auto const& [name, old] :
                  {std::pair{"a.norm", "norm"}, {"blocks.0.w", "layers.0.w"}, {"last", "layers.1.w"}}) {

@@ -342,6 +342,14 @@ TEST_SUITE("checkpoint/load") {
                           auto const local = tensors[2].distribution.local_shape(rank);
                           tensors[2].view = DynamicView(tensors[2].view.data(), DType::f32, local);
                       });
+        check_refused(ErrorCode::mismatch,
+                      {"tensor 'norm'", "has shape [7], the list says [6]",
+                       "; of a box of the larger tensor, say in "
+                       "LocalTensor::within where it lies."},
+                      [](Tensors& tensors, std::string&, auto&, int) {
+                          tensors[1].distribution = parse("(3):(R)", Shape{6});
+                          tensors[1].view = DynamicView(tensors[1].view.data(), DType::bf16, Shape{6});
+                      });
         check_refused(ErrorCode::mismatch, {"tensor 'norm'", "the checkpoint has BF16 elements, the list says F16"},
                       [](Tensors& tensors, std::string&, auto&, int) {
                           tensors[1].view = DynamicView(tensors[1].view.data(), DType::f16, Shape{7});

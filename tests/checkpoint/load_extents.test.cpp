@@ -171,6 +171,25 @@ TEST_SUITE("checkpoint/load") {
         }
     }
 
+    TEST_CASE("a missing file of PyTorch's last rank is named as what may be wrong with a shape") {
+        TempFolder const folder;
+        std::vector<Goal> const goals{goal("w", DType::f32, "(3):(S0)", Shape{9, 6})};
+        std::vector<Saved> const saved{
+            {goals[0].stored,
+             1,
+             {{0, 0, Box{{0, 3}, {0, 6}}}, {0, 1, Box{{3, 6}, {0, 6}}}, {0, 2, Box{{6, 9}, {0, 6}}}}}};
+        write_sharded(folder.path(), saved, 3, Described::by_shards);
+        std::filesystem::remove(folder / "shard-00003-model-00001-of-00001.safetensors");
+        check_same(thrown_by(3,
+                             [&](ThreadCommunicator& comm) {
+                                 LocalTensors tensors(goals, comm.rank());
+                                 load(folder.path(), tensors.list(), comm);
+                             }),
+                   ErrorCode::mismatch,
+                   {"the checkpoint has shape [6,6], the list says [9,6]. Fix: build the list from the model that was "
+                    "saved; see that the file of the last rank is there"});
+    }
+
     TEST_CASE("the manifest is opened by one rank, headers of several files by one each") {
         TempFolder const folder;
         TempFolder const shards;

@@ -70,7 +70,8 @@ private:
             if (file.writer >= 0) out += errors::concat(", written by rank ", file.writer);
             out += '\n';
         }
-        out += detail::unlisted_text(detail::with_unlisted(manifest.files));
+        out += errors::concat(detail::kind_note(catalogue.kind()),
+                              detail::unlisted_text(detail::with_unlisted(manifest.files)));
         out += errors::concat(detail::count_text(static_cast<Index>(manifest.tensors.size()), "tensor"), "\n");
         for (std::size_t t = 0; t < manifest.tensors.size(); ++t) {
             if (shows(manifest.tensors[t])) out += tensor_text(catalogue, t);

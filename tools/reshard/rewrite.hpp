@@ -150,7 +150,7 @@ private:
                                      " that were read: as saved");
         for (std::string const& file : report.left_over)
             result += errors::concat("\n  removed what a killed run had left: ", detail::list_name(file));
-        return result + "\n" + detail::unlisted_text(report.unlisted);
+        return errors::concat(result, "\n", detail::kind_note(report.kind), detail::unlisted_text(report.unlisted));
     }
     [[nodiscard]] Json record(reshard::RewriteReport const& report) const {
         Json files = Json::array();

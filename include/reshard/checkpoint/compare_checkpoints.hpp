@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/checkpoint/compare_checkpoints.hpp
 /// \brief  Are two checkpoints equal, however they are cut into files? If not: which tensor, where, and both values.
-/// \depends checkpoint/read_options, comm/any_communicator. Link reshard::checkpoint.
+/// \depends checkpoint/{manifest,read_options}, comm/any_communicator. Link reshard::checkpoint.
 ///
 ///     CompareReport const report = compare_checkpoints("sharded", "full", comm);
-///     if (!report.equal()) std::puts(explain(report).c_str());
+///     std::fputs(explain(report).c_str(), stdout);
 #pragma once
 
-#include <reshard/checkpoint/detail/mode.hpp>
+#include <reshard/checkpoint/manifest.hpp>
 #include <reshard/checkpoint/read_options.hpp>
 #include <reshard/comm/any_communicator.hpp>
 #include <reshard/core/dtype.hpp>
@@ -63,6 +63,8 @@ struct CompareOptions {
 
 /// The same on every rank.
 struct CompareReport {
+    CheckpointKind first_kind = CheckpointKind::file;
+    CheckpointKind second_kind = CheckpointKind::file;
     Index tensors = 0;   ///< with that name and shape in both, and a type that is compared
     Index elements = 0;  ///< of these
     Index bytes = 0;     ///< of these, in the first checkpoint
@@ -87,7 +89,8 @@ struct CompareReport {
 [[nodiscard]] CompareReport compare_checkpoints(std::string const& first, std::string const& second,
                                                 CommunicatorRef comm, CompareOptions const& options = {});
 
-/// A line for each difference, below it the elements that are listed; `equal: ...` where there is none.
+/// A line for each difference, below it the elements that are listed; `equal: ...` where there is none. A note where
+/// one of the two is of PyTorch's shards.
 [[nodiscard]] std::string explain(CompareReport const& report);
 
 /// `[3,7]`: the index of an element of a difference. For elements smaller than a byte, `byte 7`.

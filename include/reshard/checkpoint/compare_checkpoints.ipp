@@ -198,6 +198,8 @@ inline void join(std::vector<CheckpointDifference>& differences, std::span<Found
     LoadFiles b = look_together(second, comm, room.lists, pending);
 
     CompareReport report;
+    report.first_kind = a.catalogue().kind();
+    report.second_kind = b.catalogue().kind();
     report.rtol = options.rtol;
     report.atol = options.atol;
     std::vector<ComparedTensor> alike;
@@ -252,7 +254,9 @@ RESHARD_INLINE std::string explain(CompareReport const& report) {
     if (report.rtol > 0 || report.atol > 0)
         within = errors::concat(" within rtol ", detail::number_text(report.rtol, 6), " and atol ",
                                 detail::number_text(report.atol, 6));
-    if (report.equal()) return errors::concat("equal", within, ": ", compared, "\n");
+    bool const of_shards = report.first_kind == CheckpointKind::shards || report.second_kind == CheckpointKind::shards;
+    std::string_view const note = of_shards ? detail::kind_note(CheckpointKind::shards) : "";
+    if (report.equal()) return errors::concat("equal", within, ": ", compared, "\n", note);
     std::string text = errors::concat("not equal", within, ": ",
                                       detail::count_text(detail::as_index(report.differences.size()), "difference"),
                                       "; ", compared, " compared\n");
@@ -284,6 +288,7 @@ RESHARD_INLINE std::string explain(CompareReport const& report) {
             }
         }
     }
+    detail::append(text, {note});
     return text;
 }
 

@@ -56,7 +56,8 @@ RESHARD_INLINE std::string explain(RewriteReport const& report) {
                   bytes_text(report.bytes_verified), "\n"});
     append(text, {"  memory for bytes in flight: ", bytes_text(report.extra_bytes), "\n  ",
                   detail::seconds_text(report.seconds), "\n"});
-    return text + detail::unlisted_text(report.unlisted);
+    append(text, {detail::kind_note(report.kind), detail::unlisted_text(report.unlisted)});
+    return text;
 }
 
 RESHARD_INLINE PlaceTensor placed_as(std::string_view notation) {

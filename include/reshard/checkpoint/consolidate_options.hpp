@@ -86,6 +86,7 @@ struct RewriteShare {
 
 /// What rewriting files came to.
 struct RewriteReport {
+    CheckpointKind kind = CheckpointKind::file;  ///< of what was read
     Manifest written;         ///< the files that are there now, with a checksum for each extent (the same on all ranks)
     Index bytes_total = 0;    ///< of tensors, written by all ranks together
     Index bytes_written = 0;  ///< of tensors, by this rank

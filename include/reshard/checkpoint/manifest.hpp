@@ -157,6 +157,11 @@ private:
     if (files.size() > 8) list += ", ...";
     return files.empty() ? list : concat("note: the index does not name ", list, ": no part of the checkpoint\n");
 }
+/// A line about what nobody can see in files of that kind; nothing of others.
+[[nodiscard]] constexpr std::string_view kind_note(CheckpointKind kind) noexcept {
+    if (kind != CheckpointKind::shards) return "";
+    return "note: PyTorch's shards do not say how many ranks saved: see that the last rank's file is there\n";
+}
 }  // namespace detail
 
 /// The file that makes a folder a checkpoint of this library: it appears last, and names all others.

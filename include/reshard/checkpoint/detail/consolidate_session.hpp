@@ -249,6 +249,7 @@ private:
     void publish() {
         commit_.agree([&] {
             pending_.raise_pending();
+            report_.kind = from().kind();
             report_.unlisted = with_unlisted(from().manifest().files);
             report_.bytes_total = maker_->line().bytes();
             report_.files_opened += in_.count() + shared_.count();

@@ -155,17 +155,26 @@ void for_each_needing(WantedExtent const& extent, Box const& box, LocalTensor co
 
 /// Throws ShapeError, MismatchError, TransitionError or DTypeError for a tensor that is not stored as the target says.
 /// `shape` and `dtype` are those it is loaded as.
-inline void check_target(StoredTensor const& stored, LocalTensor const& target, DType dtype,
-                         DynamicShape const& shape) {
+inline void check_target(StoredTensor const& stored, LocalTensor const& target, DType dtype, DynamicShape const& shape,
+                         CheckpointKind kind) {
     std::string_view const note =
         is_byte_sized(stored.dtype) ? "" : " (its elements are smaller than a byte, so that it is loaded as bytes)";
     check_within(target.distribution.shape(), target.within,
                  [&](std::string const& why) { raise_wanted(ErrorCode::shape, target.name, why); });
     if (whole_shape(target) != shape) {
-        raise_wanted(ErrorCode::mismatch, target.name,
-                     concat("the checkpoint has shape ", to_string(shape), note, ", the list says ",
-                            target.within.is_whole() ? "" : "a box of ", to_string(whole_shape(target)),
-                            ". Fix: build the list from the model that was saved."));
+        DynamicShape const& asked = whole_shape(target);
+        bool const whole = target.within.is_whole();
+        bool const fits = whole && asked.rank() == shape.rank() && contains(Box(shape), Box(asked));
+        raise_wanted(
+            ErrorCode::mismatch, target.name,
+            concat("the checkpoint has shape ", to_string(shape), note, ", the list says ", whole ? "" : "a box of ",
+                   to_string(asked), ". Fix: build the list from the model that was saved",
+                   fits ? "; of a box of the larger tensor, say in LocalTensor::within where it lies" : "",
+                   kind == CheckpointKind::shards
+                       ? "; see that the file of the last rank is there, for PyTorch's shards do not say how "
+                         "many ranks saved"
+                       : "",
+                   "."));
     }
     if (target.view.dtype() != dtype) {
         raise_wanted(
@@ -197,7 +206,7 @@ inline void append_wanted(std::vector<WantedExtent>& wanted, Catalogue const& ca
     DType const dtype = as_bytes ? DType::u8 : stored.dtype;
     DynamicShape const shape =
         as_bytes ? DynamicShape(Shape{stored_bytes_of(stored.dtype, Box(stored.shape))}) : stored.shape;
-    check_target(stored, target, dtype, shape);
+    check_target(stored, target, dtype, shape, catalogue.kind());
     bool const chosen = copy || stored.replicas == 1;
     unsigned const axes = chosen ? 0 : replica_axes_of(target, stored.replicas, options);
     Box const asked = box_in_whole(target);

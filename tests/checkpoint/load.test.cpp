@@ -367,11 +367,12 @@ TEST_SUITE("checkpoint/load") {
                       [](Tensors& tensors, std::string&, auto&, int rank) {
                           if (rank == 2) tensors[1].view = DynamicView(nullptr, DType::bf16, Shape{7});
                       });
-        check_refused(ErrorCode::buffer,
-                      {"rank 1 of 3: reshard::load: on rank 1 the tensors 'embed' and 'norm' overlap"},
-                      [](Tensors& tensors, std::string&, auto&, int rank) {
-                          if (rank == 1) tensors[1].view = DynamicView(tensors[0].view.data(), DType::bf16, Shape{7});
-                      });
+        check_refused(
+            ErrorCode::buffer,
+            {"rank 1 of 3: reshard::load: on rank 1 the tensors 'embed' and 'norm' overlap", "(of tied weights any)"},
+            [](Tensors& tensors, std::string&, auto&, int rank) {
+                if (rank == 1) tensors[1].view = DynamicView(tensors[0].view.data(), DType::bf16, Shape{7});
+            });
         check_refused(ErrorCode::mismatch, {"rank 1 of 3: loads tensor 0 'norm'", "but rank 0 loads tensor 0 'embed'"},
                       [](Tensors& tensors, std::string&, auto&, int rank) {
                           if (rank == 1) std::swap(tensors[0], tensors[1]);
@@ -420,6 +421,50 @@ TEST_SUITE("checkpoint/load") {
         check_refused(ErrorCode::mismatch, {"rank 1 of 3"}, [](Tensors&, std::string&, auto& strategy, int rank) {
             strategy.options.rename = {{rank == 1 ? "embed" : "norm", "other"}};
         });
+    }
+
+    TEST_CASE("tensors that the list does not name are told, and so are the texts that were saved with them") {
+        TempFolder const folder;
+        auto const stored = three();
+        write(folder.path(), stored, small_files);
+        SaveOptions options;
+        options.metadata = {{"epoch", "3"}, {"step", "4000"}};
+        std::string id;
+        std::string const saved = folder / "saved";
+        run_on_threads(3, [&](ThreadCommunicator& comm) {
+            LocalTensors tensors(stored, comm.rank());
+            SaveReport const report = save(saved, tensors.list(), comm, options);
+            if (comm.rank() == 0) id = report.save_id;
+        });
+        std::vector<Goal> const goals{goal("embed", DType::f32, "(3):(S0)", Shape{10, 4})};
+        std::vector<std::string> const others{"head", "norm"};  // sorted, as all names are
+        auto const check = [&](LoadReport const& report) {
+            CHECK(report.metadata == options.metadata);
+            CHECK(report.save_id == id);
+            CHECK(report.not_listed == others);
+            CHECK(contains(explain(report), "\n  2 tensors of the checkpoint not in the list: 'head', 'norm'\n"));
+        };
+        auto const attempt = [&](auto const& strategy) {
+            CAPTURE(strategy.name);
+            run_on_threads(3, [&](ThreadCommunicator& comm) {
+                LocalTensors tensors(goals, comm.rank());
+                check(load(saved, tensors.list(), comm, strategy));
+                CHECK(load(folder.path(), tensors.list(), comm, strategy).metadata.empty());
+            });
+            LocalTensors tensors(goals, 0);
+            auto const forecast =
+                forecast_load(Catalogue(Checkpoint::open(saved)), placed_tensors(tensors.list()), 3, strategy);
+            CHECK(forecast.not_listed == others);
+            CHECK(contains(explain(forecast), "\n  2 tensors of the checkpoint not in the list: 'head', 'norm'\n"));
+        };
+        attempt(OneRankReads<Scatter>{});
+        attempt(OneRankReads<Broadcast>{});
+        attempt(EachRankReadsItsBoxes{});
+        attempt(CooperativeRead{});
+        LocalTensors tensors(goals, 1);
+        check(load(Checkpoint::open(saved), tensors.list(), 1));
+        LocalTensors all(stored, 1);
+        CHECK(load(Checkpoint::open(saved), all.list(), 1).not_listed.empty());
     }
 
     TEST_CASE("memory of a device is refused, on all ranks where they load together") {

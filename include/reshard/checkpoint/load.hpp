@@ -8,7 +8,8 @@
 ///     load(path, tensors, comm, EachRankReadsItsBoxes{});        // all have it, and agree
 ///     load(path, tensors, comm, OneRankReads{});                 // one rank has it, and scatters
 ///
-/// All leave the same bits in the same tensors. Tensors of the checkpoint that are not in the list stay where they are.
+/// All leave the same bits in the same tensors. Tensors of the checkpoint that are not in the list stay where they are
+/// (LoadReport::not_listed). No two of the list share memory: of tied weights one is listed.
 /// A tensor of 4- or 6-bit elements is loaded as its bytes: U8, of shape [bytes]. Over a communicator of devices that
 /// moves memory of the host too, tensors may lie on either side.
 #pragma once

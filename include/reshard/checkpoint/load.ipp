@@ -94,7 +94,7 @@ public:
         });
         share_list(files_, path, comm, terms.root, lists_, pending_);
         attempt([&] {
-            wanted_ = match(catalogue(), tensors, terms.options);
+            wanted_ = match(catalogue(), tensors, terms.options, &report_.not_listed);
             report_.lists_opened = comm.rank() == terms.root ? lists_opened(catalogue()) : 0;
             report_.tensors = as_index(tensors.size());
             report_.files_digest = catalogue().digest();
@@ -118,6 +118,7 @@ public:
         together ? read_staged(schedule) : read_directly();
         report_.strategy = terms_.strategy;
         report_.files_opened = files_.count();
+        report_.metadata = files_.take_metadata();
         report_.traffic = comm_.traffic() - before_;
         report_.seconds = seconds_since(start_);
         return std::move(report_);
@@ -246,7 +247,7 @@ RESHARD_INLINE LoadReport load(Checkpoint const& checkpoint, std::span<LocalTens
         detail::check_on_host(tensor, rank, "load");
     }
     detail::check_apart(tensors, rank, "load");
-    auto const wanted = detail::match(files.catalogue(), tensors, strategy.options);
+    auto const wanted = detail::match(files.catalogue(), tensors, strategy.options, &report.not_listed);
     auto const plan = detail::plan_direct(files, wanted, detail::needed_boxes(wanted, tensors, rank), strategy.reads,
                                           strategy.options);
     try {
@@ -256,6 +257,7 @@ RESHARD_INLINE LoadReport load(Checkpoint const& checkpoint, std::span<LocalTens
         detail::raise_partly_filled(error);
     }
     report.files_opened = files.count();
+    report.metadata = files.take_metadata();
     report.seconds = detail::seconds_since(start);
     return report;
 }

@@ -34,7 +34,7 @@ public:
             targets_.push_back(
                 {target.name, target.distribution, DynamicView(nullptr, target.dtype, Shape{0}), target.within});
         }
-        wanted_ = match(catalogue, targets_, terms.options);
+        wanted_ = match(catalogue, targets_, terms.options, &result_.not_listed);
         result_.strategy = terms.strategy;
         result_.ranks = ranks;
         result_.tensors = as_index(targets.size());
@@ -235,7 +235,7 @@ RESHARD_INLINE std::string explain(LoadForecast const& forecast) {
     append(text, {"  reads ", bytes_text(forecast.bytes_read), " in ", count_text(forecast.reads, "read"), ", ",
                   count_text(forecast.files_opened, "open file"), " and ", forecast.lists_opened,
                   " for lists; a rank at most ", bytes_text(forecast.most_bytes_read), " in ",
-                  count_text(forecast.most_reads, "read"), "\n"});
+                  count_text(forecast.most_reads, "read"), "\n", detail::not_listed_text(forecast.not_listed)});
     append(text, {"  memory beyond the local tensors: at most ", bytes_text(forecast.extra_bytes), " on a rank\n"});
     append(text, {"  about ", detail::seconds_text(forecast.seconds), " by the model\n"});
     return text;

@@ -2,11 +2,11 @@
 /// \file   reshard/checkpoint/load_strategy.hpp
 /// \brief  The ways to load a checkpoint, as types that say what they need, and what a load reports,
 ///         or a dry run of one.
-/// \depends checkpoint/read_options.hpp, comm/communicator.hpp. No I/O.
+/// \depends checkpoint/{read_options,tensor_info}.hpp, comm/communicator.hpp. No I/O.
 #pragma once
 
-#include <reshard/checkpoint/detail/mode.hpp>
 #include <reshard/checkpoint/read_options.hpp>
+#include <reshard/checkpoint/tensor_info.hpp>
 #include <reshard/comm/communicator.hpp>
 
 #include <vector>  // vector
@@ -133,6 +133,10 @@ struct LoadReport {
     /// The id of the save; empty: of others' files. What is loaded besides is of the same save if
     /// MchCheckpoint::save_id() is this.
     std::string save_id;
+    Metadata metadata;  ///< SaveOptions::metadata of that save, sorted by key; of others' files what the first has
+    /// Tensors of the checkpoint that the list does not name, sorted, those of tables included: a model that should
+    /// have all of them has forgotten these.
+    std::vector<std::string> not_listed;
     double seconds = 0;
 };
 /// A line for each thing that it counts, in the order of explain(LoadForecast).
@@ -153,13 +157,14 @@ struct LoadForecast {
     Index bytes_read = 0;       ///< from files, gaps that are read along included
     Index most_bytes_read = 0;  ///< by one rank
     Index reads = 0;
-    Index most_reads = 0;        ///< of one rank
-    Index files_opened = 0;      ///< for their data: once for each rank that does
-    Index lists_opened = 0;      ///< manifest, index, and files whose headers are read for the list of tensors
-    Index bytes_verified = 0;    ///< compared with a checksum, by each rank that does
-    Index extra_bytes = 0;       ///< largest memory of one rank beyond its local tensors: staging, scratch
-    bool read_directly = false;  ///< no tensor crosses ranks
-    double seconds = 0;          ///< by the LoadModel
+    Index most_reads = 0;                 ///< of one rank
+    Index files_opened = 0;               ///< for their data: once for each rank that does
+    Index lists_opened = 0;               ///< manifest, index, and files whose headers are read for the list of tensors
+    Index bytes_verified = 0;             ///< compared with a checksum, by each rank that does
+    Index extra_bytes = 0;                ///< largest memory of one rank beyond its local tensors: staging, scratch
+    bool read_directly = false;           ///< no tensor crosses ranks
+    std::vector<std::string> not_listed;  ///< as in LoadReport
+    double seconds = 0;                   ///< by the LoadModel
 };
 
 namespace detail {
@@ -214,6 +219,8 @@ template <class How>
     return {all.name, true, all.reads, all.options, all.cooperation, 0, all.window_bytes, Spread::exchange, &all};
 }
 
+/// A line of a report; nothing where all are listed.
+[[nodiscard]] std::string not_listed_text(std::vector<std::string> const& names);
 /// Two lines of a report.
 [[nodiscard]] std::string traffic_text(Collectives const& collectives, Traffic const& traffic);
 

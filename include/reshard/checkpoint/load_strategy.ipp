@@ -27,6 +27,14 @@ RESHARD_INLINE std::string detail::traffic_text(Collectives const& collectives, 
                   " in ", count_text(traffic.messages_received, "message"), "\n");
 }
 
+RESHARD_INLINE std::string detail::not_listed_text(std::vector<std::string> const& names) {
+    if (names.empty()) return {};
+    std::string text =
+        concat("  ", count_text(as_index(names.size()), "tensor"), " of the checkpoint not in the list: ");
+    for (std::size_t i = 0; i < names.size() && i < 3; ++i) append(text, {i == 0 ? "" : ", ", quote_name(names[i])});
+    return text + (names.size() > 3 ? ", ...\n" : "\n");
+}
+
 RESHARD_INLINE std::string explain(LoadReport const& report) {
     using detail::append, detail::bytes_text, detail::count_text;
     std::string text = errors::concat(report.strategy, report.read_directly ? ", read directly: " : ": ",
@@ -37,7 +45,7 @@ RESHARD_INLINE std::string explain(LoadReport const& report) {
                   bytes_text(report.bytes_verified)});
     Index const not_compared = report.bytes_read - report.bytes_verified;
     if (not_compared > 0) append(text, {", ", bytes_text(not_compared), " not compared with any checksum"});
-    append(text, {"\n"});
+    append(text, {"\n", detail::not_listed_text(report.not_listed)});
     append(text, {"  memory beyond the local tensors: ", bytes_text(report.extra_bytes), "\n  ",
                   detail::seconds_text(report.seconds), "\n"});
     return text;

@@ -30,7 +30,8 @@ namespace reshard::inline v0 {
 /// throw the same error, the save before it still loads, and what was written is removed again (where a rank is lost
 /// half way, a file may stay until the next save). A second save into the folder meanwhile is refused.
 ///
-/// Copies that the save leaves out are compared first, unless options say otherwise.
+/// Copies that the save leaves out are compared first, unless options say otherwise. Tensors may share memory (tied
+/// weights): each is written; load() takes one of them.
 ///
 /// Throws, the same on every rank and naming the rank it belongs to: MismatchError for lists that differ and for copies
 /// that are not equal, naming tensor and ranks; what plan_save() throws; BufferError for views that do not fit,

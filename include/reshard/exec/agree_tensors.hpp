@@ -57,7 +57,7 @@ inline void check_apart(std::span<LocalTensor const> tensors, std::vector<Stretc
     if (clash.writer == clash.other) return;
     raise(ErrorCode::buffer, "reshard::", function, ": on rank ", rank, " the tensors '",
           tensors[smaller(clash.writer, clash.other)].name, "' and '", tensors[larger(clash.writer, clash.other)].name,
-          "' overlap. Fix: give each its own memory, or list one of them.");
+          "' overlap. Fix: give each its own memory, or list one of them (of tied weights any).");
 }
 /// The same for who writes to all of them.
 inline void check_apart(std::span<LocalTensor const> tensors, int rank, std::string_view function) {

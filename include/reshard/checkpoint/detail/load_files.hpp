@@ -212,6 +212,8 @@ public:
     [[nodiscard]] Index count() const noexcept {
         return std::ssize(files_) - std::count(files_.begin(), files_.end(), nullptr);
     }
+    /// The texts of the checkpoint, at the end: its list of tensors goes with them.
+    [[nodiscard]] Metadata take_metadata() noexcept { return std::move(catalogue_).manifest().metadata; }
     /// Throws IoError if a file that was opened has changed since.
     void check_unchanged() const {
         for (SafetensorsFile const* file : files_)

@@ -186,11 +186,11 @@ inline void check_target(StoredTensor const& stored, LocalTensor const& target, 
                      [&](std::string const& why) { raise_wanted(ErrorCode::dtype, target.name, why); });
 }
 
-/// Appends the extents of one target that some rank reads: of the tensor of that name; else, for `w.__tp_replica_5` of
-/// k copies, of copy (5 mod k) of w. Only what all ranks know alike is looked at, so that all throw alike: name,
-/// distribution and element type.
-inline void append_wanted(std::vector<WantedExtent>& wanted, Catalogue const& catalogue, LocalTensor const& target,
-                          std::size_t place, LoadOptions const& options) {
+/// Appends the extents of one target that some rank reads, and returns the place of the tensor that they are of: of the
+/// tensor of that name; else, for `w.__tp_replica_5` of k copies, of copy (5 mod k) of w. Only what all ranks know
+/// alike is looked at, so that all throw alike: name, distribution and element type.
+inline std::size_t append_wanted(std::vector<WantedExtent>& wanted, Catalogue const& catalogue,
+                                 LocalTensor const& target, std::size_t place, LoadOptions const& options) {
     std::string renamed;
     bool const is_renamed = std::any_of(options.rename.begin(), options.rename.end(), [&](auto const& rename) {
         return rename_to(rename.second, rename.first, target.name, renamed);
@@ -220,6 +220,7 @@ inline void append_wanted(std::vector<WantedExtent>& wanted, Catalogue const& ca
         if (one.is_for_any(target.distribution.mesh())) wanted.push_back(one);
     };
     catalogue.for_each_near(tensor, as_bytes ? Box(stored.shape) : asked, add);
+    return tensor;
 }
 
 /// Who wants rows of an extent that touch reads them together: the first of them all, the others nothing.
@@ -243,10 +244,12 @@ inline void read_together(std::span<WantedExtent> wanted, std::span<LocalTensor 
     }
 }
 
-/// Sorted by (file, begin), as the files are read and the catalogue is, then by what is read. Throws FormatError
-/// (TensorNotFound), ShapeError, MismatchError, MeshError, TransitionError, DTypeError.
+/// Sorted by (file, begin), as the files are read and the catalogue is, then by what is read. `not_listed` gets the
+/// names of tensors that no target is of. Throws FormatError (TensorNotFound), ShapeError, MismatchError, MeshError,
+/// TransitionError, DTypeError.
 [[nodiscard]] inline std::vector<WantedExtent> match(Catalogue const& catalogue, std::span<LocalTensor const> targets,
-                                                     LoadOptions const& options = {}) {
+                                                     LoadOptions const& options = {},
+                                                     std::vector<std::string>* not_listed = nullptr) {
     for (auto const& rename : options.rename) {
         if (is_rename(rename)) continue;
         raise(ErrorCode::format, "reshard::LoadOptions: rename of ", quote_name(rename.first), " to ",
@@ -254,7 +257,11 @@ inline void read_together(std::span<WantedExtent> wanted, std::span<LocalTensor 
     }
     std::vector<WantedExtent> wanted;
     wanted.reserve(targets.size());
-    for (std::size_t i = 0; i < targets.size(); ++i) append_wanted(wanted, catalogue, targets[i], i, options);
+    std::vector<bool> listed(catalogue.tensors().size());
+    for (std::size_t i = 0; i < targets.size(); ++i)
+        listed[append_wanted(wanted, catalogue, targets[i], i, options)] = true;
+    for (std::size_t t = 0; t < listed.size() && not_listed != nullptr; ++t)
+        if (!listed[t]) not_listed->push_back(catalogue.tensors()[t].name);
     read_together(wanted, targets);
     return wanted;
 }

@@ -461,6 +461,11 @@ TEST_SUITE("checkpoint/load") {
         attempt(OneRankReads<Broadcast>{});
         attempt(EachRankReadsItsBoxes{});
         attempt(CooperativeRead{});
+        run_on_threads(3, [&](ThreadCommunicator& comm) {  // options of the strategy that is nowhere named
+            LocalTensors tensors(goals, comm.rank());
+            check(load(saved, tensors.list(), comm, {.options = {.rename = {{"none", "of these"}}}}));
+            CHECK(tensors.wrong() == "");
+        });
         LocalTensors tensors(goals, 1);
         check(load(Checkpoint::open(saved), tensors.list(), 1));
         LocalTensors all(stored, 1);

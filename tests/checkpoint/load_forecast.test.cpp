@@ -182,6 +182,8 @@ TEST_SUITE("checkpoint/load_forecast") {
         CHECK(none.reads == 0);
         CHECK(none.bytes_passed == 0);
         CHECK(forecast_load(catalogue, {}, 3, CooperativeRead{}).bytes_read == 0);
+        CHECK(forecast_load(catalogue, {}, 3).strategy == CooperativeRead::name);
+        CHECK(forecast_load(catalogue, {}, 3, {.window_bytes = 64}).strategy == CooperativeRead::name);
     }
 
     TEST_CASE("targets are the list of any rank without its memory") {

@@ -69,18 +69,36 @@ LoadReport load(std::string const& path, std::span<LocalTensor const> tensors, C
     return detail::load_by(path, tensors, comm, detail::terms_of(strategy));
 }
 
+// What is no load. Of these no strategy is deduced from `{.options = ...}`: with a path that is a CooperativeRead.
+
 /// Every rank has the data: there is nothing to send, and so nothing to pass a communicator for.
-template <class Source, Communicator C>
-LoadReport load(Source const&, std::span<LocalTensor const>, C&, EveryRankReads const&) {
+template <Communicator C, class Strategy>
+    requires(!Strategy::communicates)
+LoadReport load(std::string const&, std::span<LocalTensor const>, C&, Strategy const&) {
     static_assert(!Communicator<C>,
                   "reshard::load: with EveryRankReads every rank has the checkpoint, so that nothing is sent. "
                   "Fix: pass the rank instead of the communicator: load(checkpoint, tensors, comm.rank()).");
     return {};
 }
-template <Communicator C>
-LoadReport load(Checkpoint const& checkpoint, std::span<LocalTensor const> tensors, C& comm) {
-    return load(checkpoint, tensors, comm, EveryRankReads{});
+template <Communicator C, class Strategy = EveryRankReads>
+LoadReport load(Checkpoint const&, std::span<LocalTensor const> tensors, C& comm, Strategy const& strategy = {}) {
+    static_assert(!Strategy::communicates,
+                  "reshard::load: ranks that read together open the files together, too. Fix: pass the path instead of "
+                  "the checkpoint: load(path, tensors, comm, strategy).");
+    if constexpr (!Strategy::communicates) return load(std::string(), tensors, comm, strategy);
+    return {};
 }
+/// Who has a path has nothing open.
+template <class Rank, class Strategy = EveryRankReads>
+    requires std::is_integral_v<Rank> LoadReport load(std::string const&, std::span<LocalTensor const>, Rank,
+                                                      Strategy const& = {}) {
+        static_assert(
+            !std::is_integral_v<Rank>,
+            "reshard::load: a rank that reads for itself has opened the checkpoint. Fix: pass it instead of its "
+            "path: load(Checkpoint::open(path), tensors, rank); or a communicator instead of the rank: "
+            "load(path, tensors, comm).");
+        return {};
+    }
 
 }  // namespace reshard::inline v0
 

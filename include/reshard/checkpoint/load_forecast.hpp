@@ -5,7 +5,8 @@
 /// Link reshard::checkpoint.
 ///
 ///     auto catalogue = Catalogue::of(specs);                        // or Catalogue(checkpoint): headers only
-///     LoadForecast f = forecast_load(catalogue, targets, 64, OneRankReads<Scatter>{});
+///     LoadForecast f = forecast_load(catalogue, targets, 64);       // as load(path, tensors, comm)
+///     f = forecast_load(catalogue, targets, 64, OneRankReads<Scatter>{});
 ///     explain(f);                                                   // a string
 ///
 /// The figures are those of the LoadReports of all ranks, added up: the load and its forecast share the schedule, the
@@ -32,9 +33,9 @@ template <class Strategy>
                                          Strategy const& strategy, LoadModel const& model = {}) {
     return detail::forecast_by(catalogue, targets, ranks, detail::terms_of(strategy), model);
 }
-/// With the choice that the load would make, by strategy.model.
+/// With the choice that the load would make, by strategy.model: what is foretold where no strategy is named.
 [[nodiscard]] inline LoadForecast forecast_load(Catalogue const& catalogue, std::span<PlacedTensor const> targets,
-                                                int ranks, CooperativeRead const& strategy) {
+                                                int ranks, CooperativeRead const& strategy = {}) {
     return detail::forecast_by(catalogue, targets, ranks, detail::terms_of(strategy), strategy.model);
 }
 

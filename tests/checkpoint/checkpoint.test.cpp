@@ -205,7 +205,10 @@ TEST_SUITE("checkpoint/checkpoint") {
         write_one(folder / "a.safetensors", {});
         write_one(folder / "b.safetensors", {});
         write_text(folder / ".c.safetensors", "hidden");
-        looked("found 2 *.safetensors (a.safetensors, b.safetensors)");
+        looked("found 2 *.safetensors (a.safetensors, b.safetensors). Fix: add the index");
+        std::string const index = folder / "diffusion_pytorch_model.safetensors.index.json";
+        write_text(index, R"({"weight_map":{}})");
+        looked("Fix: name the index, " + index + ", in place of the folder. Pickles");
         check_io("cannot open the checkpoint: No such file", [&] { (void)Checkpoint::open(folder / "absent"); });
     }
 

@@ -349,6 +349,8 @@ TEST_SUITE("checkpoint/save") {
         refuses(ErrorCode::io,
                 {"reshard.manifest.json: cannot create the folder", "Fix: a file has this name: move it away"},
                 [](int, List&, SaveOptions&, std::string& path) { path += "/" + std::string(manifest_name); });
+        refuses(ErrorCode::io, {"IoError: '': cannot create the folder", "Fix: name a folder."},
+                [](int, List&, SaveOptions&, std::string& path) { path.clear(); });
         refuses(ErrorCode::user, {"rank 2 of 4: the trainer stops. Fix: go on."},
                 [](int rank, List&, SaveOptions& options, std::string&) {
                     if (rank == 2)

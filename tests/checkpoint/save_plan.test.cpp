@@ -188,7 +188,8 @@ TEST_SUITE("checkpoint/save_plan") {
                 {source("w", DType::f32, "(4):(S0)", Shape{4})}, {.replica_axes = {1}});
         refuses(ErrorCode::dtype, {"'q'", "elements of F4"}, {source("q", DType::f4, "(4):(S0)", Shape{8})});
         refuses(ErrorCode::format, {"MisalignedSlice", "'q'"}, {source("q", DType::f4, "(4):(R)", Shape{3})});
-        refuses(ErrorCode::format, {"DuplicateKey", "'w' is given twice"},
+        refuses(ErrorCode::format,
+                {"DuplicateKey", "'w' is given twice", "a table NAME has the names NAME.*", "LocalTensor::within"},
                 {source("w", DType::f32, "(4):(S0)", Shape{4}), source("w", DType::u8, "(4):(R)", Shape{})});
         for (std::string const name :
              {"w.__tp_replica_0", "w.__box_12", "w._tp_replica3", "w.__tp_replica_1.__box_1"}) {

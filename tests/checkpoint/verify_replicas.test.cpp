@@ -149,7 +149,7 @@ TEST_CASE("one flipped bit in one rank is found: who, where, and both values") {
     CHECK(outcome.text ==
           "reshard::verify_replicas: 1 of 2 tensors with replicas differ\n  'weight' F32 on ranks 0-3: rank 2 is odd; "
           "first at [3,1]: 4.25000381 (0x40880008) on rank 2, 4.25 (0x40880000) on rank 0\n"
-          "Fix: load or broadcast these tensors again, or pass VerifyMode::repair.");
+          "Fix: load these tensors again, sync() them from a rank that is right, or pass VerifyMode::repair.");
 }
 
 TEST_CASE("different random seeds on every rank make every tensor differ, and nobody is odd") {

@@ -57,7 +57,8 @@ namespace detail {
 /// One line: `'w' F32 on ranks 0-3: rank 2 is odd; first at [17,5]: 1.5 (0x3fc00000) on rank 2, 1.25 ... on rank 0`
 [[nodiscard]] std::string to_string(ReplicaDifference const& difference);
 
-/// A line of numbers, then a line for each of the first `most` differences.
+/// A line of numbers, then a line for each of the first `most` differences. Without the end of the last line, as it
+/// goes into messages.
 [[nodiscard]] std::string explain(ReplicaReport const& report, std::size_t most = 20);
 
 }  // namespace reshard::inline v0

@@ -69,7 +69,7 @@ struct SaveOptions {
 /// What a save did, on one rank and on all.
 struct SaveReport {
     std::string save_id;           ///< the id, in the names of the files
-    Index tensors = 0;             ///< that were listed
+    Index tensors = 0;             ///< entries of the list: boxes of one larger tensor count each
     Index extents = 0;             ///< that this rank wrote
     Index bytes_written = 0;       ///< by this rank, header included
     Index files_opened = 0;        ///< by this rank: one for its data, and rank 0 one for the manifest

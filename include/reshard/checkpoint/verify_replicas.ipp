@@ -46,7 +46,8 @@ RESHARD_INLINE ReplicaReport verify_replicas(std::span<LocalTensor const> tensor
     if (report.equal() || options.mode == VerifyMode::report) return report;
     if (options.mode == VerifyMode::error) {
         errors::raise(ErrorCode::mismatch, "reshard::verify_replicas: ", explain(report),
-                      "\nFix: load or broadcast these tensors again, or pass VerifyMode::repair.");
+                      "\nFix: load these tensors again, sync() them from a rank that is right, or pass "
+                      "VerifyMode::repair.");
     }
     std::string undecided;
     agree_on_errors(comm, [&] {

@@ -126,7 +126,8 @@ private:
 /// `rank 1, position 5: id 7 after 9`.
 [[nodiscard]] std::string to_string(MchViolation const& violation);
 
-/// `sound`, or one line per kind: its name, how many, and the places.
+/// `sound`, or one line per kind: its name, how many, and the places. Without the end of the last line, as it goes into
+/// messages.
 [[nodiscard]] std::string explain(MchReport const& report);
 
 }  // namespace reshard::inline v0

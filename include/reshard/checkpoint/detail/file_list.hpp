@@ -174,9 +174,11 @@ inline void refuse_missing(std::string const& source, std::string const& folder,
 /// A folder without a manifest, an index or a model.safetensors.
 [[nodiscard]] inline FileList list_loose_files(std::string const& folder) {
     std::vector<std::string> found;
+    std::vector<std::string> indexes;  // of other names than folders are looked through for
     std::size_t unpublished = 0;
     bool pickled = false;
     for (std::string const& leaf : leaves_of(folder)) {
+        if (leaf.ends_with(".safetensors.index.json") && leaf.front() != '.') indexes.push_back(leaf);
         pickled = pickled || leaf == ".metadata" || leaf.ends_with(".distcp");
         if (!leaf.ends_with(".safetensors") || leaf.front() == '.') continue;
         if (is_shard_file(leaf)) {  // a part of a save that counts only if a manifest names it
@@ -209,8 +211,10 @@ inline void refuse_missing(std::string const& source, std::string const& folder,
     for (std::size_t i = 0; i < found.size() && i < 4; ++i) list += concat(i == 0 ? " (" : ", ", found[i]);
     if (!list.empty()) list += found.size() > 4 ? ", ...)" : ")";
     raise(ErrorCode::io, "IoError: ", folder, ": no checkpoint: looked for ", manifest_name, ", ", index_name, ", ",
-          single_name, " or exactly one whole *.safetensors, found ", found.size(), " *.safetensors", list,
-          ". Fix: add the index, or name one file. Pickles (*.bin, *.pt) are not read.");
+          single_name, " or exactly one whole *.safetensors, found ", found.size(), " *.safetensors", list, ". Fix: ",
+          indexes.size() == 1 ? concat("name the index, ", join_path(folder, indexes[0]), ", in place of the folder.")
+                              : "add the index, or name one file.",
+          " Pickles (*.bin, *.pt) are not read.");
 }
 
 [[nodiscard]] inline FileList list_folder(std::string const& folder) {

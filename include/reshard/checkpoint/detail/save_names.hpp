@@ -139,7 +139,9 @@ inline void check_saved_names(std::vector<std::string_view> const& names) {
             refuse(SafetensorsRule::invalid_header_deserialization, "cannot have this name in a file. Fix: rename it.");
         }
         if (i > 0 && names[i - 1] == names[i]) {
-            refuse(SafetensorsRule::duplicate_key, "is given twice. Fix: give every tensor a name of its own.");
+            refuse(SafetensorsRule::duplicate_key,
+                   "is given twice. Fix: give every tensor a name of its own (a table NAME has the names NAME.*); of "
+                   "boxes of one tensor, say of each in LocalTensor::within where it lies.");
         }
         std::string_view base = before_suffix(names[i], name_suffixes);
         for (; !base.empty(); base = before_suffix(base, name_suffixes)) {

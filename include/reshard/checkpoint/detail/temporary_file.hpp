@@ -148,7 +148,8 @@ inline void make_folder(std::string const& folder, bool durable) {
         fix = kind == PathKind::file ? "a file has this name: move it away, or write elsewhere."
                                      : "a link has this name, and leads nowhere: make the folder that it leads to.";
     }
-    raise_io(folder, "cannot create the folder", why, fix);
+    if (folder.empty()) fix = "name a folder.";
+    raise_io(folder.empty() ? "''" : folder, "cannot create the folder", why, fix);
 }
 
 }  // namespace reshard::inline v0::detail

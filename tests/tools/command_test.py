@@ -201,7 +201,9 @@ def test_verify(here):
     (here / "dcp").mkdir()
     write_file(here / "dcp" / "shard-00001-model-00001-of-00001.safetensors", {"a": 1},
                {"DCP_SHARDING_INFO": '{"a": {"saved_offsets": [0]}}'})
-    ask("verify", here / "dcp", ranks=2, says="see that the last rank's file is there")
+    for verb, *others in (["verify"], ["compare", here / "dcp"], ["consolidate", here / "whole"]):
+        ask(verb, here / "dcp", *others, ranks=2, says="see that the last rank's file is there")
+    ask("inspect", here / "dcp", says="see that the last rank's file is there")
     ask("verify", here / "nothing", ranks=2, status=2, says="nothing")
     ask("verify", here / "saved", "--ranks", 4097, status=2, says="--ranks: '4097' is no number from 1 to 4096")
     expect(start("verify", here / "nothing", "--ranks", 2).stderr.startswith("reshard: "), "no empty line comes first")

@@ -223,7 +223,7 @@ public:
     InOrder(Engine& engine, BoundTransfers const& transfers) noexcept : engine_(&engine), transfers_(transfers) {
         transfers_.number = Digest{}.add_word(engine.meetings_).add_word(++engine.bound_).value();
     }
-    InOrder(InOrder&& other) noexcept { *this = std::move(other); }
+    InOrder(InOrder&& other) noexcept { static_cast<void>(*this = std::move(other)); }  // for nvcc 13
     InOrder& operator=(InOrder&& other) noexcept;
     ~InOrder();
 

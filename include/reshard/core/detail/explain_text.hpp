@@ -32,11 +32,14 @@ namespace reshard::inline v0::detail {
     return concat(scaled, ".", tenths, " ", units[unit]);
 }
 
+/// Whole bytes of so many elements. False if they do not fit 64 bits; their bits need not.
+[[nodiscard]] inline bool bytes_fit(Index elements, DType dtype, Index& bytes) {
+    return multiply_fits(elements / 8, bits(dtype), bytes) &&
+           add_fits(bytes, ceil_div(elements % 8 * bits(dtype), Index{8}));
+}
 [[nodiscard]] inline std::string bytes_text(Index elements, DType dtype) {
-    Index count = 0;  // whole bytes, which may fit 64 bits where bits do not
-    bool const fits = multiply_fits(elements / 8, bits(dtype), count) &&
-                      add_fits(count, ceil_div(elements % 8 * bits(dtype), Index{8}));
-    return fits ? bytes_text(count) : concat(elements, " elements");
+    Index count = 0;
+    return bytes_fit(elements, dtype, count) ? bytes_text(count) : concat(elements, " elements");
 }
 [[nodiscard]] inline std::string count_text(Index count, std::string_view what) {
     return concat(count, " ", what, count == 1 ? "" : "s");

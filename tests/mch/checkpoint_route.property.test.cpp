@@ -59,12 +59,14 @@ Result together(std::string const& folder, World const& saved, Id count, MchOpti
     });
     return result;
 }
-Result apart(std::string const& folder, World const& saved, Id count, MchOptions const& options) {
+Result apart(std::string const& folder, World const& saved, Id count, MchOptions const& options,
+             MchLoadOptions const& load = {}) {
     Result result = untouched(saved, count);
     MchTable const current = table_of(result.world);
     for (std::size_t r = 0; r < result.rows.size(); ++r) {
-        MchLoadedChange done = MchCheckpoint::open(folder).load_redistributed(
-            "user", current, static_cast<Index>(r), state_of(result.world.ranks[r]), result.rows[r].views(), options);
+        MchLoadedChange done = MchCheckpoint::open(folder).load_redistributed("user", current, static_cast<Index>(r),
+                                                                              state_of(result.world.ranks[r]),
+                                                                              result.rows[r].views(), options, load);
         result.loads[r] = done.loaded;
         result.changes[r] = done.change;
     }
@@ -113,6 +115,9 @@ TEST_SUITE("mch/checkpoint_route") {
             options.drop_unreachable = pick(true, false);
             Result const wanted = together(folder.path(), saved, to, options);
             check_equal(apart(folder.path(), saved, to, options), wanted);
+            if (options.mode == MchMode::route) {
+                check_equal(apart(folder.path(), saved, to, options, {.resize = true}), wanted);
+            }
             for (MchChange const& one : wanted.changes) {
                 moved += static_cast<Index>(one.moves.size());
                 evicted += static_cast<Index>(one.evicted.size());

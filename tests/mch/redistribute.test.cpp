@@ -80,7 +80,20 @@ Index total(Outcome const& outcome, Get const& get) {
     return sum;
 }
 
-/// Every id that was live is found and has the row it had, unless it is listed as evicted.
+/// What answers misses on each rank is what did on the saved rank as far along, or on the next before it with slots.
+void check_misses(World const& saved, Outcome const& outcome) {
+    for (std::size_t r = 0; r < outcome.world.ranks.size(); ++r) {
+        if (outcome.world.ranks[r].z == 0) continue;
+        std::size_t from = r * saved.ranks.size() / outcome.world.ranks.size();
+        while (saved.ranks[from].z == 0) --from;
+        Id const slot = saved.ranks[from].o + saved.ranks[from].z - 1;
+        auto const last = outcome.rows[r].end() - 2;
+        CHECK(last[0] == mark(slot, 0));
+        CHECK(last[1] == mark(slot, 1));
+    }
+}
+
+/// Every id that was live is found and has the row it had, unless it is listed as evicted; misses, see above.
 void check_found(World const& saved, Outcome const& outcome) {
     std::set<Id> evicted;
     for (MchChange const& one : outcome.changes) evicted.insert(one.evicted.begin(), one.evicted.end());
@@ -98,6 +111,7 @@ void check_found(World const& saved, Outcome const& outcome) {
     }
     CHECK(lost == 0);
     CHECK(wrong == 0);
+    check_misses(saved, outcome);
     CHECK(total(outcome, [](MchChange const& c) { return c.live_before; }) ==
           total(outcome, [](MchChange const& c) { return c.live_after; }) + total(outcome, [](MchChange const& c) {
               return static_cast<Index>(c.evicted.size() + c.left_out.size());

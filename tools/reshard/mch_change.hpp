@@ -254,7 +254,9 @@ private:
             check(one, shard, rank);
             one.kept += change.live_after;
             one.unreachable += change.unreachable;
-            one.moved += static_cast<Index>(change.moves.size());
+            Index const misses = one.after.range(rank).end - 1;  // the row there is no id's
+            one.moved += std::count_if(change.moves.begin(), change.moves.end(),
+                                       [&](MchRowMove const& move) { return move.to != misses; });
             one.evicted.insert(one.evicted.end(), change.evicted.begin(), change.evicted.end());
             one.left_out.insert(one.left_out.end(), change.left_out.begin(), change.left_out.end());
             if (!job_.out.empty()) shards.push_back(std::move(shard));

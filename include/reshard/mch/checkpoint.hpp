@@ -92,7 +92,7 @@ public:
     /// moves, evicted and left out ids are bit for bit those of the three calls (the left out ones by the rank that
     /// would have had them). Bucketed tables are loaded by position, which is the same.
     ///
-    /// With MchLoadOptions::resize the table may have another size, and rows of misses come along: see there.
+    /// With MchLoadOptions::resize the table may have another size: see there.
     ///
     /// All rows that were saved have to be given, or be named in MchLoadOptions::leave_rows: MismatchError.
     ///

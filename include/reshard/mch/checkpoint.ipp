@@ -12,19 +12,6 @@
 
 namespace reshard::inline v0 {
 
-namespace detail {
-
-/// The last slot of a new shard may have been an id's: its row of misses is that of the saved shard as far along.
-inline void add_miss_row(std::vector<MchRowMove>& moves, MchTable const& saved, MchTable const& current, Index rank) {
-    Index part = current.slots.mesh().ordinal(rank) * saved.parts() / current.parts();
-    while (part > 0 && saved.part_range(part).empty()) --part;
-    while (part < saved.parts() && saved.part_range(part).empty()) ++part;
-    if (part == saved.parts()) return;
-    moves.push_back({saved.part_range(part).end - 1, current.range(rank).end - 1});
-}
-
-}  // namespace detail
-
 RESHARD_INLINE MchCheckpoint MchCheckpoint::open(std::string folder) {
     std::string const manifest = detail::join_path(folder, manifest_name);
     bool const is_old = detail::path_kind(manifest) == detail::PathKind::missing;
@@ -120,13 +107,13 @@ RESHARD_INLINE MchLoadedChange MchCheckpoint::load_redistributed(std::string_vie
     for (MchRead const& one : detail::overlaps_of(saved.table, shard.range())) {
         if (!rows.empty()) touched[detail::as_size(one.part)] = 1;
     }
-    std::vector<MchRowMove> misses;
-    if (resize && shard.entries != 0 && !rows.empty()) detail::add_miss_row(misses, saved.table, current, rank);
-    SlotRouter const owner(saved.table.slots);
-    for (MchRowMove const& one : misses) touched[detail::as_size(owner(one.from))] = 1;
-    for (std::size_t part = 0; part < touched.size(); ++part) {
-        if (touched[part] == 0) continue;
-        reader.check_part(detail::as_index(part));
+    bool const moves_misses = resize || mode.mode == MchMode::route;
+    Index const part = current.slots.mesh().ordinal(rank);
+    auto const miss = moves_misses ? detail::miss_move(saved.table, current, part) : std::nullopt;
+    if (miss && !rows.empty()) touched[detail::as_size(SlotRouter(saved.table.slots)(miss->from))] = 1;
+    for (std::size_t p = 0; p < touched.size(); ++p) {
+        if (touched[p] == 0) continue;
+        reader.check_part(detail::as_index(p));
         ++result.loaded.shards_read;
     }
 
@@ -136,9 +123,9 @@ RESHARD_INLINE MchLoadedChange MchCheckpoint::load_redistributed(std::string_vie
         picker.pick(reader, read);
     }
     // What bounds without a checksum say of other shards may be wrong unnoticed.
-    for (Index part = 0; !files_->sealed() && part < saved.table.parts(); ++part) {
-        bool const picked = std::any_of(reads.begin(), reads.end(), [&](auto const& one) { return one.part == part; });
-        if (!picked) picker.check(reader, part);
+    for (Index p = 0; !files_->sealed() && p < saved.table.parts(); ++p) {
+        bool const picked = std::any_of(reads.begin(), reads.end(), [&](auto const& one) { return one.part == p; });
+        if (!picked) picker.check(reader, p);
     }
     change.live_before = change.received = picker.entries();
     change.left_out = std::move(picker.left_out());
@@ -146,8 +133,8 @@ RESHARD_INLINE MchLoadedChange MchCheckpoint::load_redistributed(std::string_vie
     detail::MchIncoming incoming(current, shard, mode.threads);
     incoming.expect(static_cast<int>(rank), change.received, saved.iteration, block.data());
     incoming.arrange(mode.mode, change);
+    if (miss) change.moves.push_back(*miss);
     std::vector<MchRowMove> moves = change.moves;
-    moves.insert(moves.end(), misses.begin(), misses.end());
     std::sort(moves.begin(), moves.end(), [](MchRowMove const& a, MchRowMove const& b) { return a.from < b.from; });
     for (MchRows const& one : rows) {
         Index const bytes = one.view.shape().size() * enums::bytes(one.view.dtype());
@@ -160,7 +147,7 @@ RESHARD_INLINE MchLoadedChange MchCheckpoint::load_redistributed(std::string_vie
     Router const router(current);
     incoming.commit();  // from here on nothing throws
     change.live_after = incoming.live();
-    change.unreachable = incoming.strays(router, current.slots.mesh().ordinal(rank));
+    change.unreachable = incoming.strays(router, part);
     result.loaded.bytes_read = reader.bytes_read();
     return result;
 }

@@ -40,8 +40,7 @@ struct MchLoadOptions {
     std::vector<std::string> leave_rows{};
     /// load_redistributed() of a sorted table, in mode `route`: the current table may have more or fewer slots than the
     /// saved one. Ids keep their slots where these are still theirs; where fewer slots are left than ids, the policy
-    /// evicts, and MchChange::evicted lists what. Rows of slots that were not saved are zeros. The row of misses of a
-    /// shard is that of the saved shard as far along, whatever the size, not the one that lay at its last slot.
+    /// evicts, and MchChange::evicted lists what. Rows of slots that were not saved are zeros.
     bool resize = false;
 };
 

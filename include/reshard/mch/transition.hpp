@@ -39,7 +39,7 @@ struct MchTransition {
     MchState state;  ///< this rank's shard of `current`, loaded by position from the columns of `saved`
 };
 
-/// A row of the table's weights that goes with its id: global row numbers, which are slots.
+/// A row of the table's weights that goes with its id, or answers misses: global row numbers, which are slots.
 struct MchRowMove {
     Index from = 0;
     Index to = 0;
@@ -56,8 +56,10 @@ struct [[nodiscard]] MchChange {
     Index unpinned = 0;           ///< ids whose count was INT64_MAX, which nothing could have evicted (redistribute())
     std::vector<Index> left_out;  ///< ids it had and sent nowhere: unreachable ones that were to be dropped
     std::vector<Index> evicted;   ///< ids that found no slot on it, lowest score first
-    std::vector<MchRowMove> moves;  ///< into its slots, by ascending id
-    Index bytes_sent = 0;           ///< of entries, to other ranks
+    /// Into its slots, by ascending id. In mode `route`, and by MchLoadOptions::resize, the last may be that of the row
+    /// of misses: its last slot gets the row that answered the misses of the saved shard as far along.
+    std::vector<MchRowMove> moves;
+    Index bytes_sent = 0;  ///< of entries, to other ranks
 };
 
 }  // namespace reshard::inline v0

@@ -271,6 +271,16 @@ inline Outcome redistribute(Table const& table, std::vector<ShardBuffers> const&
                 }
             }
         }
+        // The row of misses is that of the saved shard as far along; of shards without slots, of the next before.
+        Ids const& saved = table.saved_offsets;
+        if (mode == Mode::route && z != 0) {
+            std::size_t const reached = p * (saved.size() - 1) / parts;
+            std::size_t from = 0;
+            while (saved[from + 1] == 0) ++from;  // the first that has slots
+            for (std::size_t q = from; q <= reached; ++q)
+                if (saved[q] != saved[q + 1]) from = q;
+            if (saved[from + 1] != begin + z) change.moves.push_back({saved[from + 1] - 1, begin + z - 1});
+        }
         change.live_after = static_cast<Id>(entries.size());
         for (Id i = change.live_after; i < z; ++i) {
             shard.raw.push_back(INT64_MAX);

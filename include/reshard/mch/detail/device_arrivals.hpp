@@ -16,6 +16,7 @@
 #include <reshard/mch/transition.hpp>
 
 #include <algorithm>  // sort
+#include <optional>   // optional
 
 namespace reshard::inline v0::detail {
 
@@ -37,7 +38,7 @@ public:
 
     /// Its lists are empty.
     [[nodiscard]] MchChange const& numbers() const noexcept { return lists_.numbers; }
-    /// Moves into this rank's slots, by ascending id: what apply_row_moves_on_device() takes.
+    /// Moves into this rank's slots, as MchChange::moves: what apply_row_moves_on_device() takes.
     [[nodiscard]] std::span<MchRowMove const> moves() const noexcept { return lists_.moves.span(); }
     /// Ids this rank had and sent nowhere: MchChange::left_out.
     [[nodiscard]] std::span<Index const> left_out() const noexcept { return lists_.left_out.span(); }
@@ -193,8 +194,8 @@ public:
         homeless_at_ = steps.asked.add(moved_before_);
         steps.asked.add(moved_before_ + kept_);
     }
-    /// Gives the others a slot.
-    void give(Work& work, MchDeviceSteps<Work>& steps, List<MchRowMove>& moves) {
+    /// Gives the others a slot. `miss`: of the row of misses, the last of the moves.
+    void give(Work& work, MchDeviceSteps<Work>& steps, std::optional<MchRowMove> const& miss, List<MchRowMove>& moves) {
         Index const z = shard_.entries;
         if (z == 0) return;
         see(steps.asked);
@@ -210,7 +211,8 @@ public:
         steps.count_free.add(among.words() + 1, {among});
         free_ = List<Index>(work, z - (kept_ - homeless));
         steps.list_free.add(z, {among, free_.data()});
-        moves = List<MchRowMove>(work, homeless);
+        moves = List<MchRowMove>(work, homeless + (miss ? 1 : 0));
+        if (miss) steps.written.add(moves.data() + homeless, &*miss, sizeof(MchRowMove) / 8);
         steps.write_ids.add(z, {ids_.data(), kept_, empty_id(table_->layout), shard_.ids});
         steps.write_slots.add(
             z, {received_, order_.data(), kept_, homeless, moved_before_, free_.data(), shard_.slots, moves.data()});

@@ -25,6 +25,19 @@
 
 namespace reshard::inline v0::detail {
 
+/// The move of a part's row of misses, its last slot: what lay there may have been an id's. It is the row of the saved
+/// part as far along or, where that has no slots, of the next before it that has some, else of the first. None where
+/// that is the same slot, and for a part without slots (-1: no part).
+[[nodiscard]] inline std::optional<MchRowMove> miss_move(MchTable const& saved, MchTable const& current, Index part) {
+    if (part < 0 || current.part_range(part).empty()) return std::nullopt;
+    Index from = part * saved.parts() / current.parts();
+    while (from > 0 && saved.part_range(from).empty()) --from;
+    while (from < saved.parts() && saved.part_range(from).empty()) ++from;
+    if (from == saved.parts()) return std::nullopt;
+    MchRowMove const move{saved.part_range(from).end - 1, current.part_range(part).end - 1};
+    return move.from == move.to ? std::nullopt : std::optional(move);
+}
+
 /// Gives every entry a slot of the shard: its own where it can keep it, else the lowest free one. The last slot is the
 /// row of misses. Entries come in the order of their ids.
 class MchGivenSlots {
@@ -87,7 +100,7 @@ private:
     }
     void list_moves(std::vector<MchRowMove>& moves) const {
         constexpr std::size_t step = 1024;
-        moves.reserve(homeless_.size());
+        moves.reserve(homeless_.size() + 1);  // and miss_move()
         prefer_large_pages(moves.data(), homeless_.size() * sizeof(MchRowMove));
         for (std::size_t begin = 0; begin < homeless_.size(); begin += step) {
             std::size_t const end = smaller(begin + step, homeless_.size());

@@ -7,6 +7,7 @@
 
 #include <reshard/comm/self.hpp>
 #include <reshard/comm/threads.hpp>
+#include <reshard/exec/redistribute.hpp>
 #include <reshard/mch/validate.hpp>
 
 #include <mch/support/worlds.hpp>
@@ -401,6 +402,35 @@ TEST_SUITE("mch/redistribute") {
         check_found(saved, outcome);
         CHECK(total(outcome, [](MchChange const& c) { return c.sent + c.bytes_sent; }) == 0);
         CHECK(position_ok(table_of(saved), table_of(outcome.world)));
+    }
+
+    TEST_CASE("old shards in memory that a plan takes there by position end as loaded ones do") {
+        for (auto const& pair : {std::pair<Id, Id>{2, 3}, {3, 2}, {1, 4}}) {
+            World saved = trained(91, 200, pair.first, Policy::distance_lfu, torchrec::Kind::any);
+            Outcome const expected = change(saved, pair.second);
+            World now(200, pair.second, saved.policy, saved.hash_size);
+            auto const columns = [](World& world, std::size_t rank) {
+                std::vector<DynamicView> list(4, TensorView<Index>(nullptr, Shape{0}));
+                if (rank >= world.ranks.size()) return list;
+                MchState const state = state_of(world.ranks[rank]);
+                return std::vector<DynamicView>{state.ids, state.slots, state.metadata[0].view, state.metadata[1].view};
+            };
+            MchTable const from = table_of(saved);
+            MchTable const to = table_of(now);
+            run_on_threads(static_cast<int>(std::max(pair.first, pair.second)), [&](ThreadCommunicator& comm) {
+                auto const r = static_cast<std::size_t>(comm.rank());
+                auto const old_columns = columns(saved, r);
+                auto const new_columns = columns(now, r);
+                for (std::size_t c = 0; c < 4; ++c) {
+                    redistribute(plan_across(from.slots, to.slots), comm, old_columns[c], new_columns[c]);
+                }
+                bool const here = r < now.ranks.size();
+                if (here) now.ranks[r].iteration[0] = r < saved.ranks.size() ? saved.ranks[r].iteration[0] : 0;
+                MchChange const one = redistribute(from, to, here ? state_of(now.ranks[r]) : MchState{}, comm);
+                if (here) CHECK(one.moves == expected.changes[r].moves);
+            });
+            CHECK(buffers(now) == buffers(expected.world));
+        }
     }
 
     TEST_CASE("weights and optimizer states follow in one exchange, of any width") {

@@ -54,9 +54,9 @@ def chunked(slots, ranks):
     return [min(block * rank, slots) for rank in range(ranks + 1)]
 
 
-def table(stem, name, slots, ranks, fill, seed, counts=True, access=False, hash_size=FULL):
+def table(stem, name, slots, ranks, fill, seed, counts=True, access=False, hash_size=FULL, offsets=None):
     """(keys of the model, keys of the optimizer, id -> (count, access)) of an MCH table."""
-    rng, offsets, live = random.Random(seed), chunked(slots, ranks), {}
+    rng, offsets, live = random.Random(seed), offsets or chunked(slots, ranks), {}
     ids, mapping, count, last, rows = [], [], [], [], [0] * (2 * slots)
     for part in range(ranks):
         size, mine = offsets[part + 1] - offsets[part], set()
@@ -134,9 +134,20 @@ class Command(unittest.TestCase):
     def save(self, name, *states):
         fake.save(os.path.join(self.path, name), {key: value for state in states for key, value in state.items()})
 
-    def check(self, model, optimizer, stem, name, live, ranks, slots, said, hash_size=FULL, score=lambda c, a: c):
+    def read_model(self):
+        """Makes 'in' of 'model', a checkpoint of the library, as the command does."""
+        sys.path.insert(0, str(HERE.parents[1] / "tools" / "reshard"))
+        import mch_dcp
+
+        given = mch_dcp.argparse.Namespace(hash_size=[], buckets=[], decay_exponent=[], rows=[],
+                                           no_rows=[], to=0, ids_only=False)
+        mch_dcp.read_tables(self.path, [fake.Folder(os.path.join(self.path, "model"))], given)
+        return mch_dcp
+
+    def check(self, model, optimizer, stem, name, live, ranks, slots, said, hash_size=FULL, score=lambda c, a: c,
+              offsets=None):
         """Every id is found where it is looked up, with its own rows, or was said to be evicted: the lowest scores."""
-        prefix, offsets = f"{stem}.{MCC}.{name}.", chunked(slots, ranks)
+        prefix, offsets = f"{stem}.{MCC}.{name}.", offsets or chunked(slots, ranks)
         ids, mapping = (joined(model[prefix + one]) for one in ("_mch_sorted_raw_ids", "_mch_remapped_ids_mapping"))
         weights = model[f"{stem}._embedding_module.embeddings.{name}.weight"]
         self.assertEqual(weights.size, (slots, 2))
@@ -185,6 +196,22 @@ class Command(unittest.TestCase):
             self.check(model, optimizer, "ec", "item", items, *at("item", 31),
                        score=lambda count, access: count / (31 - access) ** 0.5)
             self.check(model, optimizer, "other", "user", others, *at("other.user", 40), score=lambda _, access: access)
+
+    def test_a_table_that_does_not_change_keeps_its_cut(self):
+        user, user_state, users = table("ec", "user", 40, 2, 0.95, 1, offsets=[0, 30, 40])
+        item, item_state, items = table("ec", "item", 31, 2, 0.5, 2)
+        hashed = bucket_table("ec", "hashed", 40, 4, 10)  # 10 buckets are no multiple of 4 ranks
+        for key, tensor in hashed.items():
+            if tensor.size[0] == 40:
+                hashed[key] = cut(joined(tensor), [0, 12, 20, 32, 40], 1, tensor.size[1:])
+        self.save("model", user, user_state, item, item_state, hashed)
+        for out, options in (("size", ()), ("to", ("--to", 2))):
+            said = self.answer("model", out, "--size", "item=62", *options)
+            made = fake.load(os.path.join(self.path, out))
+            self.assertEqual((said["user"]["moved"], said["user"]["evicted"]), (0, []))
+            self.check(made, made, "ec", "user", users, 2, 40, said["user"], offsets=[0, 30, 40])
+            self.check(made, made, "ec", "item", items, 2, 62, said["item"])
+            self.assertEqual({key: made[key] for key in hashed}, hashed)
 
     def test_a_dry_run_says_the_same_and_writes_nothing(self):
         user, state, _ = table("ec", "user", 40, 2, 1.0, 1)

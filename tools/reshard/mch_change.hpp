@@ -11,6 +11,7 @@
 #include <reshard/comm/threads.hpp>
 #include <reshard/mch/checkpoint.hpp>
 #include <reshard/mch/checkpoint_save.hpp>
+#include <reshard/mch/detail/checkpoint_text.hpp>
 #include <reshard/mch/routing.hpp>
 #include <reshard/mch/validate.hpp>
 
@@ -54,9 +55,14 @@ namespace detail {
 
 [[noreturn]] inline void refuse(std::string const& what) { errors::raise(ErrorCode::user, what); }
 
-/// The table on `ranks` ranks. Throws for ranks that TorchRec's module would not take it on.
+/// The table on ranks 0 to `ranks` - 1: cut as it was saved if nothing else changes, else by TorchRec's rule. Throws
+/// for ranks that TorchRec's module would not take it on.
 inline MchTable table_on(MchTable const& saved, Index ranks, Index slots) {
-    MchTable result = saved;
+    if (ranks == saved.parts() && slots == saved.size()) {
+        std::vector<Index> from_0;
+        for (Index r = 0; r < ranks; ++r) from_0.push_back(r);
+        return saved.on(reshard::detail::mch_slots_of(from_0, saved.offsets()));
+    }
     auto const name = errors::concat("table '", saved.name, "'");
     if (saved.layout == MchLayout::buckets) {
         if (slots != saved.size()) {
@@ -68,11 +74,7 @@ inline MchTable table_on(MchTable const& saved, Index ranks, Index slots) {
             refuse(errors::concat(name, " has ", saved.buckets, " buckets, which ", ranks,
                                   " ranks cannot share evenly. Fix: a number of ranks that divides them."));
         }
-        std::vector<Index> offsets;
-        for (Index r = 0; r <= ranks; ++r) offsets.push_back(slots / ranks * r);
-        result = saved.on(mch_slots(Mesh{ranks}, IndexList(offsets.data(), ranks + 1)));
     } else {
-        result = saved.on(mch_slots(Mesh{ranks}, slots));
         Index const most = slots < 1 ? 0 : reshard::detail::ceil_div(slots, reshard::detail::ceil_div(slots, ranks));
         if (most < ranks) {
             refuse(errors::concat(name, " of ", slots, " slots, cut for ", ranks, " ranks, leaves ", ranks - most,
@@ -84,6 +86,7 @@ inline MchTable table_on(MchTable const& saved, Index ranks, Index slots) {
                                   ". Fix: fewer ranks."));
         }
     }
+    MchTable result = saved.on(mch_slots(Mesh{ranks}, slots));
     check_table(result);
     return result;
 }

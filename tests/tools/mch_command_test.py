@@ -113,9 +113,9 @@ class Command(unittest.TestCase):
         self.folder.cleanup()
         self.assertEqual(left, [])
 
-    def run_mch(self, *arguments, python=None):
+    def run_mch(self, *arguments, python=None, cwd="."):
         environment = {**os.environ, "RESHARD_PYTHON": python or str(HERE / "fake_dcp.py")}
-        return subprocess.run([PROGRAM, "mch", *map(str, arguments)], cwd=self.path, env=environment,
+        return subprocess.run([PROGRAM, "mch", *map(str, arguments)], cwd=os.path.join(self.path, cwd), env=environment,
                               capture_output=True, text=True, timeout=60, check=False)
 
     def answer(self, *arguments):
@@ -212,6 +212,40 @@ class Command(unittest.TestCase):
             self.check(made, made, "ec", "user", users, 2, 40, said["user"], offsets=[0, 30, 40])
             self.check(made, made, "ec", "item", items, 2, 62, said["item"])
             self.assertEqual({key: made[key] for key in hashed}, hashed)
+
+    def test_folders_are_made_where_links_and_dots_lead(self):
+        user, state, live = table("ec", "user", 40, 2, 0.5, 1)
+        self.save("model", user)
+        self.save("optimizer", state)
+        for name in ("disk", "disk/model", "disk/optimizer", "here"):
+            os.mkdir(os.path.join(self.path, name))
+        for name in ("model", "optimizer"):
+            os.symlink(f"disk/{name}", os.path.join(self.path, f"{name}.4"))
+        said = self.answer("model", "model.4", "--to", 4, "--also", "optimizer", "optimizer.4/")
+        made = [fake.load(os.path.join(self.path, "disk", name)) for name in ("model", "optimizer")]
+        self.check(*made, "ec", "user", live, 4, 40, said["user"])
+        self.assertTrue(os.path.islink(os.path.join(self.path, "model.4")))
+        self.assertEqual(sorted(os.listdir(os.path.join(self.path, "disk"))), ["model", "optimizer"])
+        for out in (".", "new/."):
+            done = self.run_mch("../model", out, "--to", 4, "--also", "../optimizer", "../other", cwd="here")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            made = [fake.load(os.path.join(self.path, name)) for name in (os.path.join("here", out), "other")]
+            self.check(*made, "ec", "user", live, 4, 40, {"evicted": []})
+            for name in ("here", "other"):
+                shutil.rmtree(os.path.join(self.path, name))
+            os.mkdir(os.path.join(self.path, "here"))
+        os.symlink("nowhere", os.path.join(self.path, "dangling"))
+        self.refused("is a link to a folder that is not there", "model", "dangling", "--to", 4)
+        self.refused("are one inside the other", "model", "here", "--to", 4, "--also", "optimizer", "here/inside")
+        self.refused("is no path", "model", "out", "--to", 4, "--also", "optimizer", "")
+        with open("/proc/self/mounts", encoding="utf-8") as mounts:
+            for place in (line.split()[1] for line in mounts):
+                try:
+                    apart = os.stat(place).st_dev != os.stat(os.path.dirname(place)).st_dev
+                    if apart and os.path.isdir(place) and not os.listdir(place):
+                        self.refused("is a mount point", "model", place, "--to", 4)
+                except OSError:
+                    continue
 
     def test_a_dry_run_says_the_same_and_writes_nothing(self):
         user, state, _ = table("ec", "user", 40, 2, 1.0, 1)

@@ -31,7 +31,6 @@ struct Mch {
         mch::Job job;
         job.in = in;
         job.out = dry_run ? "" : out;
-        job.memory = mch::parent_of(out);  // the current folder where there is no OUT
         job.ranks = ranks;
         for (std::string const& text : sizes) add_size(job, text);
         job.options.mode = mode == "route" ? MchMode::route : MchMode::slot_owner;
@@ -45,7 +44,9 @@ struct Mch {
         if (!Session::speaks()) return;
         std::vector<std::pair<std::string, std::string>> folders{{in, out}};
         folders.insert(folders.end(), also.begin(), also.end());
-        if (!out.empty()) mch::check_new(folders, !torch);
+        if (!out.empty() && torch) mch::check_to_rename(folders);
+        if (!out.empty() && !torch) mch::check_new(out, true);
+        job.memory = mch::parent_of(folders[0].second);  // the current folder where there is no OUT
         std::optional<demo::Progress> bar;
         job.progress = [&](Index done, Index total, std::string const& what) {
             if (session.json || ::isatty(STDERR_FILENO) == 0) return;
@@ -69,7 +70,7 @@ private:
     }
     std::vector<mch::Outcome> change_dcp(mch::Job job,
                                          std::vector<std::pair<std::string, std::string>> const& folders) const {
-        mch::WorkFolder const work(out.empty() ? "reshard-mch" : out);
+        mch::WorkFolder const work(out.empty() ? "reshard-mch" : folders[0].second);
         std::vector<std::string> arguments = front.arguments();
         if (dry_run) arguments.push_back("--ids-only");
         for (auto const& one : folders) arguments.push_back(one.first);
@@ -166,8 +167,9 @@ void add_mch(CLI::App& app, Session& session) {
                       "ids that lie where no look-up finds them are no mistake");
     command->add_flag("--dry-run", verb->dry_run, "say what would become of the ids, and write nothing");
     auto* const torch = command->add_option_group("torch.distributed.checkpoint");
-    torch->add_option("--also", verb->also,
-                      "IN OUT: another folder with tensors of the tables, such as the optimizer's");
+    torch
+        ->add_option("--also", verb->also, "IN OUT: another folder with tensors of the tables, such as the optimizer's")
+        ->check(some_path());
     mch::FrontOptions& front = verb->front;
     torch->add_option("--hash-size", front.hash_size, "[TABLE=]N: input_hash_size, where it was configured");
     torch->add_option("--buckets", front.buckets, "[TABLE=]N: of HashZCH tables saved without _hash_zch_bucket");

@@ -82,23 +82,38 @@ inline void check_new(std::string const& folder, bool saved) {
     errors::raise(ErrorCode::user, "'", folder, "' has no parent folder. Fix: make that first, or correct the path.");
 }
 
-/// The same for all OUTs of (IN, OUT), which are made beside the first and renamed when all is well.
-inline void check_new(std::vector<std::pair<std::string, std::string>> const& folders, bool saved) {
+/// The same for all OUTs of (IN, OUT), which are made beside the first and renamed when all is well: each becomes the
+/// path for that, without links and dots.
+inline void check_to_rename(std::vector<std::pair<std::string, std::string>>& folders) {
     auto const disk_of = [](std::string const& folder) {
         struct stat status {};
-        return ::stat(parent_of(folder).c_str(), &status) == 0 ? status.st_dev : dev_t{};
+        return ::stat(folder.c_str(), &status) == 0 ? status.st_dev : dev_t{};
     };
     for (std::size_t i = 0; i < folders.size(); ++i) {
-        std::string const& folder = folders[i].second;
-        check_new(folder, saved);
-        if (disk_of(folder) != disk_of(folders[0].second)) {
+        std::string& folder = folders[i].second;
+        folder = without_slash(fs::weakly_canonical(fs::absolute(folder)).string());
+        check_new(folder, false);
+        std::error_code ignored;
+        if (fs::is_symlink(folder, ignored)) {
+            errors::raise(ErrorCode::user, "'", folder,
+                          "' is a link to a folder that is not there. Fix: make that, or name another one.");
+        }
+        dev_t const disk = disk_of(parent_of(folder));
+        if (fs::exists(folder, ignored) && disk_of(folder) != disk) {
+            errors::raise(ErrorCode::user, "'", folder,
+                          "' is a mount point, whose place no other folder can take. Fix: name a folder inside it.");
+        }
+        if (disk != disk_of(parent_of(folders[0].second))) {
             errors::raise(ErrorCode::user, "'", folder, "' is on another disk than '", folders[0].second,
                           "'. Fix: name OUTs on one, and copy one of them later.");
         }
         for (std::size_t before = 0; before < i; ++before) {
             std::string const& other = folders[before].second;
-            if (fs::weakly_canonical(without_slash(folder)) != fs::weakly_canonical(without_slash(other))) continue;
-            errors::raise(ErrorCode::user, "'", folder, "' is named twice. Fix: a folder of its own for each IN.");
+            bool const inside = folder.starts_with(other + "/") || other.starts_with(folder + "/");
+            if (folder != other && !inside) continue;
+            errors::raise(ErrorCode::user, "'", folder,
+                          inside ? errors::concat("' and '", other, "' are one inside the other") : "' is named twice",
+                          ". Fix: a folder of its own for each IN.");
         }
     }
 }

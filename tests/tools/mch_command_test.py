@@ -283,6 +283,7 @@ class Command(unittest.TestCase):
         said = self.answer("model", "out", "--to", 4, "--hash-size", "user=5000")
         model = fake.load(os.path.join(self.path, "out"))
         self.check(model, model, "ec", "user", live, 4, 40, said["user"], hash_size=5000)
+        self.refused("left ids out of reach, --accept-strays", "model", "no", "--to", 4)
         one, state, _ = table("ec", "user", 40, 1, 0.9, 1)
         self.save("one", one, state)
         self.refused("nothing tells its hash size. Fix: --hash-size user=N", "one", "other", "--to", 4)
@@ -296,6 +297,11 @@ class Command(unittest.TestCase):
         self.refused("the places of ids follow from the size", "model", "no", "--size", "96")
         self.refused("is looked up in bucket", "model", "no", "--to", 4, "--hash-size", 2**62)
         self.refused("was saved with 12 buckets", "model", "no", "--to", 4, "--buckets", 6)
+        ids = joined(item[f"ec.{MCC}.item._hash_zch_identities"])
+        twice = next(at for at in range(0, 48, 4) if -1 not in ids[at : at + 2])
+        ids[twice] = ids[twice + 1]
+        self.save("twice", {**item, f"ec.{MCC}.item._hash_zch_identities": cut(ids, [0, 24, 48], 1, (1,))})
+        self.refused("table 'item' is not sound: ", "twice", "no", "--to", 4)
         del item[f"ec.{MCC}.item._hash_zch_bucket"]
         self.save("without", item)
         self.refused("number of buckets of table 'item' is not in the checkpoint", "without", "no", "--to", 4)
@@ -337,6 +343,7 @@ class Command(unittest.TestCase):
                 ("_mch_unheard_of", cut([0] * 40, [0, 20, 40]), "nobody here knows what it is"),
                 ("_mch_sorted_raw_ids", cut([7, 5] * 20, [0, 20, 40]), "do not ascend"),
                 ("_mch_sorted_raw_ids", cut([5] * 20 + [2**62] * 20, [0, 20, 40]), "once"),
+                ("_mch_sorted_raw_ids", cut([5] * 20 + [2**62] * 20, [0, 20, 40]), "corrupt; take another save"),
                 ("_mch_remapped_ids_mapping", cut([99] * 40, [0, 20, 40]), "slot 99, outside its shard")):
             self.save("bad", {name: value for name, value in {**user, **state, prefix + key: change}.items() if value})
             self.refused(text, "bad", "out", "--to", 4)
@@ -349,6 +356,7 @@ class Command(unittest.TestCase):
         self.refused("--hash-size: there is no table 'usr'", "model", "out", "--to", 4, "--hash-size", "usr=5")
         self.refused("not a whole number from 0", "model", "out", "--to", 4, "--hash-size", "many")
         self.refused("not a number from 0 on", "model", "out", "--to", 4, "--decay-exponent", "-1")
+        self.refused("Fix: --mode route, or the saved size", "model", "out", "--size", 50, "--mode", "slot_owner")
         self.refused("leaves 17 of them without any", "model", "out", "--to", 57)
         self.refused("no room for", "model", "out", "--size", "9999999999999")
         self.refused("is not empty", "model", "model", "--to", 4)
@@ -394,6 +402,7 @@ class Command(unittest.TestCase):
         there = os.listdir(os.path.join(self.path, "first"))
         self.assertEqual([leaf for leaf in there if leaf[0] == "." or "0123456789abcdef" in leaf], [])
         self.refused("is not empty: there is '", "in", "first", "--to", 3)
+        self.refused("Fix: --mode route, or the saved size", "first", "no", "--size", "user=50", "--mode", "slot-owner")
         answer = self.answer("first", "out", "--to", 2, "--size", "user=60")
         last = answer["user"]
         self.assertEqual(answer["item"]["kept"], answer["item"]["ids"])

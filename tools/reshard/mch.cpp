@@ -53,7 +53,7 @@ struct Mch {
             if (!bar) bar.emplace(total);
             bar->update(done, what);
         };
-        std::vector<mch::Outcome> const outcomes = torch ? change_dcp(job, folders) : mch::change_tables(job);
+        std::vector<mch::Outcome> const outcomes = torch ? change_dcp(job, folders) : change_work(job);
         session.say(text_of(outcomes), session.json ? record_of(outcomes) : Json());
     }
 
@@ -90,15 +90,21 @@ private:
         return outcomes;
     }
 
-    /// What is wrong with a file that was made for this is wrong with the folder that it was made from.
+    /// What is wrong with a file that was made for this is wrong with the folder that it was made from, and remedies
+    /// are those of a command.
     [[nodiscard]] std::vector<mch::Outcome> change_work(mch::Job const& job) const {
         try {
             return mch::change_tables(job);
         } catch (Error const& error) {
             std::string text = error.message();
-            std::string const made = job.in + "/model.safetensors";
-            for (std::size_t at = 0; (at = text.find(made, at)) != std::string::npos; at += in.size())
-                text.replace(at, made.size(), in);
+            auto const say = [&](std::string const& was, std::string const& is) {
+                for (std::size_t at = 0; (at = text.find(was, at)) != std::string::npos; at += is.size())
+                    text.replace(at, was.size(), is);
+            };
+            if (job.in != in) say(job.in + "/model.safetensors", in);
+            say("MchMode::route", "--mode route");
+            say("MchOptions::accept_strays", "--accept-strays");
+            say("validate() says where", "take another save");
             errors::raise(error.code(), text);
         }
     }

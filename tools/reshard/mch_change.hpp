@@ -277,7 +277,7 @@ private:
             check_buckets(one.after, shard.state, rank);
         MchReport const report = validate(one.after, shard.state, rank);
         if (report.total() == report.total(MchFault::unreachable)) return;
-        refuse(errors::concat("the table is not sound: ", explain(report),
+        refuse(errors::concat("table '", one.after.name, "' is not sound: ", explain(report),
                               " Fix: take another save; if that one is sound, this is a bug, please report it."));
     }
     void save_all() {

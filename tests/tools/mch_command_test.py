@@ -357,6 +357,7 @@ class Command(unittest.TestCase):
         self.refused("not a whole number from 0", "model", "out", "--to", 4, "--hash-size", "many")
         self.refused("not a number from 0 on", "model", "out", "--to", 4, "--decay-exponent", "-1")
         self.refused("Fix: --mode route, or the saved size", "model", "out", "--size", 50, "--mode", "slot_owner")
+        self.refused("_output_segments_tensor' has room for 1024 shards, not 1025", "model", "out", "--to", 1025)
         self.refused("leaves 17 of them without any", "model", "out", "--to", 57)
         self.refused("no room for", "model", "out", "--size", "9999999999999")
         self.refused("is not empty", "model", "model", "--to", 4)
@@ -377,12 +378,7 @@ class Command(unittest.TestCase):
     def test_a_checkpoint_of_the_library_stays_one_with_its_other_tensors(self):
         user, state, live = table("ec", "user", 40, 2, 1.0, 1)
         self.save("model", user, state, bucket_table("ec", "item", 48, 2, 12))
-        sys.path.insert(0, str(HERE.parents[1] / "tools" / "reshard"))
-        import mch_dcp
-
-        given = mch_dcp.argparse.Namespace(hash_size=[], buckets=[], decay_exponent=[], rows=[],
-                                           no_rows=[], ids_only=False)
-        mch_dcp.read_tables(self.path, [fake.Folder(os.path.join(self.path, "model"))], given)
+        mch_dcp = self.read_model()
         file = pathlib.Path(self.path, "in", "model.safetensors")
         os.mkdir(os.path.join(self.path, "tables"))
         shutil.copy(file, os.path.join(self.path, "tables"))
@@ -429,6 +425,13 @@ class Command(unittest.TestCase):
         with open(os.path.join(self.path, "first", os.listdir(os.path.join(self.path, "first"))[0]), "r+b") as file:
             file.truncate(100)
         self.refused("Fix: ", "first", "no", "--to", 2)
+
+    def test_a_checkpoint_of_the_library_goes_to_more_ranks_than_torchrec_knows(self):
+        user, state, live = table("ec", "user", 2400, 2, 0.5, 1)
+        self.save("model", user, state)
+        self.read_model()
+        said = self.answer("in", "--to", 1200, "--dry-run")["user"]
+        self.assertEqual((said["ranks"], said["ids"]), ([2, 1200], len(live)))
 
     def test_any_words_end_with_a_status(self):
         user, state, _ = table("ec", "user", 40, 2, 0.5, 1)

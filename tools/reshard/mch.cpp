@@ -72,6 +72,7 @@ private:
                                          std::vector<std::pair<std::string, std::string>> const& folders) const {
         mch::WorkFolder const work(out.empty() ? "reshard-mch" : folders[0].second);
         std::vector<std::string> arguments = front.arguments();
+        if (ranks != 0) arguments.push_back(errors::concat("--to=", ranks));
         if (dry_run) arguments.push_back("--ids-only");
         for (auto const& one : folders) arguments.push_back(one.first);
         mch::run_front("read", work.path(), arguments);

@@ -81,10 +81,6 @@ inline MchTable table_on(MchTable const& saved, Index ranks, Index slots) {
                                   " of them without any, and TorchRec's module does not start there. Fix: at most ",
                                   most, " ranks, or a larger --size."));
         }
-        if (ranks > 1024) {
-            refuse(errors::concat(name, ": TorchRec's list of segments has room for 1024 ranks, not ", ranks,
-                                  ". Fix: fewer ranks."));
-        }
     }
     MchTable result = saved.on(mch_slots(Mesh{ranks}, slots));
     check_table(result);

@@ -222,6 +222,10 @@ def describe(table, folder, options):
             raise Refused(f"'{key}' has an entry per slot, and nobody here knows what it is. Fix: save without it, or "
                           "use a newer release.")
     parts, size = len(table.offsets) - 1, options.of("hash_size", table)
+    ranks = options.ranks or parts
+    if table.layout == "sorted" and ranks >= table.segments:
+        raise Refused(f"'{table.prefix}{SEGMENTS}' has room for {table.segments - 1} shards, not {ranks}. Fix: fewer "
+                      "ranks.")
     if size is None and table.layout == "sorted" and parts == 1:
         raise Refused(f"table '{table.name}' was saved by one rank, so that nothing tells its hash size. Fix: "
                       f"--hash-size {table.name}=N, TorchRec's input_hash_size ({INT64_MAX} unless it was configured).")
@@ -285,6 +289,7 @@ class Options:
         self.said = {"hash_size": by_table(given.hash_size, whole_number(0), "--hash-size"),
                      "buckets": by_table(given.buckets, whole_number(1), "--buckets"),
                      "decay_exponent": by_table(given.decay_exponent, decay_exponent, "--decay-exponent")}
+        self.ranks = given.to  # 0: as many as saved
 
     def check(self, tables):
         for option, said in self.said.items():
@@ -395,12 +400,8 @@ def changes(work, count):
             result[0][key] = (offsets[-1], made.pieces(f"{name}.{tensor}"))
         for place, (i, key) in enumerate(table["rows"]):
             result[i][key] = (offsets[-1], made.pieces(f"{name}.rows.{place}"))
-        key = table["prefix"] + SEGMENTS
-        if len(offsets) > table["segments"]:
-            raise Refused(f"'{key}' has room for {table['segments'] - 1} shards, not {len(offsets) - 1}. Fix: fewer "
-                          "ranks.")
         padded = array.array("q", offsets + [-1] * (table["segments"] - len(offsets)))
-        result[0][key] = (len(padded), [(0, len(padded), bytearray(padded.tobytes()))])
+        result[0][table["prefix"] + SEGMENTS] = (len(padded), [(0, len(padded), bytearray(padded.tobytes()))])
     return result, ranks
 
 
@@ -411,6 +412,7 @@ def main(argv):
     read.add_argument("work")
     for option in ("--hash-size", "--buckets", "--decay-exponent", "--rows", "--no-rows"):
         read.add_argument(option, action="append", default=[])
+    read.add_argument("--to", type=int, default=0)
     read.add_argument("--ids-only", action="store_true")
     read.add_argument("folders", nargs="+")
     write = commands.add_parser("write")

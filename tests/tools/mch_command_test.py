@@ -331,6 +331,12 @@ class Command(unittest.TestCase):
         self.refused("no folder has this key", "model", "no", "--to", 4, "--no-rows", "user=nothing")
         self.answer("model", "out", "--to", 4, "--no-rows", f"user={plain}")
         self.assertEqual(fake.load(os.path.join(self.path, "out"))[plain], cut([7] * 40, [0, 40]))
+        root = {key.replace("ec.", "", 1): value for key, value in {**user, **state}.items()}
+        self.save("model", root, {plain: cut([7] * 40, [0, 40])})
+        self.refused(f"--rows user={plain}, or does not: --no-rows user={plain}", "model", "no", "--to", 4)
+        other, other_state, _ = table("other", "user", 40, 2, 0.5, 2)
+        self.save("model", root, other, other_state)
+        self.assertEqual(set(self.answer("model", "root", "--to", 4)), {"user", "other.user"})
 
     def test_what_is_damaged_or_misspelt_is_one_sentence(self):
         user, state, _ = table("ec", "user", 40, 2, 0.5, 1)

@@ -73,8 +73,15 @@ class Table:
 
 
 def stem_of(prefix):
-    """The collection that a table is in: 'ec' of 'ec._managed_collision_collection...'."""
-    return prefix.split("._managed_collision_collection")[0]
+    """The collection that a table is in: 'ec' of 'ec._managed_collision_collection...', '' of one that is the model."""
+    return ("." + prefix).split("._managed_collision_collection")[0][1:]
+
+
+def is_in(stem, words):
+    """Whether a key, split at its dots, is of a collection."""
+    if stem:
+        return contains(words, stem.split("."))
+    return words[0] == "_embedding_module" or contains(words, ["state", "_embedding_module"])
 
 
 def find_tables(folder):
@@ -85,7 +92,7 @@ def find_tables(folder):
             if key == suffix or key.endswith("." + suffix):
                 found.append((key[: -len(suffix)], layout))
     tables = [Table("", prefix, layout) for prefix, layout in found]
-    names = [[one.word or "table", f"{stem_of(one.prefix)}.{one.word}", one.prefix[:-1]] for one in tables]
+    names = [[one.word or "table", f"{stem_of(one.prefix)}.{one.word}".lstrip("."), one.prefix[:-1]] for one in tables]
     for table, own in zip(tables, names):
         table.name = next((one for i, one in enumerate(own) if [name[i] for name in names].count(one) == 1), own[-1])
     if not tables:
@@ -130,10 +137,9 @@ def find_rows(tables, folders, named, without):
                 continue
             fit = [one for one in tables if one.word in words and (one.name, key) not in others]
             if len(fit) > 1:  # tables of one name: that of the same collection
-                stem = {one.name: stem_of(one.prefix).split(".") for one in fit}
-                fit = [one for one in fit if contains(words, stem[one.name])] or fit
-                longest = max(len(stem[one.name]) for one in fit)
-                fit = [one for one in fit if len(stem[one.name]) == longest]
+                fit = [one for one in fit if is_in(stem_of(one.prefix), words)] or fit
+                depth = {one.name: len(stem_of(one.prefix).split(".")) for one in fit}
+                fit = [one for one in fit if depth[one.name] == max(depth.values())]
             fit = [one for one in fit if size[0] == one.offsets[-1]]
             if len(fit) > 1:
                 raise Refused(f"'{key}' may be of {' or '.join(one.name for one in fit)}. Fix: say whose it is: --rows "
@@ -144,13 +150,14 @@ def find_rows(tables, folders, named, without):
         stem = stem_of(table.prefix)
         known = table.name in without or table.layout == "buckets"
         keys = [] if known else sorted(key for (_, key), one in taken.items() if one is table)
-        inside = [key for key in keys if contains(key.split("."), stem.split("."))]
+        inside = [key for key in keys if is_in(stem, key.split("."))]
         for key in keys:
             if not inside or key in inside or key in named.get(table.name, []):
                 continue
-            raise Refused(f"'{key}' has a row per slot of table '{table.name}', but is not of '{stem}', as '{inside[0]}' "
-                          f"is. Fix: say whether it goes with the ids: --rows {table.name}={key}, or does not: --no-rows "
-                          f"{table.name}={key}.")
+            collection = f"'{stem}'" if stem else "the model's own collection"
+            raise Refused(f"'{key}' has a row per slot of table '{table.name}', but is not of {collection}, as "
+                          f"'{inside[0]}' is. Fix: say whether it goes with the ids: --rows {table.name}={key}, or does "
+                          f"not: --no-rows {table.name}={key}.")
     for (i, key), table in sorted(taken.items()):
         bounds_of(key, folders[i].size(key), folders[i].chunks(key))
         table.rows.append((i, key))

@@ -296,7 +296,17 @@ class Command(unittest.TestCase):
         self.refused("12 buckets, which 5 ranks cannot share evenly", "model", "no", "--to", 5)
         self.refused("the places of ids follow from the size", "model", "no", "--size", "96")
         self.refused("is looked up in bucket", "model", "no", "--to", 4, "--hash-size", 2**62)
+        self.refused("--rows item=ec._embedding_module.embeddings.item.weight: rows of a hash table stay", "model", "no",
+                     "--to", 4, "--rows", "item=ec._embedding_module.embeddings.item.weight")
+        self.refused("--decay-exponent: table 'item' is a hash table", "model", "no", "--to", 4, "--decay-exponent", "item=2")
         self.refused("was saved with 12 buckets", "model", "no", "--to", 4, "--buckets", 6)
+        other, other_state, _ = table("other", "item", 48, 2, 0.5, 1)
+        plain = "plain.item.weight"
+        self.save("both", item, other, other_state, {plain: cut([7] * 48, [0, 48])})
+        self.refused(f"may be of ec.item or other.item. Fix: say whose it is: --rows other.item={plain}", "both", "no",
+                     "--to", 4)
+        self.answer("both", "out.3", "--to", 4, "--no-rows", f"other.item={plain}")
+        self.assertEqual(fake.load(os.path.join(self.path, "out.3"))[plain], cut([7] * 48, [0, 48]))
         ids = joined(item[f"ec.{MCC}.item._hash_zch_identities"])
         twice = next(at for at in range(0, 48, 4) if -1 not in ids[at : at + 2])
         ids[twice] = ids[twice + 1]
@@ -317,6 +327,9 @@ class Command(unittest.TestCase):
         self.refused("is named twice", "model", "one", "--to", 4, "--also", "weights", "one/", "--rows", "user=elsewhere")
         self.answer("model", "out", "--to", 4, "--also", "weights", "weights.4", "--rows", "user=elsewhere")
         self.answer("model", "out.2", "--to", 4, "--no-rows", "user")
+        for no_rows in ("user", "user=elsewhere"):
+            self.refused("--rows user=elsewhere: --no-rows says", "model", "no", "--to", 4, "--also", "weights", "no.2",
+                         "--rows", "user=elsewhere", "--no-rows", no_rows)
         self.save("model", user, {"ec.user.weight": cut([0] * 30, [0, 30])})
         self.refused("only 'ec.user.weight' with 30 rows", "model", "no", "--to", 4)
         self.refused("there is no table 'usr'; there are: user", "model", "no", "--to", 4, "--no-rows", "usr")
@@ -363,6 +376,7 @@ class Command(unittest.TestCase):
         self.refused("not a whole number from 0", "model", "out", "--to", 4, "--hash-size", "many")
         self.refused("not a number from 0 on", "model", "out", "--to", 4, "--decay-exponent", "-1")
         self.refused("Fix: --mode route, or the saved size", "model", "out", "--size", 50, "--mode", "slot_owner")
+        self.refused("--buckets: table 'user' is no hash table", "model", "out", "--to", 4, "--buckets", "user=7")
         self.refused("_output_segments_tensor' has room for 1024 shards, not 1025", "model", "out", "--to", 1025)
         self.refused("leaves 17 of them without any", "model", "out", "--to", 57)
         self.refused("no room for", "model", "out", "--size", "9999999999999")

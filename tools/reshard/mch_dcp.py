@@ -117,7 +117,11 @@ def find_rows(tables, folders, named, without):
                               "it.")
     taken = {}
     for name, keys in named.items():
+        if by_name[name].layout == "buckets":
+            raise Refused(f"--rows {name}={keys[0]}: rows of a hash table stay where they are. Fix: leave it out.")
         for key in keys:
+            if name in without or (name, key) in others:
+                raise Refused(f"--rows {name}={key}: --no-rows says that they are not its own. Fix: one of the two.")
             at = [i for i, folder in enumerate(folders) if key in folder.keys()]
             if not at:
                 raise Refused(f"--rows {name}={key}: no folder has this key. Fix: correct it.")
@@ -141,9 +145,10 @@ def find_rows(tables, folders, named, without):
                 depth = {one.name: len(stem_of(one.prefix).split(".")) for one in fit}
                 fit = [one for one in fit if depth[one.name] == max(depth.values())]
             fit = [one for one in fit if size[0] == one.offsets[-1]]
-            if len(fit) > 1:
+            carried = [one.name for one in fit if one.layout == "sorted"]
+            if len(fit) > 1 and carried:
                 raise Refused(f"'{key}' may be of {' or '.join(one.name for one in fit)}. Fix: say whose it is: --rows "
-                              f"{fit[0].name}={key}.")
+                              f"{carried[0]}={key}, or whose not: --no-rows {carried[0]}={key}.")
             if fit:
                 taken[i, key] = fit[0]
     for table in tables:  # a plain table elsewhere may have its name, and as many rows
@@ -299,12 +304,18 @@ class Options:
         self.ranks = given.to  # 0: as many as saved
 
     def check(self, tables):
+        layouts = {table.name: table.layout for table in tables}
         for option, said in self.said.items():
+            word = "--" + option.replace("_", "-")
             for name in said:
-                if name is not None and all(name != table.name for table in tables):
-                    there = ", ".join(table.name for table in tables)
-                    raise Refused(f"--{option.replace('_', '-')}: there is no table '{name}'; there are: {there}. Fix: "
-                                  "correct it.")
+                if name is None:
+                    continue
+                if name not in layouts:
+                    raise Refused(f"{word}: there is no table '{name}'; there are: {', '.join(layouts)}. Fix: correct "
+                                  "it.")
+                if layouts[name] == {"buckets": "sorted", "decay_exponent": "buckets"}.get(option):
+                    kind = "a hash table" if layouts[name] == "buckets" else "no hash table"
+                    raise Refused(f"{word}: table '{name}' is {kind} and takes none. Fix: leave it out.")
 
     def of(self, option, table):
         return self.said[option].get(table.name, self.said[option].get(None))

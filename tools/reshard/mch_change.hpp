@@ -35,7 +35,6 @@ struct Job {
     Index ranks = 0;                     ///< 0: as many as saved
     std::map<std::string, Index> sizes;  ///< by table; "" for all others
     MchOptions options;
-    bool rows = true;  ///< whether weights and optimizer states are there to follow their ids
     std::function<void(Index done, Index total, std::string const& what)> progress{};  ///< in shards
 };
 
@@ -101,10 +100,9 @@ struct Contents {
         if (exists("mch.index.json") && !exists(manifest_name)) return;  // such folders had tables alone
         std::vector<std::string> known;
         for (std::string const& name : tables.names()) {
-            known.push_back(name + ".ids");
-            if (tables.table(name).layout == MchLayout::sorted) known.push_back(name + ".slots");
-            for (MchColumn const& one : tables.table(name).metadata) known.push_back(name + ".metadata." + one.name);
-            for (MchRowsInfo const& one : tables.rows(name)) known.push_back(name + ".rows." + one.name);
+            reshard::detail::MchSavedTable const saved{tables.table(name), 0, tables.rows(name), {}};
+            reshard::detail::for_each_tensor(saved,
+                                             [&](std::string const& tensor, auto...) { known.push_back(tensor); });
         }
         std::sort(known.begin(), known.end());
         Manifest const& manifest = checkpoint.emplace(Checkpoint::open(folder)).manifest();
@@ -131,7 +129,7 @@ struct Contents {
             others.push_back({tensor.name, rule.of(tensor.shape, tensor.dtype), tensor.dtype});
         }
         for (auto const& item : manifest.metadata) {
-            if (!item.first.starts_with("mch.table.")) metadata.push_back(item);
+            if (!item.first.starts_with(reshard::detail::mch_table_key)) metadata.push_back(item);
         }
     }
 };
@@ -163,7 +161,7 @@ struct Shard {
                 state.iteration = view(DType::i64, {1});
             }
             for (MchColumn const& one : table.metadata) {
-                auto const saved = contents.columns.find(errors::concat(table.name, ".metadata.", one.name));
+                auto const saved = contents.columns.find(reshard::detail::column_tensor(table.name, one.name));
                 DType dtype = one.bytes == 8 ? DType::i64 : DType::u8;
                 Indices shape = one.bytes == 8 ? Indices{z} : Indices{z, one.bytes};
                 if (saved != contents.columns.end()) {
@@ -240,7 +238,7 @@ private:
         MchLoadOptions options;
         options.resize = true;
         std::vector<MchRowsInfo> const& saved_rows = files_.rows(name);
-        bool const rows = job_.rows && !job_.out.empty();
+        bool const rows = !job_.out.empty();
         for (MchRowsInfo const& info : saved_rows) {
             if (!rows) options.leave_rows.push_back(info.name);
         }

@@ -237,7 +237,8 @@ class Command(unittest.TestCase):
         os.symlink("nowhere", os.path.join(self.path, "dangling"))
         self.refused("is a link to a folder that is not there", "model", "dangling", "--to", 4)
         self.refused("are one inside the other", "model", "here", "--to", 4, "--also", "optimizer", "here/inside")
-        self.assertIn("--also: '' is no path", self.run_mch("model", "out", "--to", 4, "--also", "optimizer", "").stderr)
+        done = self.run_mch("model", "out", "--to", 4, "--also", "optimizer", "")
+        self.assertIn("--also: '' is no path", done.stderr)
         with open("/proc/self/mounts", encoding="utf-8") as mounts:
             for place in (line.split()[1] for line in mounts):
                 try:
@@ -298,7 +299,8 @@ class Command(unittest.TestCase):
         self.refused("is looked up in bucket", "model", "no", "--to", 4, "--hash-size", 2**62)
         self.refused("--rows item=ec._embedding_module.embeddings.item.weight: rows of a hash table stay", "model", "no",
                      "--to", 4, "--rows", "item=ec._embedding_module.embeddings.item.weight")
-        self.refused("--decay-exponent: table 'item' is a hash table", "model", "no", "--to", 4, "--decay-exponent", "item=2")
+        self.refused("--decay-exponent: table 'item' is a hash table", "model", "no", "--to", 4, "--decay-exponent",
+                     "item=2")
         self.refused("was saved with 12 buckets", "model", "no", "--to", 4, "--buckets", 6)
         other, other_state, _ = table("other", "item", 48, 2, 0.5, 1)
         plain = "plain.item.weight"

@@ -161,8 +161,8 @@ def find_rows(tables, folders, named, without):
                 continue
             collection = f"'{stem}'" if stem else "the model's own collection"
             raise Refused(f"'{key}' has a row per slot of table '{table.name}', but is not of {collection}, as "
-                          f"'{inside[0]}' is. Fix: say whether it goes with the ids: --rows {table.name}={key}, or does "
-                          f"not: --no-rows {table.name}={key}.")
+                          f"'{inside[0]}' is. Fix: say whether it goes with the ids: --rows {table.name}={key}, or "
+                          f"does not: --no-rows {table.name}={key}.")
     for (i, key), table in sorted(taken.items()):
         bounds_of(key, folders[i].size(key), folders[i].chunks(key))
         table.rows.append((i, key))

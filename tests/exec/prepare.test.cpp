@@ -21,6 +21,7 @@
 #include <cstdint>
 #include <new>
 #include <numeric>
+#include <optional>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -516,6 +517,105 @@ TEST_SUITE("exec/prepare") {
                 if (round == 2) CHECK(again == whole);
             }
         });
+    }
+
+    TEST_CASE("runs end in the order of their start, whichever is waited for first") {
+        Plan<> const reduce = of("(3):(P+)", "(3):(R)", Shape{5});  // in two phases
+        run_on_threads(3, [&](ThreadCommunicator& comm) {
+            std::vector<int> const addends(5, comm.rank());
+            std::vector<std::vector<int>> sums(3, std::vector<int>(5));
+            std::vector<PreparedPlan> jobs;
+            for (std::vector<int>& sum : sums) {
+                jobs.push_back(prepare(reduce, comm, TensorView<int const>(addends.data(), Shape{5}),
+                                       TensorView<int>(sum.data(), Shape{5})));
+            }
+            auto const check = [&] {
+                for (std::vector<int>& sum : sums) {
+                    CHECK(sum == std::vector<int>(5, 3));
+                    std::fill(sum.begin(), sum.end(), -1);
+                }
+            };
+            std::vector<RunRequest> runs(3);
+            for (int first = 0; first < 3; ++first) {
+                for (std::size_t i = 0; i < 3; ++i) runs[i] = jobs[i].start();
+                for (int i = 0; i < 3; ++i) {  // on every rank in another order
+                    runs[static_cast<std::size_t>((2 * i + first + comm.rank()) % 3)].wait();
+                }
+                check();
+            }
+            {
+                std::optional<RunRequest> dropped = jobs[0].start();  // locals go backwards
+                RunRequest const other = jobs[1].start();
+                jobs[2].run();
+                if (comm.rank() == 1) dropped.reset();
+            }
+            check();
+            runs[0] = jobs[0].start();
+            RunRequest second = jobs[1].start();
+            second.wait();
+            CHECK(runs[0].test());
+            CHECK_THROWS_WITH_AS(static_cast<void>(jobs[0].start()), doctest::Contains("it is running"),
+                                 TransportError);
+            runs[0] = jobs[2].start();  // ends what was there
+            runs[0] = RunRequest();
+            check();
+        });
+    }
+
+    TEST_CASE("a rank that throws while two runs of two phases are under way: the others are told its words") {
+        Plan<> const reduce = of("(3):(P+)", "(3):(R)", Shape{5000});
+        std::atomic<int> told{0};
+        auto const body = [&](ThreadCommunicator& comm) {
+            std::vector<float> const addends(5000, 1.0F);
+            std::vector<float> first(5000);
+            std::vector<float> second(5000);
+            TensorView<float const> const from(addends.data(), Shape{5000});
+            auto one = prepare(reduce, comm, from, TensorView<float>(first.data(), Shape{5000}));
+            auto other = prepare(reduce, comm, from, TensorView<float>(second.data(), Shape{5000}));
+            RunRequest x = one.start();
+            RunRequest y = other.start();
+            if (comm.rank() == 1) throw std::runtime_error("loss is NaN");
+            try {
+                x.wait();
+                y.wait();
+                one.run();
+            } catch (PeerFailed const& error) {
+                if (error.message().find("rank 1 failed: loss is NaN") != std::string::npos) ++told;
+            }
+        };
+        CHECK_THROWS_WITH_AS(run_on_threads(3, body), "loss is NaN", std::runtime_error);
+        CHECK(told == 2);
+    }
+
+    TEST_CASE("a run that fails, whoever waits for it, ends those that started behind it with its error") {
+        Plan<> const reduce = of("(2):(P+)", "(2):(R)", Shape{4});
+        for (bool backwards : {true, false}) {
+            std::atomic<int> told{0};
+            auto const body = [&](ThreadCommunicator& threads) {
+                int const rank = threads.rank();
+                Failing comm(threads.split(0, rank), rank == 1 ? 2 : 99);  // behind the two starts
+                std::vector<float> const addends(4, 1.0F);
+                std::vector<float> sums(8);
+                TensorView<float const> const from(addends.data(), Shape{4});
+                auto one = prepare(reduce, comm, from, TensorView<float>(sums.data(), Shape{4}));
+                auto other = prepare(reduce, comm, from, TensorView<float>(sums.data() + 4, Shape{4}));
+                RunRequest x = one.start();
+                RunRequest y = other.start();
+                RunRequest& first = backwards ? y : x;
+                RunRequest& second = backwards ? x : y;
+                if (rank == 1) {
+                    CHECK_THROWS_WITH_AS(first.wait(), "lost power", std::runtime_error);
+                    first.wait();  // a failed wait is not repeated
+                    CHECK((!backwards || second.test()));
+                    second.wait();
+                }
+                CHECK_THROWS_WITH_AS(first.wait(), doctest::Contains("rank 1 failed: lost power"), PeerFailed);
+                CHECK_THROWS_WITH_AS(second.wait(), doctest::Contains("rank 1 failed: lost power"), PeerFailed);
+                ++told;
+            };
+            CHECK_THROWS_WITH_AS(run_on_threads(2, body), "lost power", std::runtime_error);
+            CHECK(told == 1);
+        }
     }
 
     TEST_CASE(

@@ -132,6 +132,16 @@ template <class C>
     }
 }
 
+/// Null: a type that is no CommunicatorBase keeps none.
+template <class C>
+[[nodiscard]] Runs* runs_of(void* comm) noexcept {
+    if constexpr (requires(C & c) { c.runs_under_way(); }) {
+        return &static_cast<C*>(comm)->runs_under_way();
+    } else {
+        return nullptr;
+    }
+}
+
 /// What can be asked of a communicator of a type that only its owner knows.
 struct CommunicatorTable {
     std::string_view name;
@@ -146,6 +156,7 @@ struct CommunicatorTable {
     MemoryPolicy const* (*memory)(void* comm);
     Workspace (*allocate)(void* comm, Index bytes);  ///< null: peers read no memory in place
     void (*terminate)(void* comm) noexcept;
+    Runs* (*runs)(void* comm) noexcept;
     void (*end)(void* comm) noexcept;
 };
 template <class C>
@@ -167,6 +178,7 @@ inline constexpr CommunicatorTable communicator_table{
     [](void* comm) -> MemoryPolicy const* { return static_cast<C*>(comm)->memory(); },
     allocates<C>(),
     [](void* comm) noexcept { static_cast<C*>(comm)->terminate(); },
+    runs_of<C>,
     [](void* comm) noexcept { delete static_cast<C*>(comm); },
 };
 
@@ -284,6 +296,9 @@ public:
         std::abort();
     }
 
+    /// As CommunicatorBase; null where the communicator is none.
+    [[nodiscard]] detail::Runs* runs_under_way() const noexcept { return table_->runs(comm_); }
+
 private:
     friend class AnyCommunicator;
     CommunicatorRef(void* comm, detail::CommunicatorTable const* table) noexcept : comm_(comm), table_(table) {}
@@ -301,7 +316,7 @@ public:
     using CommunicatorBase<AnyCommunicator>::split, CommunicatorRef::split;
     using CommunicatorRef::rank, CommunicatorRef::size, CommunicatorRef::traffic, CommunicatorRef::bind,
         CommunicatorRef::exchange, CommunicatorRef::agree, CommunicatorRef::abort, CommunicatorRef::check_memory,
-        CommunicatorRef::memory, CommunicatorRef::terminate;
+        CommunicatorRef::memory, CommunicatorRef::terminate, CommunicatorRef::runs_under_way;
 
     template <class C>
         requires(!std::same_as<C, AnyCommunicator> && Communicator<C>)

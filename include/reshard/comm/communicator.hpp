@@ -338,6 +338,38 @@ template <class Get>
 
 }  // namespace transport
 
+namespace detail {
+
+/// A run of a prepared plan, in the list of those that are under way.
+struct Run {
+    Run* later = nullptr;
+};
+/// The runs that are under way over a communicator, in the order in which they started. They stay with it where it is:
+/// a communicator moves only where there are none.
+class Runs {
+public:
+    Runs() = default;
+    Runs(Runs&&) noexcept {}
+    Runs& operator=(Runs&&) noexcept { return *this; }
+
+    [[nodiscard]] Run* first() const noexcept { return first_; }
+    void add(Run& run) noexcept {
+        Run** end = &first_;
+        while (*end != nullptr) end = &(*end)->later;
+        *end = &run;
+    }
+    void remove(Run& run) noexcept {
+        Run** at = &first_;
+        while (*at != nullptr && *at != &run) at = &(*at)->later;
+        if (*at != nullptr) *at = std::exchange(run.later, nullptr);
+    }
+
+private:
+    Run* first_ = nullptr;
+};
+
+}  // namespace detail
+
 /// What follows from the rest of a communicator, and what most have in common. Inherit it, and say
 /// `using CommunicatorBase<Derived>::split;` beside your split(colour, key).
 template <class Derived>
@@ -364,6 +396,11 @@ public:
     void check_memory(void const*) const noexcept {}
     [[nodiscard]] constexpr std::nullptr_t memory() const noexcept { return nullptr; }
     [[noreturn]] void terminate() noexcept { std::abort(); }
+    /// For prepared plans: whoever waits for one run ends those that started before.
+    [[nodiscard]] detail::Runs& runs_under_way() noexcept { return runs_; }
+
+private:
+    detail::Runs runs_;
 };
 
 }  // namespace reshard::inline v0

@@ -172,11 +172,11 @@ RESHARD_INLINE detail::BatchJob* detail::bind_batch(Batch const& batch, Communic
 RESHARD_INLINE PreparedPlan prepare(Batch const& batch, CommunicatorRef comm, BatchOptions const& options) {
     int const rank = comm.rank();
     std::size_t current = batch.size();
-    PreparedPlan prepared(comm, nullptr);
+    PreparedPlan prepared;
     detail::BatchDigest digest;
     Verdict verdict = detail::verdict_of([&] {
         digest = detail::digest_of(batch, rank, options);
-        prepared = PreparedPlan(comm, detail::bind_batch(batch, comm, options, current));
+        prepared = PreparedPlan(detail::bind_batch(batch, comm, options, current));
     });
     if (!verdict.ok() && current < batch.size()) {  // without memory for the label it goes without
         static_cast<void>(detail::verdict_of(

@@ -188,7 +188,7 @@ template <class View>
 }  // namespace detail
 
 RESHARD_INLINE PreparedPlan prepare(std::span<BoxMove const> moves, CommunicatorRef comm) {
-    PreparedPlan prepared(comm, nullptr);
+    PreparedPlan prepared;
     detail::BatchDigest digest;
     std::size_t current = moves.size();
     Verdict verdict = detail::verdict_of([&] {
@@ -202,7 +202,7 @@ RESHARD_INLINE PreparedPlan prepare(std::span<BoxMove const> moves, Communicator
         }
         detail::check_apart(moves, comm.rank());
         std::span const rounds(&all, moves.empty() ? 0 : 1);
-        prepared = PreparedPlan(comm, new detail::BatchJob(comm, std::move(jobs), rounds, Workspace()));
+        prepared = PreparedPlan(new detail::BatchJob(comm, std::move(jobs), rounds, Workspace()));
     });
     if (!verdict.ok() && current < moves.size()) {  // without memory for the label it goes without
         static_cast<void>(detail::verdict_of([&] {

@@ -103,7 +103,7 @@ private:
 [[nodiscard]] inline PreparedPlan prepare_along(
     CommunicatorRef comm, DynamicMesh const& mesh, MeshAxes const& axes,
     FunctionRef<PreparedPlan(CommunicatorRef, DynamicMesh const&, MeshAxes const&)> make) {
-    PreparedPlan alike(comm, nullptr);
+    PreparedPlan alike;
     Verdict all = verdict_of([&] { alike = make(comm, mesh, axes); });
     if (all.ok()) return alike;
     auto const raise_all = [&] { raise(all.code, std::move(all.reason)); };
@@ -134,11 +134,11 @@ private:
     std::optional<AnyCommunicator> line;
     // Collective, and complete on all where a rank has no memory for its part.
     agree_on_errors(comm, [&] { line.emplace(comm.split(place.colour, place.key)); });
-    PreparedPlan apart(*line, nullptr);  // behind `line`: it goes first
+    PreparedPlan apart;  // behind `line`: it goes first
     Verdict const again =
         agreed(comm, verdict_of([&] {
                    bool const here = mesh.contains(comm.rank());
-                   apart = here ? make(*line, alone, each) : PreparedPlan(*line, new BatchJob(*line, {}, {}, {}));
+                   apart = here ? make(*line, alone, each) : PreparedPlan(new BatchJob(*line, {}, {}, {}));
                }));
     if (again.ok()) {
         apart.own(std::move(*line));

@@ -25,40 +25,46 @@ class BatchJob;  // exec/detail/batch_job.hpp
 }
 
 /// A run under way, which ends before what was prepared goes. Move-only; wait() finishes the remaining phases; the
-/// destructor waits, at most the deadline. Several prepared plans may run at a time over one communicator, started and
-/// waited for in the same order on every rank.
+/// destructor, and an assignment, waits, at most the deadline. Several prepared plans may run at a time over one
+/// communicator, started in the same order on every rank. Whoever waits for one first finishes those that started
+/// before, so the order of waits is free; but before another starts, every rank has waited for the same. Where one
+/// fails, all that are under way throw its error.
 class [[nodiscard]] RunRequest {
 public:
-    RunRequest(CommunicatorRef comm, detail::BatchJob& job);
-    RunRequest(RunRequest&& other) noexcept
-        : comm_(other.comm_), job_(std::exchange(other.job_, nullptr)), phase_(other.phase_) {}
-    RunRequest& operator=(RunRequest&&) = delete;
+    RunRequest() = default;  ///< there is nothing to wait for
+    explicit RunRequest(detail::BatchJob& job);
+    RunRequest(RunRequest&& other) noexcept : job_(std::exchange(other.job_, nullptr)) {}
+    RunRequest& operator=(RunRequest&& other) noexcept {
+        RunRequest taken(std::move(other));
+        std::swap(job_, taken.job_);
+        return *this;
+    }
     ~RunRequest();
 
     /// Returns when the destination is complete and nobody reads this rank's source any more. Throws PeerFailed,
     /// DeadlineExceeded, MismatchError or TransportError; then the destination is unspecified, the source untouched.
     void wait();
     /// Makes progress without blocking on other ranks; whether the exchange that is under way is complete. What comes
-    /// behind it is left to wait(), so that ranks that ask at different times start the same exchanges in the same
-    /// order. Throws like wait(); after an error it is true.
+    /// behind it (folds, further exchanges: plans with Partial) is left to wait(), so that ranks that ask at different
+    /// times start the same exchanges in the same order; a ProgressThread goes on by itself. Throws like wait(); after
+    /// an error it is true.
     [[nodiscard]] bool test();
 
 private:
-    CommunicatorRef comm_;
-    detail::BatchJob* job_;  ///< null: there is nothing left to do
-    int phase_ = 0;
+    detail::BatchJob* job_ = nullptr;  ///< null: there is nothing left to do
 };
 
 /// A plan, or a batch of them, ready to run: run() and start() allocate nothing and check nothing that needs other
-/// ranks. The tensors' memory and the communicator, unless it owns that, must outlive it. It runs once at a time, and
-/// not where it was moved from: TransportError otherwise.
+/// ranks. It is bound to the tensors' memory: other tensors are prepared again. That memory and the communicator,
+/// unless it owns that, must outlive it. It runs once at a time, and not where it was moved from: TransportError
+/// otherwise.
 class PreparedPlan {
 public:
+    PreparedPlan() = default;  ///< as one that was moved from
     /// Takes what `new` made.
-    PreparedPlan(CommunicatorRef comm, detail::BatchJob* job) noexcept : comm_(comm), job_(job) {}
-    PreparedPlan(PreparedPlan&& other) noexcept : comm_(other.comm_), job_(std::exchange(other.job_, nullptr)) {}
+    explicit PreparedPlan(detail::BatchJob* job) noexcept : job_(job) {}
+    PreparedPlan(PreparedPlan&& other) noexcept : job_(std::exchange(other.job_, nullptr)) {}
     PreparedPlan& operator=(PreparedPlan&& other) noexcept {
-        std::swap(comm_, other.comm_);
         std::swap(job_, other.job_);
         return *this;
     }
@@ -74,8 +80,7 @@ public:
     void own(AnyCommunicator&& comm) noexcept;
 
 private:
-    CommunicatorRef comm_;
-    detail::BatchJob* job_;
+    detail::BatchJob* job_ = nullptr;
 };
 
 /// Collective over `comm`: checks the arguments, agrees among all ranks (the same error everywhere, naming the rank

@@ -32,52 +32,99 @@ void step(CommunicatorRef comm, Body&& body) {
 
 }  // namespace detail
 
-RESHARD_INLINE RunRequest::RunRequest(CommunicatorRef comm, detail::BatchJob& job) : comm_(comm), job_(&job) {
-    if (job.runs) {
-        errors::raise(ErrorCode::transport,
-                      "reshard::PreparedPlan: it is running. Fix: wait() for its request before it runs again.");
+RESHARD_INLINE void detail::BatchJob::start() {
+    if (runs_) {
+        raise(ErrorCode::transport,
+              "reshard::PreparedPlan: it is running. Fix: wait() for its request before it runs again.");
     }
-    job.guarded([&] { detail::step(comm, [&] { job.begin(); }); });
-    if (job.phases() == 0) return;
-    job.guarded([&] { job.exchange(0).start(); });
-    job.runs = true;
+    guarded([&, this] { detail::step(over_, [&, this] { begin(); }); });
+    if (phases() == 0) return;
+    phase_ = 0;
+    guarded([&, this] { exchange(0).start(); });
+    runs_over_it().add(*this);
+    runs_ = true;
 }
+RESHARD_INLINE void detail::BatchJob::fail() noexcept {
+    std::exception_ptr const failure = std::current_exception();
+    failure_ = failure;
+    phase_ = phases();
+    for (Run* run = runs_over_it().first(); run != nullptr; run = run->later) {
+        static_cast<BatchJob*>(run)->failure_ = failure;
+    }
+}
+RESHARD_INLINE bool detail::BatchJob::test() {
+    bool complete = false;
+    watched([&, this] { guarded([&, this] { complete = exchange(phase_).test(); }); },
+            [this](ErrorCode, std::string_view) noexcept {
+                runs_over_it().remove(*this);
+                fail();
+                runs_ = false;
+                failure_ = nullptr;  // who asks is told
+            });
+    return complete;
+}
+RESHARD_INLINE void detail::BatchJob::finish() noexcept {
+    runs_over_it().remove(*this);
+    auto const go_on = [&, this] {
+        for (;;) {
+            exchange(phase_).wait();
+            detail::step(over_, [&, this] { after(phase_); });
+            if (++phase_ == phases()) return;
+            exchange(phase_).start();
+        }
+    };
+#if defined(__cpp_exceptions)
+    if (failure_ != nullptr) {  // the others do not start what would follow
+        failed_ = true;
+        quietly([&, this] { exchange(phase_).wait(); });
+        phase_ = phases();
+        return;
+    }
+    try {
+        guarded(go_on);
+    } catch (...) {
+        fail();
+    }
+#else
+    guarded(go_on);
+#endif
+}
+RESHARD_INLINE void detail::BatchJob::wait() {
+    while (is_under_way()) static_cast<BatchJob*>(runs_over_it().first())->finish();
+    runs_ = false;
+    if (failure_ != nullptr) std::rethrow_exception(std::exchange(failure_, nullptr));
+}
+
+RESHARD_INLINE RunRequest::RunRequest(detail::BatchJob& job) : job_(&job) { job.start(); }
 RESHARD_INLINE RunRequest::~RunRequest() {
     detail::quietly([&] { wait(); });
 }
 RESHARD_INLINE void RunRequest::wait() {
-    if (job_ == nullptr) return;
-    detail::BatchJob& job = *std::exchange(job_, nullptr);  // a failed wait is not repeated
-    job.runs = false;
-    job.guarded([&, this] {
-        while (phase_ < job.phases()) {
-            job.exchange(phase_).wait();
-            detail::step(comm_, [&] { job.after(phase_); });
-            ++phase_;
-            if (phase_ < job.phases()) job.exchange(phase_).start();
-        }
-    });
+    if (job_ != nullptr) std::exchange(job_, nullptr)->wait();
 }
 RESHARD_INLINE bool RunRequest::test() {
-    if (job_ == nullptr || job_->phases() == 0) return true;
-    detail::BatchJob& job = *std::exchange(job_, nullptr);
-    job.runs = false;
-    bool complete = false;
-    job.guarded([&, this] { complete = job.exchange(phase_).test(); });
-    job.runs = true;
+    if (job_ == nullptr || !job_->is_under_way()) return true;
+    detail::BatchJob& job = *std::exchange(job_, nullptr);  // one that fails is over
+    bool const complete = job.test();
     job_ = &job;
     return complete;
 }
 
 RESHARD_INLINE PreparedPlan::~PreparedPlan() { delete job_; }
 RESHARD_INLINE void PreparedPlan::own(AnyCommunicator&& comm) noexcept { job_->own(std::move(comm)); }
-RESHARD_INLINE void PreparedPlan::run() { start().wait(); }
+RESHARD_INLINE void PreparedPlan::run() {
+    RunRequest request = start();
+    if (job_->is_under_way()) job_->finish();  // ranks are all here: what started before may stay under way
+    request.wait();
+}
 RESHARD_INLINE RunRequest PreparedPlan::start() & {
     if (job_ == nullptr) {
-        errors::raise(ErrorCode::transport,
-                      "reshard::PreparedPlan: it was moved from. Fix: start what it was moved to.");
+        errors::raise(
+            ErrorCode::transport,
+            "reshard::PreparedPlan: nothing was prepared, or it was moved from. Fix: start what prepare() has "
+            "returned, or what that was moved to.");
     }
-    return {comm_, *job_};
+    return RunRequest(*job_);
 }
 
 RESHARD_INLINE void detail::bind_work(JobWork& work, RankSteps const& mine, planning::Step const& step,
@@ -114,7 +161,7 @@ RESHARD_INLINE PreparedPlan detail::prepare_with(Means const& means, PlanValue c
                                                  PrepareOptions const& options, Verdict const& found) {
     int const rank = comm.rank();
     ValueChange change;
-    PreparedPlan prepared(comm, nullptr);
+    PreparedPlan prepared;
     Verdict verdict = verdict_of([&] {
         RankSteps const mine(plan, plan.steps(plan), rank, source, destination, chunked(options, is_on_device(comm)),
                              means.host.convert);
@@ -131,7 +178,7 @@ RESHARD_INLINE PreparedPlan detail::prepare_with(Means const& means, PlanValue c
             comm, memory, options.workspace, needed, own, "plan",
             change.is_active() ? "workspace_bytes(plan, comm, dtype, options)" : "workspace_bytes(plan, comm, dtype)");
         Job job(plan, mine, rank, source, destination, workspace, memory, means.work);
-        prepared = PreparedPlan(comm, new BatchJob(comm, std::move(job), std::move(own)));
+        prepared = PreparedPlan(new BatchJob(comm, std::move(job), std::move(own)));
     });
     Digest words;
     digest(words, plan, change, options);

@@ -45,7 +45,7 @@ RESHARD_INLINE void sync(std::span<LocalTensor const> tensors, CommunicatorRef c
     int const rank = comm.rank();
     Batch batch;
     std::vector<detail::Stretch> stretches;
-    PreparedPlan prepared(comm, nullptr);
+    PreparedPlan prepared;
     auto const task = [&] {
         return TensorTask{"sync", "syncs",
                           errors::concat("from rank ", options.root, " in buckets of ", options.bucket_bytes, " bytes"),
@@ -66,7 +66,7 @@ RESHARD_INLINE void sync(std::span<LocalTensor const> tensors, CommunicatorRef c
         detail::check_apart(tensors, stretches, rank, "sync");
         std::size_t current = 0;
         BatchOptions const rounds{.bucket_bytes = options.bucket_bytes};
-        prepared = PreparedPlan(comm, detail::bind_batch(batch, comm, rounds, current));
+        prepared = PreparedPlan(detail::bind_batch(batch, comm, rounds, current));
     });
     prepared.run();
 }

@@ -10,18 +10,19 @@
 #include <reshard/core/detail/watched.hpp>
 #include <reshard/exec/detail/job.hpp>
 
-#include <optional>  // optional
+#include <exception>  // exception_ptr
+#include <optional>   // optional
 
 namespace reshard::inline v0::detail {
 
 /// What a prepared plan runs. One plan is a batch of one.
-class BatchJob {
+class BatchJob : public Run {
 public:
     using Round = std::vector<std::size_t>;
 
     /// One job. Its exchanges are bound to `comm`.
     BatchJob(CommunicatorRef comm, Job&& alone, Workspace&& workspace)
-        : jobs_(1), order_(1, 0), steps_(as_size(alone.phases())), workspace_(std::move(workspace)) {
+        : over_(comm), jobs_(1), order_(1, 0), steps_(as_size(alone.phases())), workspace_(std::move(workspace)) {
         for (int phase = 0; phase < phases(); ++phase) {
             Step& step = steps_[as_size(phase)];
             step.transfers = alone.take_exchange(phase);
@@ -34,7 +35,7 @@ public:
     }
     /// `rounds` names the jobs that travel together; jobs in no round are local.
     BatchJob(CommunicatorRef comm, std::vector<Job>&& jobs, std::span<Round const> rounds, Workspace&& workspace)
-        : jobs_(std::move(jobs)), workspace_(std::move(workspace)) {
+        : over_(comm), jobs_(std::move(jobs)), workspace_(std::move(workspace)) {
         std::vector<char> travels(jobs_.size(), false);
         for (Round const& round : rounds) {
             for (std::size_t i : round) travels[i] = true;
@@ -48,6 +49,7 @@ public:
 
     BatchJob& operator=(BatchJob&&) = delete;
     ~BatchJob() {
+        if (runs_) runs_over_it().remove(*this);
         if (failed_) keep_for_good(std::move(workspace_));
     }
 
@@ -56,8 +58,19 @@ public:
 
     [[nodiscard]] int phases() const noexcept { return static_cast<int>(steps_.size()); }
     [[nodiscard]] AnyExchange& exchange(int phase) noexcept { return steps_[as_size(phase)].exchange; }
-    /// Whether somebody runs this; whoever begins says so, and whoever ends.
-    bool runs = false;
+
+    /// Begins a run, which wait() ends: the rank's own work, and the first exchange.
+    void start();
+    /// Whether there is an exchange that has not been waited for.
+    [[nodiscard]] bool is_under_way() const noexcept { return phase_ < phases(); }
+    /// Makes progress with the exchange under way; whether that is complete. If it throws, the run is over.
+    [[nodiscard]] bool test();
+    /// What is left of the run under way; wait() throws what goes wrong in it.
+    void finish() noexcept;
+    /// Ends what started before over the same communicator, and then this run. Throws what went wrong in one of
+    /// them.
+    void wait();
+
     /// What this does with an exchange. Once one has failed a transport may still write to the workspace.
     [[gnu::noinline]] void guarded(FunctionRef<void()> body) {
 #if defined(__cpp_exceptions)
@@ -111,6 +124,13 @@ private:
     }
 #endif
 
+    /// Within a handler: the run is over, and all that are under way end with the same error.
+    void fail() noexcept;
+    /// The communicator's, which all ranks end in one order: that of their start, whoever is waited for first.
+    [[nodiscard]] Runs& runs_over_it() noexcept {
+        Runs* const shared = over_.runs_under_way();
+        return shared != nullptr ? *shared : alone_;
+    }
     [[nodiscard]] Step const& step(int phase) const noexcept { return steps_[as_size(phase)]; }
     [[gnu::noinline]] void work(Step const& step, int exchanges) const {
         for (std::size_t i = step.first; i < step.last; ++i) jobs_[order_[i]].work(exchanges);
@@ -157,12 +177,17 @@ private:
     }
 
     std::optional<AnyCommunicator> comm_;  // first: exchanges, and jobs, refer to what it owns
+    CommunicatorRef over_;                 // what this is bound to
+    Runs alone_;                           // for a communicator that keeps none
     std::vector<Job> jobs_;
     std::vector<std::size_t> order_;  ///< of the jobs: those that travel, round by round, then those that are local
     std::size_t travelling_ = 0;
     std::vector<Step> steps_;
     Workspace workspace_;
-    bool failed_ = false;
+    int phase_ = 0;               ///< of the run
+    bool runs_ = false;           ///< somebody is to wait for it
+    bool failed_ = false;         ///< some run has
+    std::exception_ptr failure_;  ///< of the run
 };
 
 }  // namespace reshard::inline v0::detail

@@ -26,6 +26,13 @@ public:
         for (int d = 0; d < rank; ++d) extents_.push_back(extents[d]);
         check();
     }
+    /// Refuses, in words, a braced list, whose 0 would be a null pointer.
+    template <std::integral First, std::integral Second>
+    DynamicShape(First, Second) {
+        constexpr bool is_counted = std::is_same_v<First, void>;
+        static_assert(is_counted,
+                      "reshard::Shape: two integers are no shape known at run time. Fix: write Shape{0, 4}.");
+    }
 
     [[nodiscard]] constexpr int rank() const noexcept { return extents_.size(); }
     [[nodiscard]] constexpr Index extent(int dim) const noexcept { return extents_[dim]; }

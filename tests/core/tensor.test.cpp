@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 
 #include <cstdint>
+#include <type_traits>
 #include <utility>
 
 using namespace reshard;
@@ -16,6 +17,23 @@ bool is_nothing(T const& object) {
 }
 
 }  // namespace
+
+static_assert(std::is_convertible_v<Tensor<float>&, DynamicView>);
+static_assert(std::is_convertible_v<Tensor<float>&, ConstDynamicView>);
+static_assert(std::is_convertible_v<Tensor<float> const&, ConstDynamicView>);
+static_assert(!std::is_convertible_v<Tensor<float> const&, DynamicView>, "constness is kept");
+static_assert(!std::is_convertible_v<Tensor<float>, DynamicView>, "a view outlives no tensor");
+static_assert(!std::is_convertible_v<Tensor<float>, ConstDynamicView>);
+
+TEST_CASE("a tensor is seen as its view is") {
+    Tensor<double> tensor(Shape{3, 5});
+    DynamicView const view = tensor;
+    ConstDynamicView const read_only = std::as_const(tensor);
+    CHECK(static_cast<void*>(view.data()) == tensor.data());
+    CHECK(read_only.data() == view.data());
+    CHECK(read_only.dtype() == DType::f64);
+    CHECK(view.shape() == tensor.shape());
+}
 
 TEST_CASE("a tensor holds what its shape says, aligned; a scalar is one element") {
     Tensor<double> tensor(Shape{3, 5});

@@ -3,6 +3,7 @@
 
 #include <doctest/doctest.h>
 
+#include <cstdint>
 #include <type_traits>
 #include <vector>
 
@@ -89,6 +90,19 @@ TEST_CASE("as many strides as dimensions") {
     int value = 0;
     CHECK_THROWS_AS((TensorView<int>{&value, Shape{1, 1}, list(1, 1, 1)}), ShapeError);
     CHECK_THROWS_AS((DynamicView{&value, DType::i32, Shape{1, 1}, list(1, 1, 1)}), ShapeError);
+    CHECK_THROWS_AS((TensorView<int>{&value, Shape{1, 1}, std::vector<int>{1}}), ShapeError);
+    CHECK_THROWS_AS((DynamicView{&value, DType::i32, Shape{1, 1}, std::vector<int>{1}}), ShapeError);
+}
+
+TEST_CASE("strides come from any list of integers") {
+    std::vector<float> memory(24);
+    std::vector<std::int64_t> const strides{8, 1};
+    std::vector<int> const back{-8, 1};
+    CHECK(TensorView<float>(memory.data(), Shape{3, 4}, strides).strides() == Indices{8, 1});
+    CHECK(DynamicView(memory.data(), DType::f32, Shape{3, 4}, strides).strides() == Indices{8, 1});
+    CHECK(ConstDynamicView(memory.data() + 16, DType::f32, Shape{3, 4}, back).strides() == Indices{-8, 1});
+    Indices mine = Indices{1, 8};
+    CHECK(TensorView<float>(memory.data(), Shape{4, 3}, mine).strides() == mine);
 }
 
 TEST_CASE("a view with its dtype as a value names the same window") {

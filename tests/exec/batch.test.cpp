@@ -20,6 +20,7 @@
 #include <cstring>
 #include <numeric>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -299,6 +300,29 @@ TEST_SUITE("exec/batch") {
                       TensorView<int>(destination.data(), Shape<4>{}), "typed");
             redistribute(batch, comm);
             CHECK(destination == std::vector<int>{0, 1, 2, 3});
+        });
+    }
+
+    TEST_CASE("tensors that own their memory are added, beside views of any kind") {
+        run_on_threads(2, [&](ThreadCommunicator& comm) {
+            auto const rows = distribution<Shard<0>>(Mesh{2}, Shape{4});
+            auto const whole = distribution<Replicate>(Mesh{2}, Shape{4});
+            Tensor<int> source(Shape{2});
+            source(0) = 2 * comm.rank();
+            source(1) = source(0) + 1;
+            Tensor<int> first(Shape{4});
+            Tensor<float> second(Shape{4});
+            Tensor<int> third(Shape{4});
+            Batch batch;
+            batch.add(plan(rows, whole), std::as_const(source), first, "first");
+            batch.add(plan(rows, whole), source, second, "second", Casting{});
+            batch.add(plan(rows, whole), ConstDynamicView(source), third);
+            redistribute(batch, comm);
+            for (Index i = 0; i < 4; ++i) {
+                CHECK(first(i) == i);
+                CHECK(second(i) == static_cast<float>(i));
+                CHECK(third(i) == i);
+            }
         });
     }
 

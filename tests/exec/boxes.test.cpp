@@ -13,6 +13,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -149,6 +150,19 @@ TEST_CASE("from a distribution to boxes and back, whatever blocks it deals out")
     }
 }
 
+TEST_CASE("a tensor is seen as the boxes of its distribution, as its view is") {
+    auto const rows = distribution(Mesh{2}, Shape{4, 2}, "S0");
+    Tensor<float> local(Shape{2, 2});
+    std::vector<DynamicView> const views = box_views(rows, 1, local);
+    std::vector<ConstDynamicView> const read_only = box_views(rows, 1, std::as_const(local));
+    REQUIRE(views.size() == 1);
+    REQUIRE(read_only.size() == 1);
+    CHECK(static_cast<void*>(views[0].data()) == local.data());
+    CHECK(read_only[0].data() == views[0].data());
+    CHECK(box_views(rows, 1, DynamicView(local))[0].data() == views[0].data());
+    CHECK(box_views(rows, 1, local.view())[0].data() == views[0].data());
+}
+
 TEST_CASE("many tensors in one exchange: as each by itself, with a message a peer") {
     for (std::uint64_t const seed : test::seeds(60)) {
         CAPTURE(seed);
@@ -266,6 +280,18 @@ TEST_SUITE("exec/boxes: the same error on every rank") {
             [](int rank, Two&, auto&, BoxTable& to, auto&) {
                 if (rank == 1) to = BoxTable(Shape{4, 2}, {{1, Box{{0, 2}, {0, 2}}}, {0, Box{{1, 3}, {0, 2}}}});
             });
+        run_on_threads(2, [](ThreadCommunicator& comm) {  // one table, read and written
+            BoxTable const first = halves();
+            BoxTable const second = swapped();
+            std::vector<float> memory(8);
+            std::vector const source{ConstDynamicView(memory.data(), DType::f32, Shape{2, 2})};
+            std::vector const destination{DynamicView(memory.data() + 4, DType::f32, Shape{2, 2})};
+            BoxTable const& to = comm.rank() == 0 ? first : second;
+            CHECK_THROWS_WITH_AS(redistribute(first, to, DType::f32, comm, source, destination),
+                                 doctest::Contains("but rank 0 lists [0:2,0:2] of rank 0 as box 0 of those that are "
+                                                   "written"),
+                                 MismatchError);
+        });
         refuses(ErrorCode::mismatch, {"rank 1 of 2: moves 2 boxes of [4,2] into boxes of [4,2], I32", "F32"},
                 [](int rank, Two& mine, auto&, auto&, DType& dtype) {
                     if (rank == 0) return;

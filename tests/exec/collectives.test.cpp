@@ -101,6 +101,27 @@ TEST_SUITE("exec/collectives") {
         });
     }
 
+    TEST_CASE("tensors that own their memory are taken as their views are") {
+        run_on_threads(2, [](ThreadCommunicator& comm) {
+            Mesh const mesh{2};
+            Tensor<float> source(Shape{2});
+            Tensor<float> sum(Shape{2});
+            Tensor<float> part(Shape{1});
+            for (float* element : {&source(0), &source(1)}) *element = static_cast<float>(comm.rank() + 1);
+            all_reduce(std::as_const(source), sum, comm, mesh, 0);
+            CHECK(sum(1) == 3.0F);
+            reduce_scatter(source, part, comm, mesh, 0);
+            CHECK(part(0) == 3.0F);
+            all_gather(part, sum, comm, mesh, 0);
+            CHECK(sum(1) == 3.0F);
+            prepare_all_reduce(source, comm, mesh, 0).run();
+            CHECK(source(0) == 3.0F);
+            broadcast(source, comm, mesh, 0, 1);
+            all_reduce(source, comm, mesh, 0);
+            CHECK(source(0) == 6.0F);
+        });
+    }
+
     TEST_CASE("ranks outside the mesh give nothing, or what they like, and what they give is not touched") {
         DynamicMesh const mesh = Mesh{2, 2}.on({0, {4, 1, 0, 2}});
         for (MeshAxes const& axes : {MeshAxes{0}, MeshAxes{0, 1}}) {

@@ -336,6 +336,25 @@ TEST_SUITE("exec/redistribute") {
         }
     }
 
+    TEST_CASE("distribute and gather take views whose element type is a value") {
+        auto const parts = parse("(2):(S0)", Shape{4});
+        run_on_threads(2, [&](ThreadCommunicator& comm) {
+            std::vector<int> source{1, 2, 3, 4};
+            std::vector<int> mine(2, -1);
+            std::vector<int> back(4, -1);
+            Tensor<float> cast(Shape{2});
+            DynamicView const local(mine.data(), DType::i32, Shape{2});
+            distribute(parts, comm, 0, ConstDynamicView(source.data(), DType::i32, Shape{4}), local);
+            CHECK(mine[1] == 2 * comm.rank() + 2);
+            gather(parts, comm, 1, local, DynamicView(back.data(), DType::i32, Shape{4}));
+            CHECK(back == (comm.rank() == 1 ? source : std::vector<int>(4, -1)));
+            distribute(parts, comm, 0, view(source, Shape{4}), cast, Casting{});
+            CHECK(cast(0) == static_cast<float>(2 * comm.rank() + 1));
+            distribute(parts, comm, 0, DynamicView(source.data(), DType::i32, Shape{4}), cast, Casting{});
+            CHECK(cast(1) == static_cast<float>(2 * comm.rank() + 2));
+        });
+    }
+
     TEST_CASE("a root that is no rank of the communicator is a MeshError on every rank") {
         auto const parts = parse("(2):(S0)", Shape{4});
         run_on_threads(2, [&](ThreadCommunicator& comm) {

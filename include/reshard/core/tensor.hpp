@@ -65,6 +65,10 @@ public:
     [[nodiscard]] Index size() const noexcept { return shape_.size(); }
     [[nodiscard]] TensorView<T> view() noexcept { return {data_, shape_}; }
     [[nodiscard]] TensorView<T const> view() const noexcept { return {data_, shape_}; }
+    /// Wherever its view is taken, a tensor with a name is.
+    operator DynamicView() & noexcept { return view(); }
+    operator ConstDynamicView() const& noexcept { return view(); }
+    operator ConstDynamicView() const&& = delete;
     template <std::integral... Integers>
     [[nodiscard]] T& operator()(Integers... index) noexcept {
         return view()(index...);

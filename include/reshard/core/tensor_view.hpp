@@ -89,6 +89,9 @@ public:
                       " dimensions but ", strides.size(),
                       " strides were given. Fix: give one stride (in elements) per dimension.");
     }
+    template <IntegerList List>
+    constexpr TensorView(T* data, DynamicShape const& shape, List const& strides)
+        : TensorView(data, shape, detail::indices_of(strides)) {}
     /// A view of T is a view of const T.
     template <class U>  // a template: otherwise it would stand in for the copy constructor of TensorView<U>
         requires(std::is_const_v<T>&& std::is_same_v<U, std::remove_const_t<T>>)
@@ -134,6 +137,9 @@ public:
         errors::raise(ErrorCode::shape, "reshard::DynamicView: shape ", to_string(shape), " needs ", shape.rank(),
                       " strides, got ", strides.size(), ". Fix: give one stride (in elements) per dimension.");
     }
+    template <IntegerList List>
+    BasicDynamicView(Void* data, DType dtype, DynamicShape const& shape, List const& strides)
+        : BasicDynamicView(data, dtype, shape, detail::indices_of(strides)) {}
     template <class T>
         requires(std::is_const_v<Byte> || !std::is_const_v<T>)
     BasicDynamicView(TensorView<T> const& view)

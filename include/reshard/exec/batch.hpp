@@ -44,13 +44,14 @@ public:
              PrepareOptions const& options = {}) {
         tensors_.push_back({plan, source, destination, std::move(name), options});
     }
-    /// The same for typed views. Views of different element types compile with Casting only.
-    template <class From, class To, class S, class T, std::derived_from<PrepareOptions> Options = PrepareOptions>
-    void add(Plan<From, To> const& plan, TensorView<S> const& source, TensorView<T> const& destination,
-             std::string name = {}, Options const& options = {}) {
-        static_assert(detail::check_types<From, To, S, T, Options>());
-        add(static_cast<Plan<> const&>(Plan<>(plan)), ConstDynamicView(source), DynamicView(destination),
-            std::move(name), static_cast<PrepareOptions const&>(options));
+    /// The same for typed views, and tensors that own their memory. Different element types compile with Casting only.
+    template <class From, class To, detail::Viewed S, detail::Viewed T,
+              std::derived_from<PrepareOptions> Options = PrepareOptions>
+    void add(Plan<From, To> const& plan, S&& source, T&& destination, std::string name = {},
+             Options const& options = {}) {
+        static_assert(detail::check_types<From, To, detail::ElementOf<S>, detail::ElementOf<T>, Options>());
+        add(static_cast<Plan<> const&>(Plan<>(plan)), ConstDynamicView(detail::as_view(source)),
+            DynamicView(detail::as_view(destination)), std::move(name), static_cast<PrepareOptions const&>(options));
     }
     void reserve(std::size_t tensors) { tensors_.reserve(tensors); }
 

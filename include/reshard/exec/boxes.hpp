@@ -78,11 +78,12 @@ void redistribute(BoxTable const&, BoxTable const&, DType, CommunicatorRef, List
 [[nodiscard]] std::vector<DynamicView> box_views(DynamicDistribution const& distribution, Index rank,
                                                  DynamicView const& local);
 
-/// The same of a typed view.
-template <class T>
-[[nodiscard]] auto box_views(DynamicDistribution const& distribution, Index rank, TensorView<T> const& local) {
-    using View = std::conditional_t<std::is_const_v<T>, ConstDynamicView, DynamicView>;
-    return box_views(distribution, rank, View(local));
+/// The same of a typed view, or of a tensor that owns its memory.
+template <detail::Viewed Local>
+[[nodiscard]] auto box_views(DynamicDistribution const& distribution, Index rank, Local&& local) {
+    constexpr bool is_const = std::is_const_v<detail::ElementOf<Local>>;
+    using View = std::conditional_t<is_const, ConstDynamicView, DynamicView>;
+    return box_views(distribution, rank, View(detail::as_view(local)));
 }
 
 /// The boxes of a table as a list of tensors, to load, save or initialise what ranks hold of the tensor of that name:

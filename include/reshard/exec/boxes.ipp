@@ -46,14 +46,16 @@ namespace detail {
             return concat("moves ", move.from.boxes().size(), " boxes of ", to_string(move.from.shape()),
                           " into boxes of ", to_string(move.to.shape()), ", ", name(move.dtype), of);
         }
+        bool reads = true;  // one table may be both
         for (BoxTable const* table : {&move.from, &move.to}) {
             auto const count = as_index(table->boxes().size());
             if (place < count) {
                 HeldBox const& held = table->boxes()[as_size(place)];
                 return concat("lists ", to_string(held.box), " of rank ", held.rank, " as box ", place,
-                              " of those that are ", table == &move.from ? "read" : "written", of);
+                              " of those that are ", reads ? "read" : "written", of);
             }
             place -= count;
+            reads = false;
         }
     }
     return concat("moves ", moves.size(), " tensors, and lists no more boxes");

@@ -116,8 +116,8 @@ namespace detail {
 }  // namespace detail
 
 /// From rank `root` to everybody. `source` counts on the root only. Use it where one rank has the data; where every
-/// rank has it, plan(whole, parts).view(...) sends nothing.
-template <detail::Viewed S, detail::Viewed T, class... Options>
+/// rank has it, plan(whole, parts).view(...) sends nothing. Tensors, and views of any kind.
+template <std::convertible_to<ConstDynamicView> S, std::convertible_to<ConstDynamicView> T, class... Options>
     requires detail::OptionsOrNone<Options...>
 void distribute(DynamicDistribution const& to, CommunicatorRef comm, int root, S&& source, T&& destination,
                 Options const&... options) {
@@ -125,7 +125,7 @@ void distribute(DynamicDistribution const& to, CommunicatorRef comm, int root, S
     redistribute(detail::plan_with_root(comm, root, to.shape(), parts), comm, source, destination, options...);
 }
 /// From everybody to rank `root`. `destination` counts on the root only.
-template <detail::Viewed S, detail::Viewed T, class... Options>
+template <std::convertible_to<ConstDynamicView> S, std::convertible_to<ConstDynamicView> T, class... Options>
     requires detail::OptionsOrNone<Options...>
 void gather(DynamicDistribution const& from, CommunicatorRef comm, int root, S&& source, T&& destination,
             Options const&... options) {

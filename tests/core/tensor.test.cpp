@@ -25,6 +25,28 @@ static_assert(!std::is_convertible_v<Tensor<float> const&, DynamicView>, "constn
 static_assert(!std::is_convertible_v<Tensor<float>, DynamicView>, "a view outlives no tensor");
 static_assert(!std::is_convertible_v<Tensor<float>, ConstDynamicView>);
 
+// A 0 in braces is no null pointer with so many extents.
+template <class T>
+constexpr bool takes_braces = requires {
+    T{0, 4};
+};
+template <class T>
+constexpr bool takes_shape_in_braces = requires {
+    T({0, 4});
+};
+template <class T>
+constexpr bool views_braces = requires(float* data) {
+    T{data, {0, 4}};
+};
+template <class T>
+constexpr bool views_late_braces = requires(float* data) {
+    T(data, DType::f32, {0, 4});
+};
+static_assert(!takes_braces<DynamicShape> && takes_braces<Shape<dynamic, dynamic>>);
+static_assert(!takes_shape_in_braces<Tensor<float>>);
+static_assert(!views_braces<TensorView<float>> && !views_late_braces<DynamicView>);
+static_assert(DynamicShape({0, 4}) == Shape{0, 4} && DynamicShape({3, 4}) == Shape{3, 4}, "said to be a shape");
+
 TEST_CASE("a tensor is seen as its view is") {
     Tensor<double> tensor(Shape{3, 5});
     DynamicView const view = tensor;

@@ -18,20 +18,15 @@ public:
     constexpr explicit DynamicShape(Indices const& extents) : extents_(extents) { check(); }
     template <IntegerList List>
     constexpr explicit DynamicShape(List const& extents) : DynamicShape(detail::indices_of(extents)) {}
-    constexpr DynamicShape(Index const* extents, int rank) {
+    /// The type is deduced, so that the 0 of {0, 4} is no null pointer here: write Shape{0, 4}.
+    template <std::same_as<Index> Extent>
+    constexpr DynamicShape(Extent const* extents, int rank) {
         if (rank < 0 || rank > max_dims) {
             errors::raise(ErrorCode::shape, "reshard::Shape: ", rank, " dimensions given, at most ", max_dims,
                           " are supported. Fix: merge dimensions that are never cut.");
         }
         for (int d = 0; d < rank; ++d) extents_.push_back(extents[d]);
         check();
-    }
-    /// Refuses, in words, a braced list, whose 0 would be a null pointer.
-    template <std::integral First, std::integral Second>
-    DynamicShape(First, Second) {
-        constexpr bool is_counted = std::is_same_v<First, void>;
-        static_assert(is_counted,
-                      "reshard::Shape: two integers are no shape known at run time. Fix: write Shape{0, 4}.");
     }
 
     [[nodiscard]] constexpr int rank() const noexcept { return extents_.size(); }

@@ -104,6 +104,20 @@ TEST_SUITE("comm/agree") {
         }
     }
 
+    TEST_CASE("a rank with an error of its own says so behind the one that others are in another call") {
+        struct Elsewhere {
+            [[nodiscard]] static int size() { return 2; }
+            static Verdict agree(Verdict const&) {
+                errors::raise(ErrorCode::mismatch, "rank 1 called agree while rank 0 called exchange");
+            }
+        } comm;
+        CHECK_THROWS_WITH_AS(agree_on_errors(comm, [] { errors::raise(ErrorCode::io, "no such file"); }),
+                             "rank 1 called agree while rank 0 called exchange (This rank's own error: no such file)",
+                             MismatchError);
+        CHECK_THROWS_WITH_AS(agree_on_errors(comm, [] {}), "rank 1 called agree while rank 0 called exchange",
+                             MismatchError);
+    }
+
     TEST_CASE("what fails is pending, what comes after it is left out, and the next agreement tells all") {
         std::vector<int> done(2, 0);
         auto const thrown = test::thrown_by(2, [&](ThreadCommunicator& comm) {

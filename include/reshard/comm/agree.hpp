@@ -49,27 +49,22 @@ namespace detail {
 }
 #endif
 
-/// Collective: comm.agree(mine). All ranks throw alike where one is lost meanwhile, or has come too late; behind that,
-/// one that had an error of its own says so.
+/// Collective: comm.agree(mine). All ranks throw alike where one is lost meanwhile, has come too late, or is in another
+/// call; behind that, one that had an error of its own says so.
 template <class C>
 [[nodiscard]] Verdict agreed(C&& comm, Verdict mine) {
 #if defined(__cpp_exceptions)
     if (!mine.ok()) {
         std::string own;  // there may be no memory for it
         quietly([&] { own = words_of(mine); });
-        auto const raise_both = [&](Error const& error) {
+        try {
+            return comm.agree(std::move(mine));
+        } catch (Error const& error) {
             std::string_view const told = error.message();  // the communicator's failure may be the rank's own error
             if (own.empty() || told.find(own) != told.npos || own.find(told) != own.npos) throw;
             std::string more;
             quietly([&] { more = concat(" (This rank's own error: ", own, ")"); });
             raise_with(error, more);
-        };
-        try {
-            return comm.agree(std::move(mine));
-        } catch (PeerFailed const& error) {
-            raise_both(error);
-        } catch (DeadlineExceeded const& error) {
-            raise_both(error);
         }
     }
 #endif
@@ -151,7 +146,7 @@ private:
 /// Collective: every rank does `work` that concerns it alone, such as reading a file or taking memory, and none goes on
 /// unless all succeeded. What fails on one is thrown on all: the error of the lowest rank that failed, with that rank
 /// in front and its type if that is one of this library's, else as UserError, on the rank that threw it too. In `work`
-/// no other rank may be waited for.
+/// no other rank may be waited for: no collective call, which a rank that has failed does not come to.
 template <class C, class Work>
 void agree_on_errors(C&& comm, Work&& work) {
     detail::agree_or_raise(comm, detail::verdict_of([&] { work(); }));

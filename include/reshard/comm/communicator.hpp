@@ -121,7 +121,8 @@ concept BoundExchange =
 /// c.memory()                   | where the tensors of plans lie, and who works on them; null: the host's
 /// c.terminate()                | ends the process, and all others where it can; does not return
 ///
-/// What most transports have in common they inherit: CommunicatorBase<C> derives exchange() and split(mesh, axes), and
+/// What most transports have in common they inherit: CommunicatorBase<C> derives exchange() and split(mesh, axes), keeps
+/// the runs of prepared plans that are under way (without it all ranks wait for them in the order of their start), and
 /// says that memory is the host's, all of it, and that the process ends by std::abort. Calls while exchanges are under
 /// way complete those first, as transport::InOrder does for its transports.
 ///

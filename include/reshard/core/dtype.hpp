@@ -194,7 +194,7 @@ inline constexpr DType dtype_of = DTypeOf<std::remove_cv_t<T>>::value;
 /// A type whose values fill the bytes of exactly one dtype element.
 template <class T>
 concept Element = requires {
-    DTypeOf<std::remove_cv_t<T>>::value;
+    DTypeOf<std::remove_cv_t<T>>::value;  // of std::complex<float>: #include <reshard/core/complex.hpp>
 }
 &&sizeof(T) == bytes(dtype_of<T>);
 

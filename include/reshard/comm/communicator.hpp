@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/comm/communicator.hpp
 /// \brief  What a transport is: the Communicator concept, its table (the porting guide) and the values it speaks in.
-/// \depends core, algebra/mesh.hpp, <span>, <vector>. No transport, no threads.
+/// \depends core, algebra/mesh.hpp, comm/detail/runs.hpp, <span>, <vector>. No transport, no threads.
 #pragma once
 
 #include <reshard/algebra/mesh.hpp>
+#include <reshard/comm/detail/runs.hpp>
 #include <reshard/core/error.hpp>
 #include <reshard/core/transfer.hpp>
 
@@ -121,10 +122,10 @@ concept BoundExchange =
 /// c.memory()                   | where the tensors of plans lie, and who works on them; null: the host's
 /// c.terminate()                | ends the process, and all others where it can; does not return
 ///
-/// What most transports have in common they inherit: CommunicatorBase<C> derives exchange() and split(mesh, axes), keeps
-/// the runs of prepared plans that are under way (without it all ranks wait for them in the order of their start), and
-/// says that memory is the host's, all of it, and that the process ends by std::abort. Calls while exchanges are under
-/// way complete those first, as transport::InOrder does for its transports.
+/// What most transports have in common they inherit: CommunicatorBase<C> derives exchange() and split(mesh, axes),
+/// keeps the runs of prepared plans that are under way (without it all ranks wait for them in the order of their
+/// start), and says that memory is the host's, all of it, and that the process ends by std::abort. Calls while
+/// exchanges are under way complete those first, as transport::InOrder does for its transports.
 ///
 /// The two sides of a transfer also agree on element_bytes, or, where they convert, on the type on the wire; a box
 /// without dimensions is one element. What a rank says to the others (what differs, whose verdict counts) is in
@@ -338,38 +339,6 @@ template <class Get>
 }
 
 }  // namespace transport
-
-namespace detail {
-
-/// A run of a prepared plan, in the list of those that are under way.
-struct Run {
-    Run* later = nullptr;
-};
-/// The runs that are under way over a communicator, in the order in which they started. They stay with it where it is:
-/// a communicator moves only where there are none.
-class Runs {
-public:
-    Runs() = default;
-    Runs(Runs&&) noexcept {}
-    Runs& operator=(Runs&&) noexcept { return *this; }
-
-    [[nodiscard]] Run* first() const noexcept { return first_; }
-    void add(Run& run) noexcept {
-        Run** end = &first_;
-        while (*end != nullptr) end = &(*end)->later;
-        *end = &run;
-    }
-    void remove(Run& run) noexcept {
-        Run** at = &first_;
-        while (*at != nullptr && *at != &run) at = &(*at)->later;
-        if (*at != nullptr) *at = std::exchange(run.later, nullptr);
-    }
-
-private:
-    Run* first_ = nullptr;
-};
-
-}  // namespace detail
 
 /// What follows from the rest of a communicator, and what most have in common. Inherit it, and say
 /// `using CommunicatorBase<Derived>::split;` beside your split(colour, key).

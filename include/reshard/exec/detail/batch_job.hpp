@@ -10,8 +10,7 @@
 #include <reshard/core/detail/watched.hpp>
 #include <reshard/exec/detail/job.hpp>
 
-#include <exception>  // exception_ptr
-#include <optional>   // optional
+#include <optional>  // optional
 
 namespace reshard::inline v0::detail {
 

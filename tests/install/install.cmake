@@ -8,7 +8,7 @@ endif()
 file(REMOVE_RECURSE ${PREFIX})
 execute_process(COMMAND ${CMAKE_COMMAND} --install ${BUILD} --prefix ${PREFIX} OUTPUT_QUIET COMMAND_ERROR_IS_FATAL ANY)
 # What the command starts comes with it, and not without.
-foreach(script mch_dcp.py dcp_folder.py)
+foreach(script mch_dcp.py dcp_folder.py dcp_error.py)
     if(EXISTS ${PREFIX}/bin/reshard AND NOT EXISTS ${PREFIX}/libexec/reshard/${script})
         message(SEND_ERROR "${script} is not installed, but the command is.")
     elseif(EXISTS ${PREFIX}/libexec/reshard/${script} AND NOT EXISTS ${PREFIX}/bin/reshard)

@@ -55,6 +55,7 @@ def write_folder(path, folder, changed, ranks):
 if __name__ == "__main__":
     _, path, *arguments = sys.argv[1:]  # -B first
     sys.modules["dcp_folder"] = sys.modules["__main__"]
+    sys.path.insert(0, os.path.dirname(path))  # as where mch_dcp.py is the program
     spec = importlib.util.spec_from_file_location("mch_dcp", path)
     front = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(front)

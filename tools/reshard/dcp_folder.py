@@ -4,7 +4,7 @@ import io
 import os
 
 import torch
-from mch_dcp import Refused, first_line
+from dcp_error import Refused, first_line
 from torch.distributed.checkpoint import DefaultSavePlanner, FileSystemReader, FileSystemWriter
 from torch.distributed.checkpoint.metadata import ChunkStorageMetadata, MetadataIndex
 from torch.distributed.checkpoint.planner import (LoadItemType, LoadPlan, ReadItem, SavePlan, TensorWriteData,

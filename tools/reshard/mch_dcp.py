@@ -20,6 +20,8 @@ import os
 import re
 import sys
 
+from dcp_error import Refused, first_line
+
 INT64_MAX = 2**63 - 1
 IDS = {"_mch_sorted_raw_ids": "sorted", "_hash_zch_identities": "buckets"}
 SLOTS, ITERATION, SEGMENTS = "_mch_remapped_ids_mapping", "_current_iter_tensor", "_output_segments_tensor"
@@ -27,14 +29,6 @@ BUCKETS = "_hash_zch_bucket"  # [[n]]
 COLUMNS = ("_mch_counts", "_mch_last_access_iter")
 HASH_SIZES = {"sorted": INT64_MAX, "buckets": 0}  # TorchRec's defaults of input_hash_size
 POLICIES = {(True, True): "distance_lfu", (True, False): "lfu", (False, True): "lru", (False, False): "none"}
-
-
-class Refused(Exception):
-    """What is wrong, and the remedy."""
-
-
-def first_line(error):
-    return str(error).split("\n")[0][:500]
 
 
 def integers(data):
@@ -457,6 +451,4 @@ def main(argv):
 
 
 if __name__ == "__main__":
-    import mch_dcp  # as dcp_folder.py knows it
-
-    sys.exit(mch_dcp.main(sys.argv[1:]))
+    sys.exit(main(sys.argv[1:]))

@@ -211,10 +211,11 @@ TEST_SUITE("checkpoint/compare_checkpoints") {
             options.ignore_dtype = comm.rank() != 2;
             static_cast<void>(compare_checkpoints(folder / "a.safetensors", folder / "b.safetensors", comm, options));
         });
-        check_same(thrown, ErrorCode::mismatch,
-                   {"rank 2 of 3: compares with rtol 0, atol 0, ignore_dtype off and most_elements 5, but rank 0 "
-                    "compares with rtol 0, "
-                    "atol 0, ignore_dtype on and most_elements 5. Fix: give every rank the same arguments."});
+        check_same(
+            thrown, ErrorCode::mismatch,
+            {"rank 2 of 3: compares with rtol 0, atol 0, ignore_dtype off, rename [] and most_elements 5, but rank 0 "
+             "compares with rtol 0, "
+             "atol 0, ignore_dtype on, rename [] and most_elements 5. Fix: give every rank the same arguments."});
 
         // Numbers that are no floats are of another form all the same.
         write_values<std::int64_t>(folder / "c.safetensors", "w", Shape{7}, {1, 2, 3, 4, 5, 6, 7});
@@ -305,6 +306,47 @@ TEST_SUITE("checkpoint/compare_checkpoints") {
                           });
         SelfCommunicator comm;
         CHECK(compare_checkpoints(apart.path(), full.path(), comm).equal());
+    }
+
+    TEST_CASE("tensors that the second has under other names are compared with those, and named so") {
+        TempFolder const folder;
+        write_safetensors(
+            folder / "a.safetensors",
+            {{"block.0", DType::u8, Shape{3}}, {"block.1", DType::u8, Shape{4}}, {"z", DType::u8, Shape{2}}},
+            [](TensorInfo const& info, Index begin, std::span<std::byte> out) {
+                for (std::byte& byte : out) byte = static_cast<std::byte>(info.shape.size() * 16 + begin++);
+            });
+        write_safetensors(
+            folder / "b.safetensors",
+            {{"a", DType::u8, Shape{2}}, {"layer.0", DType::u8, Shape{3}}, {"layer.1", DType::u8, Shape{4}}},
+            [](TensorInfo const& info, Index begin, std::span<std::byte> out) {
+                for (std::byte& byte : out)
+                    byte = static_cast<std::byte>(info.shape.size() * 16 + begin++ + (info.name == "layer.1"));
+            });
+        auto const a = folder / "a.safetensors";
+        auto const b = folder / "b.safetensors";
+        run_on_threads(2, [&](ThreadCommunicator& comm) {
+            CompareOptions options;
+            CHECK(compare_checkpoints(a, b, comm, options).differences.size() == 6);
+            options.rename = {{"z", "a"}, {"block.*", "layer.*"}};
+            options.most_elements = 1;
+            CHECK(explain(compare_checkpoints(a, b, comm, options)) ==
+                  "not equal: 1 difference; 3 tensors, 9 B compared\n"
+                  "  layer.1: U8 [4], 4 of 4 elements differ\n"
+                  "    [0]: 64 and 65\n"
+                  "    and 3 more\n");
+        });
+        auto const fails = [&](ErrorCode code, std::vector<std::string> const& parts, bool alike, char const* to) {
+            check_same(thrown_by(2,
+                                 [&](ThreadCommunicator& comm) {
+                                     CompareOptions options;
+                                     if (alike || comm.rank() == 0) options.rename = {{to, "a"}};
+                                     (void)compare_checkpoints(a, b, comm, options);
+                                 }),
+                       code, parts);
+        };
+        fails(ErrorCode::format, {"rename names 'none', which is no tensor"}, true, "none");
+        fails(ErrorCode::mismatch, {"rename []", "rename ['z' to 'a']"}, false, "z");
     }
 
     TEST_CASE("what cannot be compared is the same error on every rank") {

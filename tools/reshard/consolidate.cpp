@@ -22,7 +22,7 @@ struct Consolidate : Rewrite {
         options.manifest = manifest;
         if (!like.empty()) options.weight_map = read_weight_map(like);
         if (files > 0 && !(in.empty() && model.empty()))
-            options.weight_map = in_files(detail::renamed(catalogue(), options));
+            options.weight_map = in_files(detail::renamed(catalogue(), options.rename));
         run(
             session, [&](Catalogue const& from, int ranks) { return plan_consolidate(from, ranks, options); },
             [&](CommunicatorRef comm, auto progress) {

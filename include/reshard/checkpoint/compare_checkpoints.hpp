@@ -46,7 +46,7 @@ struct CheckpointDifference {
     std::vector<DifferentElement> places{};  ///< the first of them, CompareOptions::most_elements at most
 };
 
-/// All ranks give the same tolerances, ignore_dtype and most_elements, or get MismatchError.
+/// All ranks give the same tolerances, ignore_dtype, rename and most_elements, or get MismatchError.
 struct CompareOptions {
     /// Floats a of the first and b of the second checkpoint are equal if |a - b| <= atol + rtol * |b|, as for
     /// numpy.allclose and torch.testing.assert_close, or if their bits are. 0 and 0: if their bits are.
@@ -54,6 +54,9 @@ struct CompareOptions {
     double atol = 0;
     /// Floats of different element types are compared, too, as numbers: -0 equals 0, and any NaN any other.
     bool ignore_dtype = false;
+    /// (name in the first checkpoint, name in the second), as in RewriteOptions: the first is compared as if it had
+    /// been written with these, and the report has the new names.
+    std::vector<std::pair<std::string, std::string>> rename{};
     int most_elements = 5;                ///< listed for each tensor; all are counted
     Index window_bytes = Index{8} << 20;  ///< of each checkpoint, that a rank holds at once; one element at least
     ReadOptions reads{};
@@ -85,7 +88,8 @@ struct CompareReport {
 /// how tensors are cut do not count. Sums are not compared: verify_checkpoint() does that.
 ///
 /// Throws the same error on every rank: what Checkpoint::open() throws, IoError for files that cannot be read or that
-/// change meanwhile, BufferError for options that mean nothing, OutOfMemory.
+/// change meanwhile, FormatError for renames that no tensor has or after which two have one name, BufferError for
+/// options that mean nothing, OutOfMemory.
 [[nodiscard]] CompareReport compare_checkpoints(std::string const& first, std::string const& second,
                                                 CommunicatorRef comm, CompareOptions const& options = {});
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <reshard/checkpoint/compare_checkpoints.hpp>
+#include <reshard/checkpoint/detail/consolidate_output.hpp>
 #include <reshard/checkpoint/detail/consolidate_piece.hpp>
 #include <reshard/checkpoint/detail/load_files.hpp>
 #include <reshard/checkpoint/detail/replica_value.hpp>
@@ -189,8 +190,8 @@ inline void join(std::vector<CheckpointDifference>& differences, std::span<Found
         check(options);
         room.make_room(comm.size());
         return concat("compares with rtol ", number_text(options.rtol, 17), ", atol ", number_text(options.atol, 17),
-                      ", ignore_dtype ", options.ignore_dtype ? "on" : "off", " and most_elements ",
-                      options.most_elements);
+                      ", ignore_dtype ", options.ignore_dtype ? "on" : "off", ", rename [",
+                      renames_text(options.rename), "] and most_elements ", options.most_elements);
     });
 
     PendingVerdict pending;
@@ -205,6 +206,7 @@ inline void join(std::vector<CheckpointDifference>& differences, std::span<Found
     std::vector<ComparedTensor> alike;
     std::vector<Found> found;
     pending.attempt([&] {
+        a.rename([&](Catalogue from) { return renamed(std::move(from), options.rename); });
         alike = tensors_alike(a.catalogue(), b.catalogue(), options.ignore_dtype, report.differences);
         std::vector<LineTensor> tensors;
         for (auto const& [i, j] : alike) {

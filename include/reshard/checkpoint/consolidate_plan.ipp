@@ -16,7 +16,7 @@ namespace detail {
 template <class Make>
 [[nodiscard]] RewritePlan plan_rewrite(Catalogue const& given, int ranks, RewriteOptions const& options, Make&& make) {
     check(options);
-    Catalogue const from = renamed(given, options);
+    Catalogue const from = renamed(given, options.rename);
     check_coverage(from.manifest(), "the checkpoint");
     OutputFiles const output = make(from);
     check_replicas(from, output.catalogue, options);

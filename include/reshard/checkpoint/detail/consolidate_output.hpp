@@ -30,15 +30,20 @@ inline void check(RewriteOptions const& options) {
                  concat("allow ", least, " bytes for each piece in flight."));
 }
 
+/// `'a' to 'b', 'c.*' to 'd.*'`.
+[[nodiscard]] inline std::string renames_text(std::vector<std::pair<std::string, std::string>> const& renames) {
+    std::string text;
+    for (auto const& [name, other] : renames)
+        text += concat(text.empty() ? "" : ", ", quote_name(name), " to ", quote_name(other));
+    return text;
+}
 /// What all ranks must give alike, but for the types, which are a function.
 [[nodiscard]] inline std::string text_of(RewriteOptions const& options) {
-    std::string renames;
-    for (auto const& [name, other] : options.rename)
-        renames += concat(renames.empty() ? "" : ", ", quote_name(name), " to ", quote_name(other));
     auto const word = [](bool set) { return set ? "true" : "false"; };
-    return concat("replica ", options.replica, ", rename [", renames, "], metadata [", metadata_text(options.metadata),
-                  "], verify_checksums ", word(options.verify_checksums), ", checksums ", word(options.checksums),
-                  ", durable ", word(options.durable), ", vote_bytes ", options.vote_bytes);
+    return concat("replica ", options.replica, ", rename [", renames_text(options.rename), "], metadata [",
+                  metadata_text(options.metadata), "], verify_checksums ", word(options.verify_checksums),
+                  ", checksums ", word(options.checksums), ", durable ", word(options.durable), ", vote_bytes ",
+                  options.vote_bytes);
 }
 [[nodiscard]] inline std::string text_of(ConsolidateOptions const& options) {
     Digest digest;
@@ -53,23 +58,24 @@ inline void check(RewriteOptions const& options) {
 }
 
 /// Throws FormatError for a rename that no tensor has, that is no rename, or after which two tensors have one name.
-[[nodiscard]] inline Catalogue renamed(Catalogue from, RewriteOptions const& options) {
-    if (options.rename.empty()) return from;
+[[nodiscard]] inline Catalogue renamed(Catalogue from,
+                                       std::vector<std::pair<std::string, std::string>> const& renames) {
+    if (renames.empty()) return from;
     auto const refuse = [](SafetensorsRule rule, auto const&... parts) {
-        raise_rule(rule, "reshard::RewriteOptions: rename ", parts...);
+        raise_rule(rule, "reshard: rename ", parts...);
     };
     CheckpointKind const kind = from.kind();
     Manifest manifest = std::move(from).manifest();
     for (Extent& extent : manifest.extents) extent.key = std::string(key_of(manifest, extent));
-    std::vector<bool> used(options.rename.size());
-    for (auto const& [name, to] : options.rename) {
+    std::vector<bool> used(renames.size());
+    for (auto const& [name, to] : renames) {
         if (is_rename({name, to})) continue;
         refuse(SafetensorsRule::invalid_index, "of ", quote_name(name), " to ", quote_name(to), rename_fix);
     }
     for (StoredTensor& tensor : manifest.tensors) {
-        for (std::size_t i = 0; i < options.rename.size(); ++i) {  // the first that fits
+        for (std::size_t i = 0; i < renames.size(); ++i) {  // the first that fits
             std::string to;
-            if (!rename_to(options.rename[i].first, options.rename[i].second, tensor.name, to)) continue;
+            if (!rename_to(renames[i].first, renames[i].second, tensor.name, to)) continue;
             tensor.name = std::move(to);
             used[i] = true;
             break;
@@ -77,7 +83,7 @@ inline void check(RewriteOptions const& options) {
     }
     for (std::size_t i = 0; i < used.size(); ++i) {
         if (used[i]) continue;
-        refuse(SafetensorsRule::tensor_not_found, "names ", quote_name(options.rename[i].first),
+        refuse(SafetensorsRule::tensor_not_found, "names ", quote_name(renames[i].first),
                ", which is no tensor of the checkpoint, or one that an earlier line renames. Fix: leave it out.");
     }
     sort_tensors(manifest);
@@ -109,7 +115,7 @@ struct OutputFiles {
     for (StoredTensor const& tensor : from.tensors()) {
         DType const to = options.dtype ? options.dtype(tensor) : tensor.dtype;
         if (to != tensor.dtype && !can_convert(tensor.dtype, to)) {
-            raise(ErrorCode::dtype, "reshard::consolidate: tensor ", quote_name(tensor.name), " of ",
+            raise(ErrorCode::dtype, "reshard::RewriteOptions: tensor ", quote_name(tensor.name), " of ",
                   name(tensor.dtype), " cannot be written as ", name(to),
                   ". Fix: leave its type, or cast numbers of whole bytes only.");
         }
@@ -251,7 +257,7 @@ inline void check_replicas(Catalogue const& from, Catalogue const& to, RewriteOp
             Extent const& first = from.extents()[a];
             if (first.replica != 0 || first.box.empty()) continue;
             auto const refuse = [&](auto const&... why) {
-                raise(ErrorCode::mismatch, "reshard::consolidate: copies ", why...,
+                raise(ErrorCode::mismatch, "reshard::RewriteOptions: copies ", why...,
                       ". Fix: choose one with RewriteOptions::replica (of the command: --replica).");
             };
             std::string const name = quote_name(from.tensors()[t].name);

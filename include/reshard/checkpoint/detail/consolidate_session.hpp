@@ -72,7 +72,7 @@ private:
         ++report_.collectives.agreements;
         report_.collectives.broadcasts += 3;
         pending_.attempt([&, this] {
-            in_.rename([&, this](Catalogue from) { return renamed(std::move(from), options_); });
+            in_.rename([&, this](Catalogue from) { return renamed(std::move(from), options_.rename); });
             report_.files_opened = commit_.is_first() ? lists_opened(from()) : 0;
         });
     }
@@ -205,7 +205,7 @@ private:
             report_.bytes_verified += together.bytes;
             mine.wrong.insert(mine.wrong.end(), together.wrong.begin(), together.wrong.end());
             if (mine.wrong.empty()) return;
-            raise(ErrorCode::format, "reshard::consolidate: ", describe_wrong(from(), mine.wrong.front()),
+            raise(ErrorCode::format, "reshard: ", describe_wrong(from(), mine.wrong.front()),
                   ". Fix: fetch the file again; verify_checksums = false (of the command: --no-checksums) takes it "
                   "as it is.");
         });  // the next agreement is about it: before anything has its name

@@ -185,6 +185,25 @@ def test_inspect(here):
         expect(result.returncode == 2 and "No space left on device. Fix: " in result.stderr, "an answer that is lost is no success")
 
 
+def test_plan_load(here):
+    save(here / "saved")
+    ask("plan-load", here / "saved", "(2,8):(R,S0)", says=["cooperative read: 14 tensors, 288.3 KiB in files, ", "on 16 ranks\n", "by the model\n"])
+    answer = asked("plan-load", here / "saved", "(8):(S0)", "--strategy", "every")
+    expect(answer["ranks"] == 8 and answer["bytes_on_wire"] == 0 and answer["read_directly"], "each rank reads for itself")
+    expect(answer["bytes_in_files"] == 295248, "plan-load counts bytes")
+    words = {"boxes": "each rank reads its boxes: ", "scatter": "one rank reads, scatter: ", "broadcast": "one rank reads, broadcast: "}
+    for strategy, said in words.items():
+        ask("plan-load", here / "saved", "(4):(S0)", "--strategy", strategy, says=said)
+    ask("plan-load", here / "saved", "(4):(S0)", "--strategy", "none", status=2, says="--strategy: none not in {")
+    ask("plan-load", here / "saved", "(5000):(S0)", status=2, says="WHERE: more than 4096 ranks. Fix: ")
+    ask("plan-load", here / "saved", "(2):(S2)", status=2, says="WHERE: no tensor has a dimension 2. Fix: ")
+    ask("plan-load", here / "saved", "(2:(S0)", status=2, says=["WHERE: ", "Fix: "])
+    ask("plan-load", here / "nothing", "(2):(S0)", status=2, says="nothing")
+    ask("shard", here / "saved", here / "apart", "--to", "(dp=2,tp=2):(R,R)", "--apart", "dp", "--no-sync", ranks=2)
+    ask("plan-load", here / "apart", "(dp=2,tp=2):(R,R)", status=2, says="Fix: ")
+    ask("plan-load", here / "apart", "(dp=2,tp=2):(R,R)", "--apart", "dp", says="on 4 ranks\n")
+
+
 # ---- Verbs with ranks --------------------------------------------------------------------------------------------
 
 
@@ -198,12 +217,19 @@ def test_verify(here):
     answer = asked("verify", here / "saved", ranks=2, status=1)
     expect(answer["ok"] is False and damaged.name in answer["error"], "a document says that it is corrupt, and where")
     expect(list(asked("verify", here / "nothing", ranks=2, status=2)) == ["error"], "of nothing it says neither")
+    damaged.unlink()
+    ask("verify", here / "saved", ranks=2, status=1, says=[f"1 of the 4 files it names are missing: '{damaged.name}'", "Fix: "])
+    expect(asked("verify", here / "saved", ranks=2, status=1)["ok"] is False, "a checkpoint that is not whole is an answer")
+    (here / "saved" / "reshard.manifest.json").unlink()
+    ask("verify", here / "saved", ranks=2, status=2, says="parts of a save that never ended")
     (here / "dcp").mkdir()
     write_file(here / "dcp" / "shard-00001-model-00001-of-00001.safetensors", {"a": 1},
                {"DCP_SHARDING_INFO": '{"a": {"saved_offsets": [0]}}'})
-    for verb, *others in (["verify"], ["compare", here / "dcp"], ["consolidate", here / "whole"]):
+    for verb, *others in (["compare", here / "dcp"], ["consolidate", here / "whole"]):
         ask(verb, here / "dcp", *others, ranks=2, says="see that the last rank's file is there")
     ask("inspect", here / "dcp", says="see that the last rank's file is there")
+    ask("verify", here / "dcp", ranks=2, says=["readable; nothing to compare with: 1 shard without checksum\n",
+                                               "see that the last rank's file is there"])
     ask("verify", here / "nothing", ranks=2, status=2, says="nothing")
     ask("verify", here / "saved", "--ranks", 4097, status=2, says="--ranks: '4097' is no number from 1 to 4096")
     expect(start("verify", here / "nothing", "--ranks", 2).stderr.startswith("reshard: "), "no empty line comes first")
@@ -222,6 +248,8 @@ def test_unlisted(here):
     for words in (["verify", full], ["consolidate", full, here / "out"], ["shard", full, here / "shards", "--to", "(2):(S0)"]):
         ask(*words, ranks=2, says=note)
     expect(asked("verify", full, ranks=2)["unlisted"] == {"f": 2}, "verify counts them")
+    (full / "g").unlink()
+    ask("verify", full, ranks=2, status=1, says="1 of the 2 files it names are missing: 'g'")
     expect("note" not in ask("verify", here / "out", ranks=2), "what is written has none")
 
 
@@ -244,6 +272,8 @@ def test_consolidate_and_shard(here):
     expect(names(here / "like") == names(full), "--like names the same files")
     ask("consolidate", saved, here / "summed", "--files", 3, "--manifest", "--no-sync", ranks=2)
     ask("verify", here / "summed", ranks=2, says="14 tensors in 14 shards of 3 files, 288.3 KiB read once: all as it should be\n")
+    ask("inspect", here / "summed", says="summed: full files with a manifest, 288.3 KiB\n")
+    ask("verify", full, ranks=2, says="288.3 KiB read once: readable; nothing to compare with: 14 shards without checksum\n")
     spoil(here / "summed/model-00002-of-00003.safetensors")
     ask("verify", here / "summed", ranks=2, status=1, says=["1 fault:", "'model-00002-of-00003.safetensors'"])
     ask("consolidate", saved, here / "x", "--manifest", "--no-checksums", status=2, says="--no-checksums")
@@ -258,6 +288,8 @@ def test_consolidate_and_shard(here):
     ask("shard", full, here / "x", "--to", "(2):(S5)", status=2, says="--to: no tensor has a dimension 5. Fix: S0 cuts rows")
     ask("shard", full, here / "x", "--to", "(2):(S0)", "--apart", 9, status=2, says="--apart 9: the mesh of --to has 1 axis. Fix: ")
     ask("shard", full, here / "x", "--to", "(dp=2):(S0)", "--apart", "tp", status=2, says="no axis is called 'tp'; the names are: dp")
+    ask("shard", full, here / "x", "--to", "(2,2):(R,S0)", "--apart", "dp", status=2,
+        says=["--apart dp: the mesh of --to gives its axes no names. Fix: they count from 0, or give a name ", "(dp=2,tp=4)"])
     ask("consolidate", saved, here / "x", "--max-file-bytes", "5XB", status=2, says="--max-file-bytes: '5XB' is no number from 1 to ")
     planned = [asked("consolidate", saved, "--dry-run", "--max-file-bytes", size)["files_out"] for size in ("100KiB", 102400, "1MB")]
     expect(planned[0] == planned[1] > planned[2] == 1, "sizes may have units")
@@ -270,6 +302,10 @@ def test_consolidate_and_shard(here):
     ask("consolidate", saved, here / "renamed", "--rename", table, "--files", 2, "--no-sync", ranks=2)
     names = [one["name"] for one in asked("inspect", here / "renamed")["tensors"]]
     expect("norm" in names and "blocks.0.mlp.up_proj.weight" in names and len(names) == 14, "tensors have other names")
+    ask("compare", saved, here / "renamed", ranks=2, status=1, says="not equal: ")
+    ask("compare", saved, here / "renamed", "--rename", table, ranks=2, says="equal: 14 tensors, ")
+    ask("compare", here / "renamed", saved, "--rename", table, ranks=2, status=2, says=["'model.norm.weight'", "Fix: "])
+    ask("compare", saved, here / "renamed", "--rename", here / "none", status=2, says="--rename: cannot open")
     table.write_text("no.such.tensor x\n")
     ask("consolidate", saved, here / "x", "--rename", table, ranks=2, status=2, says=["'no.such.tensor'", "Fix: "])
     table.write_text("one\n")
@@ -282,7 +318,8 @@ def test_consolidate_and_shard(here):
     for other in ("full", "like", "shards", "apart"):
         ask("compare", saved, here / other, ranks=2, says="equal: ")
     spoil(max(saved.glob("*.safetensors"), key=lambda path: path.stat().st_size))
-    ask("consolidate", saved, here / "x", ranks=2, status=2, says="--no-checksums")
+    for words in (["consolidate"], ["shard", "--to", "(2):(S0)"]):
+        ask(words[0], saved, here / "x", *words[1:], ranks=2, status=2, says=["reshard: box [", "--no-checksums"])
     ask("consolidate", saved, here / "x", "--no-checksums", "--no-sync", ranks=2)
 
 
@@ -323,7 +360,7 @@ def test_compare(here):
 def test_any_words(here):
     """Whatever is typed: an answer, or an error with status 1 or 2; no crash, no hang."""
     save(here / "saved")
-    words = ["explain", "draw", "simulate", "relabel", "inspect", "verify", "compare", "consolidate", "shard", "plan-save",
+    words = ["explain", "draw", "simulate", "relabel", "inspect", "verify", "compare", "consolidate", "shard", "plan-save", "plan-load",
              "--shape", "--dtype", "--rank", "--relayed", "--tier", "--tensor", "--ranks", "--most", "--dry-run", "--to",
              "--files", "--model", "--layers", "--svg", "--json", "--help", "--window", "--in-flight", "--replica", "--apart",
              "saved", "out", "/dev/null", "", "-", "--", "-1", "0", "1", "3", "99999999999999999999", "1e9", "nan", "\xff",
@@ -331,7 +368,8 @@ def test_any_words(here):
              "8x8", "0x4", "[]", "[8,8]", "x", "bf16", "f4", "node:8:3:450", "all:all:1:1", "Qwen2.5-0.5B"]
     templates = [["explain", ROWS, COLUMNS, "--shape", "8x8"], ["draw", ROWS, "--shape", "8x8"], ["compare", "saved", "saved"],
                  ["simulate", ROWS, COLUMNS, "--shape", "8x8"], ["consolidate", "saved", "out"], ["inspect", "saved"],
-                 ["relabel", ROWS, COLUMNS, "--shape", "8x8"], ["shard", "saved", "out", "--to", ROWS], ["verify", "saved"]]
+                 ["relabel", ROWS, COLUMNS, "--shape", "8x8"], ["shard", "saved", "out", "--to", ROWS], ["verify", "saved"],
+                 ["plan-load", "saved", ROWS]]
     seed = random.randrange(1 << 32)
     print(f"  seed {seed}", flush=True)
     dice = random.Random(seed)
@@ -357,7 +395,7 @@ def test_processes(here):
     ask("verify", here / "saved", "--ranks", 3, ranks=2, status=2, says="--ranks 3 but the launcher started 2")
 
 
-tests = [test_help, test_explain, test_draw, test_simulate, test_inspect, test_verify, test_unlisted, test_consolidate_and_shard, test_compare,
+tests = [test_help, test_explain, test_draw, test_simulate, test_inspect, test_plan_load, test_verify, test_unlisted, test_consolidate_and_shard, test_compare,
          test_any_words]
 for test in [test_processes] if LAUNCHER else tests:
     with tempfile.TemporaryDirectory(prefix="reshard_command_") as folder:

@@ -134,15 +134,15 @@ class Command(unittest.TestCase):
     def save(self, name, *states):
         fake.save(os.path.join(self.path, name), {key: value for state in states for key, value in state.items()})
 
-    def read_model(self):
-        """Makes 'in' of 'model', a checkpoint of the library, as the command does."""
+    def as_one_file(self, name):
+        """mch_dcp.py, and what it makes of a folder's tables for `reshard mch`: a checkpoint of the library."""
         sys.path.insert(0, str(HERE.parents[1] / "tools" / "reshard"))
         import mch_dcp
 
         given = mch_dcp.argparse.Namespace(hash_size=[], buckets=[], decay_exponent=[], rows=[],
                                            no_rows=[], to=0, ids_only=False)
-        mch_dcp.read_tables(self.path, [fake.Folder(os.path.join(self.path, "model"))], given)
-        return mch_dcp
+        mch_dcp.read_tables(self.path, [fake.Folder(os.path.join(self.path, name))], given)
+        return mch_dcp, pathlib.Path(self.path, "in", "model.safetensors")
 
     def check(self, model, optimizer, stem, name, live, ranks, slots, said, hash_size=FULL, score=lambda c, a: c,
               offsets=None):
@@ -381,6 +381,8 @@ class Command(unittest.TestCase):
         self.refused("--buckets: table 'user' is no hash table", "model", "out", "--to", 4, "--buckets", "user=7")
         self.refused("_output_segments_tensor' has room for 1024 shards, not 1025", "model", "out", "--to", 1025)
         self.refused("leaves 17 of them without any", "model", "out", "--to", 57)
+        self.refused("of 4 slots, cut for 4 ranks, leaves rank 3 one slot", "model", "out", "--to", 4, "--size", 4)
+        self.refused("of 40 slots, cut for 14 ranks, leaves rank 13 one slot", "model", "out", "--to", 14)
         self.refused("no room for", "model", "out", "--size", "9999999999999")
         self.refused("is not empty", "model", "model", "--to", 4)
         self.refused("has no parent folder", "model", "no/where/out", "--to", 4)
@@ -400,8 +402,7 @@ class Command(unittest.TestCase):
     def test_a_checkpoint_of_the_library_stays_one_with_its_other_tensors(self):
         user, state, live = table("ec", "user", 40, 2, 1.0, 1)
         self.save("model", user, state, bucket_table("ec", "item", 48, 2, 12))
-        mch_dcp = self.read_model()
-        file = pathlib.Path(self.path, "in", "model.safetensors")
+        mch_dcp, file = self.as_one_file("model")
         os.mkdir(os.path.join(self.path, "tables"))
         shutil.copy(file, os.path.join(self.path, "tables"))
         size = int.from_bytes(file.read_bytes()[:8], "little")
@@ -451,9 +452,50 @@ class Command(unittest.TestCase):
     def test_a_checkpoint_of_the_library_goes_to_more_ranks_than_torchrec_knows(self):
         user, state, live = table("ec", "user", 2400, 2, 0.5, 1)
         self.save("model", user, state)
-        self.read_model()
+        self.as_one_file("model")
         said = self.answer("in", "--to", 1200, "--dry-run")["user"]
         self.assertEqual((said["ranks"], said["ids"]), ([2, 1200], len(live)))
+
+    def test_rows_keep_their_types_where_consolidate_casts_and_inspect_tells_of_tables(self):
+        user, state, live = table("ec", "user", 40, 2, 0.5, 1)
+        self.save("model", user, state, bucket_table("ec", "item", 48, 2, 12))
+        _, file = self.as_one_file("model")
+        size = int.from_bytes(file.read_bytes()[:8], "little")
+        header, data = json.loads(file.read_bytes()[8 : 8 + size]), file.read_bytes()[8 + size :]
+        header["user.rows.0"].update(dtype="F32", shape=[40, 4])
+        about = json.loads(header["__metadata__"]["mch.table.user"])
+        about["rows"][0].update(dtype="F32", shape=[4])
+        header["__metadata__"]["mch.table.user"] = json.dumps(about)
+        header["__metadata__"]["mch.table.other"] = "no table"
+        for name in ("dense", "user.dense"):
+            header[name] = {"dtype": "F32", "shape": [2], "data_offsets": [len(data), len(data) + 8]}
+            data += bytes(8)
+        text = json.dumps(header).encode()
+        file.write_bytes(len(text).to_bytes(8, "little") + text + data)
+        ask = lambda *words: subprocess.run([PROGRAM, *words], cwd=self.path, capture_output=True, text=True, timeout=60)
+        said = ask("inspect", "in").stdout
+        self.assertIn(f"\n  table user: MCH, LFU, 40 slots on 2 ranks, {len(live)} ids, iteration 30; rows 0 F32 [4], 1 U8 [8]\n",
+                      said)
+        self.assertIn("\n  table item: HashZCH, no eviction, 48 slots on 2 ranks, ", said)
+        self.assertIn("\n  mch.table.other: no table\n", said)
+        tables = json.loads(ask("inspect", "in", "--json").stdout)["tables"]
+        self.assertEqual([(one["name"], one["slots"], one["ranks"]) for one in tables], [("item", 48, 2), ("user", 40, 2)])
+        self.assertEqual((tables[1]["ids"], tables[1]["rows"][0]["shape"]), (len(live), [4]))
+
+        del header["__metadata__"]["mch.table.other"]
+        text = json.dumps(header).encode()
+        file.write_bytes(len(text).to_bytes(8, "little") + text + data)
+        for words in (["consolidate", "in", "cast"], ["shard", "in", "shards", "--to", "(3):(S0)"]):
+            said = ask(*words, "--dtype", "bf16", "--ranks", "2").stdout
+            self.assertIn("note: the rows of table 'user' keep their types", said)
+            self.assertNotIn("'item'", said)
+            types = {one["name"]: one["dtype"] for one in json.loads(ask("inspect", words[2], "--json").stdout)["tensors"]}
+            self.assertEqual([types[name] for name in ("dense", "user.dense", "user.rows.0")], ["BF16", "BF16", "F32"])
+            self.assertEqual(self.answer(words[2], words[2] + ".3", "--to", 3)["user"]["ids"], len(live))
+        self.assertNotIn("note", ask("consolidate", "in", "same", "--dtype", "f32").stdout)
+        pathlib.Path(self.path, "names").write_text("user.rows.0 weights\n")
+        said = ask("consolidate", "in", "export", "--dtype", "bf16", "--rename", "names")
+        self.assertNotIn("note", said.stdout + said.stderr)
 
     def test_any_words_end_with_a_status(self):
         user, state, _ = table("ec", "user", 40, 2, 0.5, 1)

@@ -16,6 +16,7 @@ using namespace reshard;
 struct Compare {
     std::string first;
     std::string second;
+    std::string rename;
     CompareOptions asked{};
 
     void run(Session& session) const {
@@ -23,10 +24,12 @@ struct Compare {
             if (std::isfinite(value) && value >= 0) continue;
             wrong(errors::concat(option, ": no tolerance. Fix: give 0 or more; 0 asks for equal bits."));
         }
+        CompareOptions options = asked;
+        if (!rename.empty()) options.rename = renames_given("--rename", rename);
         session.on_ranks(Session::ranks_of_machine(), [&](CommunicatorRef comm) {
-            CompareOptions options = asked;
-            options.progress = session.progress(comm);
-            CompareReport const report = compare_checkpoints(first, second, comm, options);
+            CompareOptions mine = options;
+            mine.progress = session.progress(comm);
+            CompareReport const report = compare_checkpoints(first, second, comm, mine);
             if (comm.rank() != 0) return;
             if (report.equal()) return session.say(explain(report), record(report));
             session.say_no(explain(report), record(report));
@@ -80,6 +83,9 @@ void add_compare(CLI::App& app, Session& session) {
                         "floats a and b are equal if |a - b| <= ATOL + RTOL * |b|, as in NumPy");
     command->add_option("--atol", verb->asked.atol, "see --rtol");
     command->add_flag("--ignore-dtype", verb->asked.ignore_dtype, "compare floats of other element types, as numbers");
+    command->add_option("--rename", verb->rename,
+                        "a file with a line for each tensor of FIRST that SECOND has under another name, as of reshard "
+                        "consolidate");
     command->add_option("--most", verb->asked.most_elements, "elements that are listed for each tensor")
         ->check(whole_number(0, 1'000'000))
         ->capture_default_str();

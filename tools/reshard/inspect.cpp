@@ -4,8 +4,11 @@
 
 #include <reshard/checkpoint/catalogue.hpp>
 #include <reshard/checkpoint/detail/load_match.hpp>
+#include <reshard/checkpoint/detail/save_names.hpp>
 #include <reshard/core/detail/explain_text.hpp>
+#include <reshard/mch/detail/checkpoint_text.hpp>
 
+#include <algorithm>  // none_of
 #include <cstdio>
 #include <memory>
 #include <optional>
@@ -33,10 +36,41 @@ struct Inspect {
     }
 
 private:
-    [[nodiscard]] static std::string kind_text(CheckpointKind kind) {
+    [[nodiscard]] static std::string kind_text(Catalogue const& catalogue) {
         constexpr char const* words[] = {"one file", "files with an index", "shards of PyTorch DCP",
                                          "shards with a manifest"};
-        return words[static_cast<int>(kind)];
+        auto const of_save = [](CheckpointFile const& file) { return detail::is_shard_file(file.leaf); };
+        bool const full = catalogue.kind() == CheckpointKind::manifest && !catalogue.files().empty() &&
+                          std::ranges::none_of(catalogue.files(), of_save);  // consolidate() makes these
+        return full ? "full files with a manifest" : words[static_cast<int>(catalogue.kind())];
+    }
+    /// The managed-collision table that a text of the metadata is about; none where it is about something else, or
+    /// makes no sense.
+    [[nodiscard]] std::optional<detail::MchSavedTable> table_of(Metadata::value_type const& item) const {
+        if (!item.first.starts_with(detail::mch_table_key)) return {};
+        try {
+            return detail::tables_from({item}, path).front();
+        } catch (FormatError const&) {  // of another release, or damaged: shown as it is
+            return {};
+        }
+    }
+    [[nodiscard]] static Index live_ids(detail::MchSavedTable const& saved) {
+        Index live = 0;
+        for (MchIdBounds const& bounds : saved.ids) live += bounds.live;
+        return live;
+    }
+    [[nodiscard]] static std::string table_text(detail::MchSavedTable const& saved) {
+        MchTable const& table = saved.table;
+        bool const sorted = table.layout == MchLayout::sorted;
+        std::string text = errors::concat(
+            "  table ", detail::list_name(table.name), ": ", sorted ? "MCH, " : "HashZCH, ", name(table.eviction), ", ",
+            detail::count_text(table.size(), "slot"), " on ", detail::count_text(table.parts(), "rank"), ", ",
+            detail::count_text(live_ids(saved), "id"),
+            sorted ? errors::concat(", iteration ", saved.iteration) : errors::concat(", ", table.buckets, " buckets"));
+        for (MchRowsInfo const& rows : saved.rows)
+            text += errors::concat(&rows == saved.rows.data() ? "; rows " : ", ", detail::list_name(rows.name), " ",
+                                   name(rows.dtype), " ", to_string(DynamicShape(rows.row_shape)));
+        return text + "\n";
     }
     [[nodiscard]] bool shows(StoredTensor const& one) const { return !tensor || one.name == *tensor; }
     static std::string sum_text(Extent const& extent) {
@@ -54,13 +88,16 @@ private:
         Manifest const& manifest = catalogue.manifest();
         Index bytes = 0;
         for (Extent const& extent : catalogue.extents()) bytes += catalogue.extent_bytes(extent);
-        std::string out =
-            errors::concat(path, ": ", kind_text(catalogue.kind()), ", ", detail::bytes_text(bytes), "\n");
+        std::string out = errors::concat(path, ": ", kind_text(catalogue), ", ", detail::bytes_text(bytes), "\n");
         if (!manifest.save.empty())
             out +=
                 errors::concat("save ", manifest.save, " by ", detail::count_text(manifest.world_size, "rank"), "\n");
-        for (auto const& [key, value] : manifest.metadata)
-            out += errors::concat("  ", detail::list_name(key), ": ", detail::list_name(value), "\n");
+        for (auto const& item : manifest.metadata) {
+            auto const table = table_of(item);
+            out +=
+                table ? table_text(*table)
+                      : errors::concat("  ", detail::list_name(item.first), ": ", detail::list_name(item.second), "\n");
+        }
         out += errors::concat(detail::count_text(static_cast<Index>(manifest.files.size()), "file"), "\n");
         auto const extents = extents_by_file(catalogue);
         for (std::size_t f = 0; f < manifest.files.size(); ++f) {
@@ -139,12 +176,31 @@ private:
                                {"shards", shards}});
         }
         Json metadata = Json::object();
-        for (auto const& [key, value] : manifest.metadata) metadata[key] = value;
+        Json tables = Json::array();
+        for (auto const& item : manifest.metadata) {
+            metadata[item.first] = item.second;
+            auto const saved = table_of(item);
+            if (!saved) continue;
+            Json rows = Json::array();
+            for (MchRowsInfo const& one : saved->rows)
+                rows.push_back({{"name", one.name},
+                                {"dtype", name(one.dtype)},
+                                {"shape", record_of(DynamicShape(one.row_shape))}});
+            tables.push_back({{"name", saved->table.name},
+                              {"layout", name(saved->table.layout)},
+                              {"policy", name(saved->table.eviction)},
+                              {"slots", saved->table.size()},
+                              {"ranks", saved->table.parts()},
+                              {"ids", live_ids(*saved)},
+                              {"iteration", saved->iteration},
+                              {"rows", rows}});
+        }
         return {{"path", path},
-                {"kind", kind_text(catalogue.kind())},
+                {"kind", kind_text(catalogue)},
                 {"save", manifest.save.empty() ? Json() : Json(manifest.save)},
                 {"ranks", manifest.world_size == 0 ? Json() : Json(manifest.world_size)},
                 {"metadata", metadata},
+                {"tables", tables},
                 {"files", files},
                 {"tensors", tensors}};
     }

@@ -48,7 +48,7 @@ int main(int argc, char** argv) {
     });
     for (auto const add : {command::add_explain, command::add_draw, command::add_simulate, command::add_relabel,
                            command::add_inspect, command::add_verify, command::add_compare, command::add_consolidate,
-                           command::add_shard, command::add_mch, command::add_plan_save}) {
+                           command::add_shard, command::add_mch, command::add_plan_save, command::add_plan_load}) {
         add(app, session);
     }
     try {

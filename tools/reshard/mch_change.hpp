@@ -80,6 +80,12 @@ inline MchTable table_on(MchTable const& saved, Index ranks, Index slots) {
                                   " of them without any, and TorchRec's module does not start there. Fix: at most ",
                                   most, " ranks, or a larger --size."));
         }
+        if (slots - reshard::detail::ceil_div(slots, ranks) * (ranks - 1) < 2) {
+            refuse(
+                errors::concat(name, " of ", slots, " slots, cut for ", ranks, " ranks, leaves rank ", ranks - 1,
+                               " one slot, which is reserved for ids that are not in the table. Fix: fewer ranks, or a "
+                               "larger --size."));
+        }
     }
     MchTable result = saved.on(mch_slots(Mesh{ranks}, slots));
     check_table(result);

@@ -21,8 +21,7 @@ struct PlanSave {
 
     void run(Session& session) const {
         auto const rule = given("WHERE", [&] { return PlacementRule(where); });
-        auto const ranks = rule.mesh().last_rank() + 1;
-        if (ranks > 4096) wrong("WHERE: more than 4096 ranks. Fix: plan for a smaller mesh.");
+        int const ranks = planned_ranks("WHERE", rule);
         std::vector<PlacedTensor> tensors;
         auto const specs = model_given("--model", model, layers);
         check_cuts("WHERE", rule.dims(), specs);
@@ -37,7 +36,7 @@ struct PlanSave {
         text += line;
         Json rows = Json::array();
         auto const add = [&](std::string const& what, SaveOptions const& options) {
-            SavePlan const plan = given("WHERE", [&] { return plan_save(tensors, static_cast<int>(ranks), options); });
+            SavePlan const plan = given("WHERE", [&] { return plan_save(tensors, ranks, options); });
             Index busiest = 0;
             for (CheckpointFile const& file : plan.manifest.files)
                 busiest = detail::larger(busiest, plan.bytes_of(file.writer));

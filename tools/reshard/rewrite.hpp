@@ -10,10 +10,10 @@
 #include <reshard/checkpoint/detail/consolidate_output.hpp>
 #include <reshard/core/detail/explain_text.hpp>
 
-#include <fstream>
+#include <algorithm>  // any_of, none_of
 #include <limits>
-#include <sstream>
 #include <string>
+#include <vector>
 
 namespace command {
 
@@ -71,9 +71,13 @@ struct Rewrite {
             if (to != f16 && to != bf16 && to != f32 && to != f64)
                 wrong("--dtype " + dtype +
                       ": weights become other floating-point numbers. Fix: f16, bf16, f32 or f64.");
-            result.dtype = reshard::floats_as(to);
+            auto const tables = in.empty() ? std::vector<std::string>() : tables_of(catalogue().manifest().metadata);
+            result.dtype = [tables, cast = reshard::floats_as(to)](reshard::StoredTensor const& tensor) {
+                bool const is_row = std::ranges::any_of(tables, [&](auto const& one) { return is_of(one, tensor); });
+                return is_row ? tensor.dtype : cast(tensor);
+            };
         }
-        if (!rename.empty()) result.rename = renames();
+        if (!rename.empty()) result.rename = renames_given("--rename", rename);
         if (window / in_flight < Index{1} << 16) {
             wrong(reshard::errors::concat("--window ", window, ": less than ", Index{1} << 16, " for each of ",
                                           in_flight, " pieces. Fix: more of it, or a lower --in-flight."));
@@ -121,23 +125,29 @@ struct Rewrite {
     }
 
 private:
-    [[nodiscard]] std::vector<std::pair<std::string, std::string>> renames() const {
-        std::ifstream file(rename);
-        if (!file) wrong("--rename: cannot open '" + rename + "'. Fix: name a file with a line OLD NEW for each name.");
-        std::vector<std::pair<std::string, std::string>> list;
-        std::string line;
-        for (int number = 1; std::getline(file, line); ++number) {
-            std::istringstream words(line);
-            std::string from, to, more;
-            if (!(words >> from) || from.front() == '#') continue;
-            if (!(words >> to) || words >> more) {
-                wrong("--rename: line " + std::to_string(number) + " of '" + rename +
-                      "' has not two words. Fix: NAME OTHER_NAME");
-            }
-            list.emplace_back(from, to);
+    /// Managed-collision tables. They load with the types they were saved with, and are no tables in others.
+    [[nodiscard]] static std::vector<std::string> tables_of(reshard::Metadata const& metadata) {
+        std::vector<std::string> names;
+        for (auto const& item : metadata) {
+            if (item.first.starts_with(reshard::detail::mch_table_key))
+                names.push_back(item.first.substr(reshard::detail::mch_table_key.size()));
         }
-        if (file.bad()) wrong("--rename: cannot read '" + rename + "'.");  // a folder, for one
-        return list;
+        return names;
+    }
+    /// Whether it is a column or rows of the table.
+    [[nodiscard]] static bool is_of(std::string const& table, reshard::StoredTensor const& tensor) {
+        return tensor.name.starts_with(table + ".rows.") || tensor.name.starts_with(table + ".metadata.");
+    }
+    /// Which tables have floats of another type than was asked for.
+    [[nodiscard]] std::vector<std::string> kept_tables(reshard::Manifest const& written) const {
+        if (dtype.empty()) return {};
+        std::vector<std::string> names = tables_of(written.metadata);
+        auto const cast = reshard::floats_as(dtype_given("--dtype", dtype));
+        std::erase_if(names, [&](std::string const& table) {
+            return std::ranges::none_of(written.tensors,
+                                        [&](auto const& one) { return is_of(table, one) && cast(one) != one.dtype; });
+        });
+        return names;
     }
     [[nodiscard]] std::string text(reshard::RewriteReport const& report) const {
         using namespace reshard;
@@ -150,6 +160,9 @@ private:
                                      " that were read: as saved");
         for (std::string const& file : report.left_over)
             result += errors::concat("\n  removed what a killed run had left: ", detail::list_name(file));
+        for (std::string const& table : kept_tables(report.written))
+            result += errors::concat("\n  note: the rows of table ", detail::quote_name(table),
+                                     " keep their types: with others it would load no more; --rename those to be cast");
         return errors::concat(result, "\n", detail::kind_note(report.kind), detail::unlisted_text(report.unlisted));
     }
     [[nodiscard]] Json record(reshard::RewriteReport const& report) const {
@@ -163,6 +176,7 @@ private:
                 {"files", files},
                 {"left_over", report.left_over},
                 {"unlisted", record_of(report.unlisted)},
+                {"tables_not_cast", kept_tables(report.written)},
                 {"seconds", report.seconds}};
     }
     [[nodiscard]] static Json record(reshard::RewritePlan const& plan) {

@@ -18,7 +18,9 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <memory>
+#include <sstream>
 #include <string_view>
 #include <system_error>  // errc
 #include <thread>
@@ -227,6 +229,46 @@ std::vector<reshard::TensorSpec> model_given(std::string const& option, std::str
     demo::ModelConfig config = given(option, [&] { return demo::model_called(name); });
     if (layers > 0) config.layers = layers;
     return demo::model_list(config);
+}
+
+std::vector<std::pair<std::string, std::string>> renames_given(std::string const& option, std::string const& path) {
+    std::ifstream file(path);
+    if (!file) wrong(option + ": cannot open '" + path + "'. Fix: name a file with a line OLD NEW for each name.");
+    std::vector<std::pair<std::string, std::string>> list;
+    std::string line;
+    for (int number = 1; std::getline(file, line); ++number) {
+        std::istringstream words(line);
+        std::string from, to, more;
+        if (!(words >> from) || from.front() == '#') continue;
+        if (!(words >> to) || words >> more) {
+            wrong(option + ": line " + std::to_string(number) + " of '" + path +
+                  "' has not two words. Fix: NAME OTHER_NAME");
+        }
+        list.emplace_back(from, to);
+    }
+    if (file.bad()) wrong(option + ": cannot read '" + path + "'.");  // a folder, for one
+    return list;
+}
+
+int axis_given(std::string const& option, std::string const& text, std::string const& where,
+               reshard::DynamicMesh const& mesh) {
+    int axis = 0;
+    char const* const end = text.data() + text.size();
+    auto const [rest, error] = std::from_chars(text.data(), end, axis);
+    bool const number = error == std::errc() && rest == end;
+    if (!number && mesh.is_named()) return given(option, [&] { return mesh.axis(text); });
+    if (number && axis >= 0 && axis < mesh.axes()) return axis;
+    std::string const has = number ? reshard::errors::concat("has ", mesh.axes(), mesh.axes() == 1 ? " axis" : " axes")
+                                   : std::string("gives its axes no names");
+    wrong(reshard::errors::concat(option, " ", text, ": the mesh of ", where, " ", has,
+                                  ". Fix: they count from 0, or give a name that ", where,
+                                  " gives, as '(dp=2,tp=4):(R,S0)' does."));
+}
+
+int planned_ranks(std::string const& option, reshard::PlacementRule const& rule) {
+    reshard::Index const ranks = rule.mesh().last_rank() + 1;
+    if (ranks > 4096) wrong(option + ": more than 4096 ranks. Fix: plan for a smaller mesh.");
+    return static_cast<int>(ranks);
 }
 
 }  // namespace command

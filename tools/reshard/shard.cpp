@@ -2,10 +2,8 @@
 // reshard shard: any checkpoint becomes what the ranks of a mesh would have saved, with a manifest.
 #include "rewrite.hpp"
 
-#include <charconv>  // from_chars
 #include <memory>
 #include <string>
-#include <system_error>  // errc
 #include <vector>
 
 namespace command {
@@ -24,7 +22,8 @@ struct Shard : Rewrite {
             if (dedup == name(one)) options.dedup = one;
         }
         auto const rule = given("--to", [&] { return PlacementRule(mesh); });
-        for (std::string const& text : apart) options.replica_axes.push_back(axis_given(rule.mesh(), text));
+        for (std::string const& text : apart)
+            options.replica_axes.push_back(axis_given("--apart", text, "--to", rule.mesh()));
         if (rule.dims() > 1 && !(in.empty() && model.empty())) check_cuts("--to", rule.dims(), catalogue().tensors());
         PlaceTensor const place = placed_as(mesh);
         run(
@@ -34,19 +33,6 @@ struct Shard : Rewrite {
                 mine.progress = progress;
                 return shard_checkpoint(in, out, place, comm, mine);
             });
-    }
-
-private:
-    /// By its number or its name.
-    [[nodiscard]] static int axis_given(DynamicMesh const& ranks, std::string const& text) {
-        int axis = 0;
-        char const* const end = text.data() + text.size();
-        auto const [rest, error] = std::from_chars(text.data(), end, axis);
-        if (error != std::errc() || rest != end) return given("--apart", [&] { return ranks.axis(text); });
-        if (axis >= 0 && axis < ranks.axes()) return axis;
-        wrong(errors::concat("--apart ", axis, ": the mesh of --to has ", ranks.axes(),
-                             ranks.axes() == 1 ? " axis" : " axes",
-                             ". Fix: they count from 0, or give a name that --to gives."));
     }
 };
 

@@ -11,6 +11,7 @@
 
 #include <reshard/algebra/notation.hpp>
 #include <reshard/checkpoint/manifest.hpp>
+#include <reshard/checkpoint/placed_tensor.hpp>
 #include <reshard/comm/any_communicator.hpp>
 #include <reshard/plan/plan.hpp>
 
@@ -20,6 +21,7 @@
 #include <algorithm>   // max
 #include <functional>  // function
 #include <string>      // string
+#include <utility>     // pair
 #include <vector>      // vector
 
 namespace command {
@@ -100,6 +102,14 @@ inline constexpr reshard::Index most_ranks = reshard::Index{1} << 24;
 /// The tensors of a public model, by its name (examples/support/model_lists.hpp); of so many layers, if not 0.
 [[nodiscard]] std::vector<reshard::TensorSpec> model_given(std::string const& option, std::string const& name,
                                                            int layers = 0);
+/// Of a file with a line for each tensor: its name, and another one.
+[[nodiscard]] std::vector<std::pair<std::string, std::string>> renames_given(std::string const& option,
+                                                                             std::string const& file);
+/// A mesh axis, by its number or its name; `where` is the option that has the mesh.
+[[nodiscard]] int axis_given(std::string const& option, std::string const& text, std::string const& where,
+                             reshard::DynamicMesh const& mesh);
+/// The ranks that a plan for tensors of any shape is about; wrong() where they are too many to plan for each.
+[[nodiscard]] int planned_ranks(std::string const& option, reshard::PlacementRule const& rule);
 /// wrong() where a placement for tensors of any shape needs `dims` dimensions to cut, and none of these has as many:
 /// all would be copied.
 template <class Tensors>
@@ -123,5 +133,6 @@ void add_consolidate(CLI::App& app, Session& session);
 void add_shard(CLI::App& app, Session& session);
 void add_mch(CLI::App& app, Session& session);
 void add_plan_save(CLI::App& app, Session& session);
+void add_plan_load(CLI::App& app, Session& session);
 
 }  // namespace command

@@ -20,7 +20,8 @@ struct Verify {
             try {
                 auto const report = verify_checkpoint(path, comm, {}, default_window_bytes, session.progress(comm));
                 if (comm.rank() == 0) session.say(text(report), record(report));
-            } catch (FormatError const& error) {  // on all ranks: none has failed, and the answer is no
+            } catch (Error const& error) {  // on all ranks
+                if (!is_answer(error)) throw;
                 if (comm.rank() == 0)
                     session.say_no(error.message() + "\n", {{"ok", false}, {"error", error.message()}});
             }
@@ -28,14 +29,22 @@ struct Verify {
     }
 
 private:
+    /// A checkpoint is there, and not whole or not right: no rank has failed. An IoError says that files are missing
+    /// which a manifest or an index names; others are about what cannot be looked at.
+    [[nodiscard]] static bool is_answer(Error const& error) {
+        bool const lacks_files = error.message().find(" files it names are missing: ") != std::string::npos;
+        return error.code() == ErrorCode::format || (error.code() == ErrorCode::io && lacks_files);
+    }
     [[nodiscard]] std::string text(VerifyReport const& report) const {
         std::string text = errors::concat(path, ": ", detail::count_text(report.tensors, "tensor"), " in ",
                                           detail::count_text(report.extents, "shard"), " of ",
                                           detail::count_text(report.files, "file"), ", ",
-                                          detail::bytes_text(report.bytes), " read once: all as it should be");
+                                          detail::bytes_text(report.bytes), " read once: ");
+        bool const compared = report.extents_without_checksum < report.extents || report.extents == 0;
+        text += compared ? "all as it should be" : "readable";
         if (report.extents_without_checksum != 0) {
-            text += errors::concat(" (", detail::count_text(report.extents_without_checksum, "shard"),
-                                   " without checksum)");
+            text += errors::concat("; nothing to compare with: ",
+                                   detail::count_text(report.extents_without_checksum, "shard"), " without checksum");
         }
         if (report.kind == CheckpointKind::shards) {
             text += "\n  PyTorch's shards do not say how many ranks saved: see that the last rank's file is there";

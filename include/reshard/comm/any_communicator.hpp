@@ -134,7 +134,7 @@ template <class C>
 
 /// Null: a type that is no CommunicatorBase keeps none.
 template <class C>
-[[nodiscard]] Runs* runs_of(void* comm) noexcept {
+[[nodiscard]] RunsUnderWay* runs_of(void* comm) noexcept {
     if constexpr (requires(C & c) { c.runs_under_way(); }) {
         return &static_cast<C*>(comm)->runs_under_way();
     } else {
@@ -156,7 +156,7 @@ struct CommunicatorTable {
     MemoryPolicy const* (*memory)(void* comm);
     Workspace (*allocate)(void* comm, Index bytes);  ///< null: peers read no memory in place
     void (*terminate)(void* comm) noexcept;
-    Runs* (*runs)(void* comm) noexcept;
+    RunsUnderWay* (*runs)(void* comm) noexcept;
     void (*end)(void* comm) noexcept;
 };
 template <class C>
@@ -297,7 +297,7 @@ public:
     }
 
     /// As CommunicatorBase; null where the communicator is none.
-    [[nodiscard]] detail::Runs* runs_under_way() const noexcept { return table_->runs(comm_); }
+    [[nodiscard]] detail::RunsUnderWay* runs_under_way() const noexcept { return table_->runs(comm_); }
 
 private:
     friend class AnyCommunicator;

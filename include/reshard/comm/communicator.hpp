@@ -367,10 +367,10 @@ public:
     [[nodiscard]] constexpr std::nullptr_t memory() const noexcept { return nullptr; }
     [[noreturn]] void terminate() noexcept { std::abort(); }
     /// For prepared plans: whoever waits for one run ends those that started before.
-    [[nodiscard]] detail::Runs& runs_under_way() noexcept { return runs_; }
+    [[nodiscard]] detail::RunsUnderWay& runs_under_way() noexcept { return runs_; }
 
 private:
-    detail::Runs runs_;
+    detail::RunsUnderWay runs_;
 };
 
 }  // namespace reshard::inline v0

@@ -14,11 +14,11 @@ struct Run {
 };
 /// The runs that are under way over a communicator, in the order in which they started. They stay with it where it is:
 /// a communicator moves only where there are none.
-class Runs {
+class RunsUnderWay {
 public:
-    Runs() = default;
-    Runs(Runs&&) noexcept {}
-    Runs& operator=(Runs&&) noexcept { return *this; }
+    RunsUnderWay() = default;
+    RunsUnderWay(RunsUnderWay&&) noexcept {}
+    RunsUnderWay& operator=(RunsUnderWay&&) noexcept { return *this; }
 
     [[nodiscard]] Run* first() const noexcept { return first_; }
     void add(Run& run) noexcept {

@@ -126,8 +126,8 @@ private:
     /// Within a handler: the run is over, and all that are under way end with the same error.
     void fail() noexcept;
     /// The communicator's, which all ranks end in one order: that of their start, whoever is waited for first.
-    [[nodiscard]] Runs& runs_over_it() noexcept {
-        Runs* const shared = over_.runs_under_way();
+    [[nodiscard]] RunsUnderWay& runs_over_it() noexcept {
+        RunsUnderWay* const shared = over_.runs_under_way();
         return shared != nullptr ? *shared : alone_;
     }
     [[nodiscard]] Step const& step(int phase) const noexcept { return steps_[as_size(phase)]; }
@@ -177,7 +177,7 @@ private:
 
     std::optional<AnyCommunicator> comm_;  // first: exchanges, and jobs, refer to what it owns
     CommunicatorRef over_;                 // what this is bound to
-    Runs alone_;                           // for a communicator that keeps none
+    RunsUnderWay alone_;                   // for a communicator that keeps none
     std::vector<Job> jobs_;
     std::vector<std::size_t> order_;  ///< of the jobs: those that travel, round by round, then those that are local
     std::size_t travelling_ = 0;

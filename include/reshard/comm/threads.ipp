@@ -8,23 +8,25 @@
 
 namespace reshard::inline v0::detail {
 
-/// What a rank left behind.
+/// What a rank starts with, and what it leaves behind.
 struct RankEnd {
+    std::shared_ptr<ThreadEngine> engine;
+    std::thread thread;
     std::exception_ptr error;
     bool is_consequence = false;  ///< PeerFailed: some other rank knows better what happened
 };
 
 /// One rank from start to end. Whatever leaves the body reaches the others before this rank counts as returned.
-inline void run_rank(std::shared_ptr<ThreadEngine> engine, FunctionRef<void(ThreadCommunicator&)> body,
-                     RankEnd& end) noexcept {
-    std::shared_ptr<ThreadTeam> const team = engine->team();
-    int const rank = engine->rank();
+inline void run_rank(FunctionRef<void(ThreadCommunicator&)> body, RankEnd& end) noexcept {
+    std::shared_ptr<ThreadTeam> const team = end.engine->team();
+    int const rank = end.engine->rank();
     auto const fail = [&](ErrorCode code, std::string_view reason) noexcept {
-        end = {std::current_exception(), code == ErrorCode::peer_failed};
+        end.error = std::current_exception();
+        end.is_consequence = code == ErrorCode::peer_failed;
         team->poison(code, team->member(rank), rank, rank, reason);
     };
     {
-        ThreadCommunicator comm(std::move(engine));
+        ThreadCommunicator comm(std::move(end.engine));
         quietly([&] { watched([&] { body(comm); }, fail); });
     }
     team->family()->mark_returned(rank);
@@ -39,20 +41,18 @@ RESHARD_INLINE void run_on_threads(int ranks, ThreadOptions const& options,
     std::vector<int> members(as_size(ranks));
     for (int r = 0; r < ranks; ++r) members[as_size(r)] = r;
     auto const team = ThreadTeam::make(std::make_shared<ThreadFamily>(ranks, options), std::move(members));
-    std::vector<std::shared_ptr<ThreadEngine>> engines;  // made here, where a lack of memory can be thrown
-    for (int r = 0; r < ranks; ++r) engines.push_back(std::make_shared<ThreadEngine>(team, r));
     std::vector<RankEnd> ends(as_size(ranks));
-    std::vector<std::thread> threads;
-    threads.reserve(ends.size());
+    for (int r = 0; r < ranks; ++r)  // here, where a lack of memory can be thrown
+        ends[as_size(r)].engine = std::make_shared<ThreadEngine>(team, r);
     auto const join_all = [&] {
-        for (std::thread& thread : threads) thread.join();
+        for (RankEnd& end : ends)
+            if (end.thread.joinable()) end.thread.join();
     };
+    std::size_t r = 0;
     try {
-        while (threads.size() < ends.size())
-            threads.emplace_back([&, r = threads.size()] { run_rank(std::move(engines[r]), body, ends[r]); });
+        for (; r < ends.size(); ++r) ends[r].thread = std::thread([&body, &end = ends[r]] { run_rank(body, end); });
     } catch (...) {
-        team->poison(ErrorCode::out_of_memory, static_cast<int>(threads.size()), -1, -1,
-                     "its thread could not be started");
+        team->poison(ErrorCode::out_of_memory, static_cast<int>(r), -1, -1, "its thread could not be started");
         join_all();
         throw;
     }

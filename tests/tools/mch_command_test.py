@@ -450,11 +450,11 @@ class Command(unittest.TestCase):
         self.refused("Fix: ", "first", "no", "--to", 2)
 
     def test_a_checkpoint_of_the_library_goes_to_more_ranks_than_torchrec_knows(self):
-        user, state, live = table("ec", "user", 2400, 2, 0.5, 1)
+        user, state, live = table("ec", "user", 2050, 2, 0.5, 1)
         self.save("model", user, state)
         self.as_one_file("model")
-        said = self.answer("in", "--to", 1200, "--dry-run")["user"]
-        self.assertEqual((said["ranks"], said["ids"]), ([2, 1200], len(live)))
+        said = self.answer("in", "--to", 1025, "--dry-run")["user"]
+        self.assertEqual((said["ranks"], said["ids"]), ([2, 1025], len(live)))
 
     def test_rows_keep_their_types_where_consolidate_casts_and_inspect_tells_of_tables(self):
         user, state, live = table("ec", "user", 40, 2, 0.5, 1)

@@ -19,8 +19,8 @@ namespace reshard::inline v0 {
 ///
 /// Throws the same error on every rank before anything is written: BufferError for rows that are not the shard's,
 /// MismatchError for moves without any rows, for a move from a row the table does not have, or into another rank's
-/// shard, for two into one row, and for rows that are of another width on another rank; MeshError for a table on ranks
-/// that the communicator does not have; DTypeError; OutOfMemory.
+/// shard, for two into one row, for rows that are of another width on another rank, and for another table or number of
+/// views there; MeshError for a table on ranks that the communicator does not have; DTypeError; OutOfMemory.
 void apply_row_moves(std::span<MchRowMove const> moves, MchTable const& table, std::span<DynamicView const> rows,
                      CommunicatorRef comm);
 

@@ -16,10 +16,7 @@ RESHARD_INLINE void apply_row_moves(std::span<MchRowMove const> moves, MchTable 
     detail::MchRowViews views;
     detail::MchRowMoves mine;
     detail::MchRowExchange exchange;
-    Digest digest;
-    reshard::digest(digest, table);
-    digest.add(rows.size());
-    detail::agree_after(comm, digest.value(), [&] {
+    std::uint64_t const digest = detail::agree_on_rows(comm, table, rows.size(), "on hosts", [&] {
         check_table(table);
         detail::check_ranks(table, comm.size());
         Interval const range = table.range(rank);
@@ -35,7 +32,7 @@ RESHARD_INLINE void apply_row_moves(std::span<MchRowMove const> moves, MchTable 
     std::vector<Index> asked;
     std::vector<std::byte> arriving;
     std::vector<std::byte> leaving;
-    detail::agree_after(comm, digest.value(), [&] {
+    detail::agree_after(comm, digest, [&] {
         auto const record_bytes = detail::as_size(views.record_bytes);
         asked.resize(detail::as_size(exchange.count_asked(table, rank)));
         arriving.resize(mine.wanted.size() * record_bytes);

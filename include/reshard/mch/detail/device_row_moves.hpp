@@ -96,11 +96,7 @@ void apply_row_moves_with(Work& work, std::span<MchRowMove const> moves, MchTabl
     WorkList<MchRowCount, Work> from;
     WorkList<std::byte, Work> sorted;  // moves, by the part that holds the rows
     WorkList<Index, Work> wanted;
-    Digest digest;
-    digest.add_text("rows on devices");
-    reshard::digest(digest, table);
-    digest.add(rows.size());
-    agree_after(comm, digest.value(), [&] {
+    std::uint64_t const digest = agree_on_rows(comm, table, rows.size(), "on devices", [&] {
         check_table(table);
         check_ranks(table, comm.size());
         range = table.range(rank);
@@ -155,7 +151,7 @@ void apply_row_moves_with(Work& work, std::span<MchRowMove const> moves, MchTabl
     WorkList<Index, Work> asked;
     WorkList<std::byte, Work> arriving;
     WorkList<std::byte, Work> leaving;
-    agree_after(comm, digest.value(), [&] {
+    agree_after(comm, digest, [&] {
         if (!alone) exchange.theirs = from.host(work);
         asked = WorkList<Index, Work>(work, exchange.count_asked(table, rank));
         arriving = WorkList<std::byte, Work>(work, count * views.record_bytes);
@@ -164,7 +160,7 @@ void apply_row_moves_with(Work& work, std::span<MchRowMove const> moves, MchTabl
     });
     exchange.deliver(comm, wanted, asked);
 
-    agree_after(comm, digest.value(), [&] {  // a launch that fails must not leave others waiting
+    agree_after(comm, digest, [&] {  // a launch that fails must not leave others waiting
         copy_rows(work, views, range.begin, asked.data(), 1, asked.size(), leaving.data(), true);
         exchange.list_records(leaving.data(), arriving.data());
         work.wait();

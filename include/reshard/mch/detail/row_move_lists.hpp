@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/mch/detail/row_move_lists.hpp
 /// \brief  Moves of rows by the rank that holds them, what ranks ask of each other, and what is refused of either.
-/// \depends comm/collectives, mch/routing, mch/detail/{buffers,refusals,taken_slots}.
+/// \depends comm/{agree,collectives}, mch/routing, mch/detail/{buffers,refusals,taken_slots}.
 #pragma once
 
+#include <reshard/comm/agree.hpp>
 #include <reshard/comm/collectives.hpp>
 #include <reshard/mch/detail/buffers.hpp>
 #include <reshard/mch/detail/refusals.hpp>
@@ -27,6 +28,30 @@ struct MchRowCount {
 [[noreturn]] inline void refuse_target_twice(MchTable const& table, Index rank, Index row) {
     refuse_table(ErrorCode::mismatch, table, "on rank ", rank, ": two moves end at row ", row,
                  ". Fix: pass the moves that redistribute() returned on this rank, each once.");
+}
+
+/// Collective: a rank's first work, then what it has in hand, told to all where that differs. Returns what the
+/// agreements that follow compare.
+template <class Work>
+[[nodiscard]] std::uint64_t agree_on_rows(CommunicatorRef comm, MchTable const& table, std::size_t views,
+                                          std::string_view where, Work&& work) {
+    Digest digest;
+    digest.add_text(where);
+    reshard::digest(digest, table);
+    digest.add(views);
+    std::string words;
+    agree_on_work(
+        comm,
+        [&] {
+            work();
+            words = concat("moves rows ", where, ": ", views, " views of table ", to_string(table));
+        },
+        [&](Verdict mine) {
+            mine.digest = digest.value();
+            if (mine.ok()) mine.reason = std::move(words);
+            agree_or_raise(comm, std::move(mine));
+        });
+    return digest.value();
 }
 
 /// Rows of several views: one record of all of them for each.

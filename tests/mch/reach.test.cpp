@@ -174,6 +174,30 @@ TEST_CASE("a bucketed table is reachable however its buckets are cut") {
     }
 }
 
+TEST_CASE("an id of a hash table is out of reach in another bucket than its own, also on the rank that looks it up") {
+    for (sim::Id hash_size : {sim::Id{0}, sim::Id{12}, INT64_MAX}) {
+        sim::BucketWorld world(12, 4, {0, 6, 6, 12}, hash_size);
+        std::mt19937_64 random(3);
+        Index live = 0;
+        Index lost = 0;
+        for (sim::Id slot = 0; slot < 12; ++slot) {
+            if (slot % 3 == 2) continue;
+            sim::Id const id = sim::random_id(random, sim::Kind::any);
+            world.identities[slot < 6 ? 0U : 2U][static_cast<std::size_t>(slot % 6)] = id;
+            ++live;
+            lost += world.bucket_of(id) != slot / 3 ? 1 : 0;
+        }
+        REQUIRE(lost > 0);
+        Reach all;
+        for (std::size_t r = 0; r < 3; ++r)
+            all = all + reach(sim::table_of(world), sim::state_of(world, r), static_cast<Index>(r));
+        CHECK(all == Reach{live, lost});
+    }
+    sim::BucketWorld world(12, 4, {0, 12}, 0);
+    world.identities[0] = {1, -1, -1, 8, 5, -1, -1, -1, -1, 3, -1, -1};  // by remainder: 5 and 3 are where they belong
+    CHECK(reach(sim::table_of(world), sim::state_of(world, 0), 0) == Reach{4, 2});
+}
+
 TEST_CASE("an id counts as out of reach when another part looks it up, wherever the ranks are") {
     MchTable table = mch_table("user", Mesh{2}.on({0, {7, 3}}), 8, MchEviction::none);
     table.hash_size = 100;

@@ -41,11 +41,11 @@ TEST_CASE("a report prints a line per kind: how many, and where") {
     MchReport report;
     report.add({MchFault::id_order, 0, 5, 7, 9});
     report.add({MchFault::unreachable, 1, 3, 70, 2});
-    report.add({MchFault::unreachable, 1, 4, 71, 2});
+    report.add({MchFault::unreachable, 1, 4, 71, 1});
     CHECK(explain(report) ==
           "I1 ids do not ascend: 1 (rank 0, position 5: id 7 after 9)\n"
-          "I5 id is looked up on another rank: 2 (rank 1, position 3: id 70, looked up on rank 2; rank 1, position 4: "
-          "id 71, looked up on rank 2)");
+          "I5 id is looked up elsewhere: 2 (rank 1, position 3: id 70, looked up on rank 2; rank 1, position 4: id 71, "
+          "looked up in another bucket of the rank)");
     report = {};
     for (Index i = 0; i < 9; ++i) report.add({MchFault::iteration, i, 0, 5, 6});
     std::string const text = explain(report);

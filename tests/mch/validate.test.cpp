@@ -154,8 +154,18 @@ TEST_CASE("a bucketed shard has distinct ids where they are looked up") {
     state.ids = TensorView<Index>(identities.data(), Shape{6, 1});
     state.metadata = {{"metadata", TensorView<std::int32_t>(hours.data(), Shape{6, 1})}};
     CHECK(validate(table, state, 1).violations() == Violations{{unreachable, 1, 3, 0, 0}, {unreachable, 1, 5, 101, 0}});
-    identities = {-1, 60, 60, INT64_MAX, 99, -2};  // 2^63 - 1 mod 4 is 3, 2^64 - 2 mod 4 is 2
+    identities = {-1, 60, 60, INT64_MAX, 99, -5};  // 2^63 - 1 mod 4 is 3, and so is 2^64 - 5
     CHECK(validate(table, state, 1).violations() == Violations{{id_repeated, 1, 2, 60, 1}});
+    identities = {-1, 99, -2, -2, 60, -1};  // 2^64 - 2 mod 4 is 2; probing stops at the bucket
+    Violations const astray{
+        {id_repeated, 1, 3, -2, 2}, {unreachable, 1, 1, 99, 1}, {unreachable, 1, 3, -2, 1}, {unreachable, 1, 4, 60, 1}};
+    CHECK(validate(table, state, 1).violations() == astray);
+    sim::Ids empty(6, -1);
+    MchState other = state;
+    other.ids = TensorView<Index>(empty.data(), Shape{6, 1});
+    run_on_threads(2, [&](ThreadCommunicator& comm) {
+        CHECK(validate(table, comm.rank() == 1 ? state : other, comm).violations() == astray);
+    });
     identities.assign(6, 0);
     CHECK(validate(table, state, 1).violations() == Violations{{never_loaded, 1, 0, 0, 0}});
 }

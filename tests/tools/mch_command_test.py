@@ -296,7 +296,8 @@ class Command(unittest.TestCase):
         self.assertEqual(fake.load(os.path.join(self.path, "out")), item)
         self.refused("12 buckets, which 5 ranks cannot share evenly", "model", "no", "--to", 5)
         self.refused("the places of ids follow from the size", "model", "no", "--size", "96")
-        self.refused("is looked up in bucket", "model", "no", "--to", 4, "--hash-size", 2**62)
+        self.refused("12 buckets and hash size 4611686018427387904 are not what its ids were placed by: I5 id is looked up",
+                     "model", "no", "--to", 4, "--hash-size", 2**62)
         self.refused("--rows item=ec._embedding_module.embeddings.item.weight: rows of a hash table stay", "model", "no",
                      "--to", 4, "--rows", "item=ec._embedding_module.embeddings.item.weight")
         self.refused("--decay-exponent: table 'item' is a hash table", "model", "no", "--to", 4, "--decay-exponent",
@@ -317,7 +318,7 @@ class Command(unittest.TestCase):
         del item[f"ec.{MCC}.item._hash_zch_bucket"]
         self.save("without", item)
         self.refused("number of buckets of table 'item' is not in the checkpoint", "without", "no", "--to", 4)
-        self.refused("is looked up in bucket", "without", "no", "--to", 3, "--buckets", 6)
+        self.refused("6 buckets and hash size ", "without", "no", "--to", 3, "--buckets", 6)
         self.answer("without", "out.2", "--to", 4, "--buckets", 12)
 
     def test_rows_that_would_be_left_behind_are_named(self):

@@ -12,7 +12,6 @@
 #include <reshard/mch/checkpoint.hpp>
 #include <reshard/mch/checkpoint_save.hpp>
 #include <reshard/mch/detail/checkpoint_text.hpp>
-#include <reshard/mch/routing.hpp>
 #include <reshard/mch/validate.hpp>
 
 #include <algorithm>
@@ -186,22 +185,6 @@ struct Shard {
     }
 };
 
-/// Ids of a bucketed table are found in the bucket they hash to and nowhere else.
-inline void check_buckets(MchTable const& table, MchState const& state, Index rank) {
-    Router const router(table);
-    Index const size = table.size() / table.buckets;
-    Interval const range = table.range(rank);
-    auto const* const ids = reinterpret_cast<Index const*>(state.ids.data());
-    for (Index slot = range.begin; slot < range.end; ++slot) {
-        Index const id = ids[slot - range.begin];
-        if (id == empty_id(table.layout) || router.bucket_of_id(id) == slot / size) continue;
-        refuse(errors::concat("table '", table.name, "': id ", id, " at slot ", slot, ", in bucket ", slot / size,
-                              ", is looked up in bucket ", router.bucket_of_id(id), " of ", table.buckets,
-                              " if the hash size is ", table.hash_size,
-                              ". Fix: give the hash size and the buckets that the table was trained with."));
-    }
-}
-
 /// All of it, one shard after the other: what is in memory at a time is one shard's ids, and what has been spilled.
 class Work {
 public:
@@ -273,12 +256,16 @@ private:
         }
     }
     void check(Outcome const& one, Shard const& shard, Index rank) const {
-        if (one.after.layout == MchLayout::buckets && !job_.options.accept_strays)
-            check_buckets(one.after, shard.state, rank);
-        MchReport const report = validate(one.after, shard.state, rank);
-        if (report.total() == report.total(MchFault::unreachable)) return;
-        refuse(errors::concat("table '", one.after.name, "' is not sound: ", explain(report),
-                              " Fix: take another save; if that one is sound, this is a bug, please report it."));
+        MchTable const& table = one.after;
+        MchReport const report = validate(table, shard.state, rank);
+        if (report.total() != report.total(MchFault::unreachable)) {
+            refuse(errors::concat("table '", table.name, "' is not sound: ", explain(report),
+                                  ". Fix: take another save; if that one is sound, this is a bug, please report it."));
+        }
+        if (report.sound() || table.layout == MchLayout::sorted || job_.options.accept_strays) return;
+        refuse(errors::concat("table '", table.name, "': ", table.buckets, " buckets and hash size ", table.hash_size,
+                              " are not what its ids were placed by: ", explain(report),
+                              ". Fix: give the hash size and the buckets that the table was trained with."));
     }
     void save_all() {
         ThreadOptions waits;

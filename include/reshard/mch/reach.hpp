@@ -14,8 +14,8 @@
 
 namespace reshard::inline v0 {
 
-/// Ids of a shard, and how many of them are looked up elsewhere: dead weight that is never hit, while the id is
-/// admitted anew on the rank that looks it up, with a fresh row.
+/// Ids of a shard, and how many of them are looked up elsewhere, on another rank or in another bucket: dead weight that
+/// is never hit, while the id is admitted anew where it is looked up, with a fresh row.
 struct Reach {
     Index live = 0;
     Index unreachable = 0;

@@ -16,7 +16,7 @@ RESHARD_INLINE Reach reach(MchTable const& table, MchState const& state, Index r
     for (Index i = 0; i < shard.entries; ++i) {
         if (shard.ids[i] == empty_id(table.layout)) continue;
         ++result.live;
-        result.unreachable += router.part_of_id(shard.ids[i]) != part ? 1 : 0;
+        result.unreachable += router.finds(shard.ids[i], shard.offset + i, part) ? 0 : 1;
     }
     return result;
 }

@@ -30,9 +30,11 @@ namespace enums {
 /// access_late     | I4 accesses are from 0 on, up to the current iteration  | the iteration | current one
 /// stale_metadata  | empty places but the last have empty metadata           | the column    | first byte
 /// stale_segments  | segments are the table's offsets, then -1               | the offset    | what belongs
-/// unreachable     | I5 ids are where they are looked up                     | the id        | rank that looks
+/// unreachable     | I5 ids are where they are looked up                     | the id        | rank that looks (1)
 /// iteration       | I6 all ranks are at the same iteration                  | the iteration | first rank's
 /// id_on_two_ranks | I7 an id is on one rank                                 | the id        | the other rank
+///
+/// (1) The rank itself where it looks in another bucket of its hash table.
 enum class MchFault : std::uint8_t {
     never_loaded,
     id_order,
@@ -74,7 +76,7 @@ inline constexpr std::array<MchFaultWords, mch_fault_count> mch_fault_words{{
     {"I4 accessed before iteration 0 or after the current one", "iteration ", ", the current one is "},
     {"metadata of an empty place is not empty", "column ", " begins with byte "},
     {"segments are not the table's offsets", "", " instead of "},
-    {"I5 id is looked up on another rank", "id ", ", looked up on rank "},
+    {"I5 id is looked up elsewhere", "id ", ", looked up on rank "},
     {"I6 current iteration differs between ranks", "", " instead of "},
     {"I7 id is on two ranks", "id ", ", also on rank "},
 }};

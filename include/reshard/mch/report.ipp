@@ -27,6 +27,7 @@ RESHARD_INLINE std::string to_string(MchViolation const& violation) {
     if (fault == MchFault::never_loaded) return place;
     if (fault != MchFault::iteration) place += errors::concat(", position ", position);
     place += errors::concat(": ", words.value, value);
+    if (fault == MchFault::unreachable && other == rank) return place + ", looked up in another bucket of the rank";
     if (fault == MchFault::reserved_slot && other < 0) return place + ", the last slot is nowhere";
     return errors::concat(place, words.other, other);
 }

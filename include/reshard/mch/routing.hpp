@@ -170,6 +170,13 @@ public:
         auto const id = static_cast<std::uint64_t>(raw);
         return detail::as_index(id < limit_ ? by_block_(id) : id - by_buckets_(id) * buckets_);
     }
+    /// Whether look-ups find an id that part `part` holds at `slot`: where that part looks it up; in a hash table,
+    /// whose slots bind, within the bucket it falls into, which is of one part.
+    [[nodiscard]] RESHARD_HOST_DEVICE constexpr bool finds(Index raw, Index slot, Index part) const noexcept {
+        if (bucket_slots_ == 0) return part_of_id(raw) == part;
+        Index const within = slot - bucket_of_id(raw) * bucket_slots_;
+        return within >= 0 && within < bucket_slots_;
+    }
     /// The part that owns a slot. \pre 0 <= slot < Z.
     [[nodiscard]] RESHARD_HOST_DEVICE constexpr std::int32_t part_of_slot(Index slot) const noexcept {
         return slots_(slot);

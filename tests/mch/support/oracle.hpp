@@ -48,15 +48,18 @@ struct Table {
     [[nodiscard]] std::size_t owner(Id slot) const {
         return static_cast<std::size_t>(std::upper_bound(offsets.begin(), offsets.end(), slot) - offsets.begin() - 1);
     }
-    /// The part that looks an id up.
-    [[nodiscard]] std::size_t route(Id raw) const {
+    /// The bucket an id falls into.
+    [[nodiscard]] Id bucket(Id raw) const {
         __extension__ using Wide = unsigned __int128;
         Wide const id = static_cast<std::uint64_t>(raw);
         auto const nb = static_cast<Wide>(buckets);
         Wide const block = (static_cast<Wide>(hash_size) + nb - 1) / nb;
-        Wide const bucket = id < block * nb ? id / block : id % nb;
-        if (bucketed) return owner(static_cast<Id>(bucket) * (slots() / buckets));
-        return static_cast<std::size_t>(bucket / (nb / parts()));
+        return static_cast<Id>(id < block * nb ? id / block : id % nb);
+    }
+    /// The part that looks an id up.
+    [[nodiscard]] std::size_t route(Id raw) const {
+        if (bucketed) return owner(bucket(raw) * (slots() / buckets));
+        return static_cast<std::size_t>(bucket(raw) / (buckets / static_cast<Id>(parts())));
     }
 };
 
@@ -173,12 +176,13 @@ inline Outcome redistribute(Table const& table, std::vector<ShardBuffers> const&
         for (std::size_t i = 0; i < shard.raw.size(); ++i) {
             if (shard.raw[i] == table.empty()) continue;
             ++change.live_before;
-            std::size_t const asked = table.route(shard.raw[i]);
-            if (table.bucketed) {  // positions are slots: they stay
+            if (table.bucketed) {  // positions are slots: they stay, and are found in the bucket they are of
+                Id const slot = table.offsets[r] + static_cast<Id>(i);
                 ++change.live_after;
-                change.unreachable += asked != r ? 1 : 0;
+                change.unreachable += table.bucket(shard.raw[i]) != slot / (table.slots() / table.buckets) ? 1 : 0;
                 continue;
             }
+            std::size_t const asked = table.route(shard.raw[i]);
             std::size_t const to = mode == Mode::route ? asked : table.owner(shard.slots[i]);
             if (mode == Mode::slot_owner_drop && asked != to) {
                 change.left_out.push_back(shard.raw[i]);

@@ -24,14 +24,15 @@ struct MchIsLive {
     Index empty;
     [[nodiscard]] RESHARD_HOST_DEVICE bool operator()(Index i) const noexcept { return ids[i] != empty; }
 };
-/// Whether an id is looked up elsewhere.
+/// Whether an id is looked up elsewhere than where it lies.
 struct MchIsStray {
     Index const* ids;
     Index empty;
     Router router;
     Index part;
+    Index offset;  ///< the slot of entry 0, where slots bind
     [[nodiscard]] RESHARD_HOST_DEVICE bool operator()(Index i) const noexcept {
-        return ids[i] != empty && router.part_of_id(ids[i]) != part;
+        return ids[i] != empty && !router.finds(ids[i], offset + i, part);
     }
 };
 struct MchIsFilled {

@@ -43,7 +43,7 @@ public:
             Index const empty = empty_id(current.layout);
             counted_ = zeros<Count>(work, 2);
             count(work, shard.entries, MchIsLive{shard.ids, empty}, counted_.data());
-            count(work, shard.entries, MchIsStray{shard.ids, empty, router_, part}, counted_.data() + 1);
+            count(work, shard.entries, MchIsStray{shard.ids, empty, router_, part, shard.offset}, counted_.data() + 1);
             counts_at_ = asked.add(counted_.data(), 2);
             return;
         }
@@ -106,7 +106,8 @@ public:
         change().live_after = arrivals_.kept();
         if (!rule_.leaves_strays()) return;
         counted_ = zeros<Count>(work, 1);
-        count(work, arrivals_.kept(), MchIsStray{arrivals_.ids(), rule_.empty, router_, part}, counted_.data());
+        count(work, arrivals_.kept(), MchIsStray{arrivals_.ids(), rule_.empty, router_, part, shard.offset},
+              counted_.data());
         counts_at_ = steps.asked.add(counted_.data());
     }
     void give(Work& work, MchDeviceSteps<Work>& steps) {

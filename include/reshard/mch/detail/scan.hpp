@@ -173,10 +173,10 @@ private:
         Index const mine = mesh.ordinal(rank_);
         for (Index i = 0; i < shard_.entries; ++i) {
             if (!is_live(i)) continue;
+            if (router.finds(shard_.ids[i], shard_.offset + i, mine)) continue;
             std::int32_t const part = router.part_of_id(shard_.ids[i]);
-            if (part == mine) continue;
             add(MchFault::unreachable, i, shard_.ids[i], mesh.rank_at(part));
-            if (strays != nullptr) (*strays)[as_size(part)].push_back({shard_.ids[i], i});
+            if (strays != nullptr && part != mine) (*strays)[as_size(part)].push_back({shard_.ids[i], i});
         }
     }
 

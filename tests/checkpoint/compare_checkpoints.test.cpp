@@ -217,6 +217,15 @@ TEST_SUITE("checkpoint/compare_checkpoints") {
              "compares with rtol 0, "
              "atol 0, ignore_dtype on, rename [] and most_elements 5. Fix: give every rank the same arguments."});
 
+        check_same(thrown_by(2,
+                             [&](ThreadCommunicator& comm) {
+                                 CompareOptions options;  // differ behind what is quoted
+                                 options.rename = {{"w", std::string(200, 'x') + (comm.rank() == 1 ? "b" : "c")}};
+                                 static_cast<void>(compare_checkpoints(folder / "a.safetensors",
+                                                                       folder / "b.safetensors", comm, options));
+                             }),
+                   ErrorCode::mismatch, {"(digest ", "but rank 0"});
+
         // Numbers that are no floats are of another form all the same.
         write_values<std::int64_t>(folder / "c.safetensors", "w", Shape{7}, {1, 2, 3, 4, 5, 6, 7});
         SelfCommunicator comm;

@@ -433,6 +433,7 @@ TEST_SUITE("checkpoint/load") {
         std::string const saved = folder / "saved";
         run_on_threads(3, [&](ThreadCommunicator& comm) {
             LocalTensors tensors(stored, comm.rank());
+            load(folder.path(), tensors.list(), comm);
             SaveReport const report = save(saved, tensors.list(), comm, options);
             if (comm.rank() == 0) id = report.save_id;
         });

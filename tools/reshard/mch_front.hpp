@@ -171,7 +171,7 @@ private:
     }
     errors::raise(ErrorCode::user,
                   "mch_dcp.py is missing: it is installed in libexec/reshard. Fix: install the command "
-                  "as a whole, or put it beside '",
+                  "as a whole, or put it, dcp_folder.py and dcp_error.py beside '",
                   program, "/reshard'.");
 }
 

@@ -29,7 +29,11 @@ struct PlanLoad {
         check_cuts("WHERE", rule.dims(), catalogue.tensors());
         std::vector<PlacedTensor> targets;
         for (StoredTensor const& one : catalogue.tensors()) {
-            targets.push_back({one.name, given("WHERE", [&] { return rule.of(one.shape, one.dtype); }), one.dtype});
+            bool const as_bytes = !is_byte_sized(one.dtype);  // loaded as its bytes
+            DynamicShape shape = one.shape;
+            if (as_bytes) shape = Shape{stored_bytes_of(one.dtype, Box(one.shape))};
+            DType const dtype = as_bytes ? DType::u8 : one.dtype;
+            targets.push_back({one.name, given("WHERE", [&] { return rule.of(shape, one.dtype); }), dtype});
         }
         auto const forecast_of = [&](auto how) {
             how.options = options;
@@ -40,7 +44,7 @@ struct PlanLoad {
                                       : strategy == "scatter"   ? forecast_of(OneRankReads<Scatter>{})
                                       : strategy == "broadcast" ? forecast_of(OneRankReads<Broadcast>{})
                                                                 : forecast_of(CooperativeRead{});
-        session.say(explain(forecast), record(forecast));
+        session.say(errors::concat(explain(forecast), detail::kind_note(catalogue.kind())), record(forecast));
     }
 
 private:

@@ -46,10 +46,7 @@ private:
             text += errors::concat("; nothing to compare with: ",
                                    detail::count_text(report.extents_without_checksum, "shard"), " without checksum");
         }
-        if (report.kind == CheckpointKind::shards) {
-            text += "\n  PyTorch's shards do not say how many ranks saved: see that the last rank's file is there";
-        }
-        return text + "\n" + detail::unlisted_text(report.unlisted);
+        return errors::concat(text, "\n", detail::kind_note(report.kind), detail::unlisted_text(report.unlisted));
     }
     [[nodiscard]] static Json record(VerifyReport const& report) {
         return {{"ok", true},

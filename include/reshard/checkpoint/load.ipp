@@ -61,12 +61,7 @@ inline void read_direct(LoadFiles& files, ReadPlan const& plan, LoadReport& repo
     if (!terms.options.verify_checksums) text += ", verify_checksums false";
     std::string_view before = ", replica_axes ";
     for (int const axis : terms.options.replica_axes) text += concat(std::exchange(before, ","), axis);
-    before = ", rename of ";
-    for (auto const& [name, other] : terms.options.rename) {
-        text += concat(std::exchange(before, ", "), quote_name(name), " to ", quote_name(other));
-        if (larger(name.size(), other.size()) > 160)  // quoted in part
-            text += concat(" (digest ", Digest{}.add_text(name).add_text(other).value(), ")");
-    }
+    if (!terms.options.rename.empty()) text += concat(", rename of ", renames_text(terms.options.rename));
     if (terms.chooser != nullptr) text += concat(", ", text_of(*terms.chooser));
     return {"load", "loads", std::move(text)};
 }

@@ -44,6 +44,15 @@ RESHARD_INLINE std::string detail::quote_name(std::string_view text) {
     if (length < text.size()) result += "...";
     return result + "'";
 }
+RESHARD_INLINE std::string detail::renames_text(std::vector<std::pair<std::string, std::string>> const& renames) {
+    std::string text;
+    for (auto const& [name, other] : renames) {
+        text += concat(text.empty() ? "" : ", ", quote_name(name), " to ", quote_name(other));
+        if (larger(name.size(), other.size()) > 160)
+            text += concat(" (digest ", Digest{}.add_text(name).add_text(other).value(), ")");
+    }
+    return text;
+}
 RESHARD_INLINE std::string detail::list_name(std::string_view text) {
     bool plain = !text.empty();
     for (char const c : text) plain = plain && !is_control(c);

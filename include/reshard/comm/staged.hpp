@@ -163,10 +163,10 @@ template <class C>
 class Staged : public detail::Around<Staged<C>, C> {
     static_assert(Communicator<C>, "reshard::Staged: wraps a communicator. Fix: see the concept Communicator.");
     static constexpr bool is_any = std::same_as<C, AnyCommunicator>;
-    static_assert(
-        !is_any,
-        "reshard::Staged: an AnyCommunicator may hold one of devices, and Staged packs on the host. "
-        "Fix: put it inside, around the communicator that you have: AnyCommunicator{compose<Staged>(yours)}.");
+    static_assert(!is_any,
+                  "reshard::Staged: an AnyCommunicator may hold one of devices, and Staged packs on the host. "
+                  "Fix: put it inside, around the communicator that you have: "
+                  "AnyCommunicator{compose<Staged>(std::move(yours))}.");
     static_assert(is_any || std::same_as<decltype(std::declval<C&>().memory()), std::nullptr_t>,
                   "reshard::Staged: packs on the host, but tensors lie elsewhere for this communicator, as its member "
                   "memory() says: on devices. Fix: leave Staged out; such communicators pack for themselves.");

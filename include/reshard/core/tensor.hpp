@@ -67,6 +67,7 @@ public:
     [[nodiscard]] TensorView<T const> view() const noexcept { return {data_, shape_}; }
     /// Wherever its view is taken, a tensor with a name is.
     operator DynamicView() & noexcept { return view(); }
+    operator DynamicView() && = delete;
     operator ConstDynamicView() const& noexcept { return view(); }
     operator ConstDynamicView() const&& = delete;
     template <std::integral... Integers>

@@ -56,8 +56,8 @@ private:
 
 /// A plan, or a batch of them, ready to run: run() and start() allocate nothing and check nothing that needs other
 /// ranks. It is bound to the tensors' memory: other tensors are prepared again. That memory and the communicator,
-/// unless it owns that, must outlive it. It runs once at a time, and not where it was moved from: TransportError
-/// otherwise.
+/// unless it owns that, stay where they are and outlive it. It runs once at a time, and not where it was moved from:
+/// TransportError otherwise.
 class PreparedPlan {
 public:
     PreparedPlan() = default;  ///< as one that was moved from

@@ -112,11 +112,7 @@ RESHARD_INLINE bool RunRequest::test() {
 
 RESHARD_INLINE PreparedPlan::~PreparedPlan() { delete job_; }
 RESHARD_INLINE void PreparedPlan::own(AnyCommunicator&& comm) noexcept { job_->own(std::move(comm)); }
-RESHARD_INLINE void PreparedPlan::run() {
-    RunRequest request = start();
-    if (job_->is_under_way()) job_->finish();  // ranks are all here: what started before may stay under way
-    request.wait();
-}
+RESHARD_INLINE void PreparedPlan::run() { start().wait(); }
 RESHARD_INLINE RunRequest PreparedPlan::start() & {
     if (job_ == nullptr) {
         errors::raise(

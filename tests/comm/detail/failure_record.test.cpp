@@ -18,6 +18,7 @@ TEST_CASE("a failure that somebody began to write and died names nobody; the fir
     CHECK(shared.heard(heard));
     CHECK(heard.rank == -1);
     CHECK(heard.teller == -1);
+    CHECK(std::strstr(heard.reason, "a rank has died while it told") != nullptr);
     CHECK(heard.code == static_cast<int>(ErrorCode::peer_failed));
     shared.state = 0;
     FailureRecord first = failure_record(ErrorCode::io, 2, 7, -1, -1, "the disk");

@@ -30,13 +30,6 @@ inline void check(RewriteOptions const& options) {
                  concat("allow ", least, " bytes for each piece in flight."));
 }
 
-/// `'a' to 'b', 'c.*' to 'd.*'`.
-[[nodiscard]] inline std::string renames_text(std::vector<std::pair<std::string, std::string>> const& renames) {
-    std::string text;
-    for (auto const& [name, other] : renames)
-        text += concat(text.empty() ? "" : ", ", quote_name(name), " to ", quote_name(other));
-    return text;
-}
 /// What all ranks must give alike, but for the types, which are a function.
 [[nodiscard]] inline std::string text_of(RewriteOptions const& options) {
     auto const word = [](bool set) { return set ? "true" : "false"; };

@@ -212,8 +212,12 @@ public:
     [[nodiscard]] Index count() const noexcept {
         return std::ssize(files_) - std::count(files_.begin(), files_.end(), nullptr);
     }
-    /// The texts of the checkpoint, at the end: its list of tensors goes with them.
-    [[nodiscard]] Metadata take_metadata() noexcept { return std::move(catalogue_).manifest().metadata; }
+    /// The texts that were given to save(), at the end: the list of tensors goes with them.
+    [[nodiscard]] Metadata take_metadata() noexcept {
+        Metadata result = std::move(catalogue_).manifest().metadata;
+        std::erase_if(result, [](auto const& item) { return item.first.starts_with(mch_table_key); });
+        return result;
+    }
     /// Throws IoError if a file that was opened has changed since.
     void check_unchanged() const {
         for (SafetensorsFile const* file : files_)

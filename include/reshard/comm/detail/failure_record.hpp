@@ -63,8 +63,9 @@ struct SharedFailure {
         if (state.load(std::memory_order_acquire) == 2) {
             std::memcpy(&failure, &record, sizeof failure);
         } else {
-            failure = {};  // who began to write it has died: nobody knows who failed
-            failure.code = static_cast<int>(ErrorCode::peer_failed);
+            failure = failure_record(ErrorCode::peer_failed, -1, 0, -1, -1,
+                                     "a rank has died while it told the others what had failed. Fix: look for what "
+                                     "ended it: a signal, a lack of memory, an exit in the middle.");
         }
         return true;
     }

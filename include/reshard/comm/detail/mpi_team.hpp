@@ -286,7 +286,8 @@ inline void print_end(int rank, ErrorCode code, std::string_view text) noexcept 
 
 /// Tells the user what failed, if that is this rank's to tell: who has died, or sleeps, cannot do so himself.
 inline void tell_failure(MpiFamily& family) noexcept {
-    if (!family.poisoned || !family.is_teller()) return;
+    bool const nobody = family.failure.teller < 0;  // whoever saw it first has died
+    if (!family.poisoned || !(nobody || family.is_teller())) return;
     FailureRecord const& failure = family.failure;
     print_end(family.rank, static_cast<ErrorCode>(failure.code), failure.reason);
 }

@@ -13,7 +13,7 @@ struct Run {
     Run* later = nullptr;
 };
 /// The runs that are under way over a communicator, in the order in which they started. They stay with it where it is:
-/// a communicator moves only where there are none.
+/// whoever moves a communicator has prepared nothing over it.
 class RunsUnderWay {
 public:
     RunsUnderWay() = default;

@@ -24,12 +24,12 @@ RESHARD_INLINE void detail::raise_rule(SafetensorsRule rule, std::initializer_li
 }
 
 namespace detail {
+inline constexpr std::size_t quoted_bytes = 160;  ///< of a name, at most
 [[nodiscard]] inline bool is_control(char c) noexcept { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }
 }  // namespace detail
 
 RESHARD_INLINE std::string detail::quote_name(std::string_view text) {
-    constexpr std::size_t limit = 160;
-    std::size_t length = text.size() < limit ? text.size() : limit;
+    std::size_t length = smaller(text.size(), quoted_bytes);
     if (length < text.size()) {  // never cut a UTF-8 sequence
         while (length > 0 && (static_cast<unsigned char>(text[length]) & 0xc0U) == 0x80U) --length;
     }
@@ -48,7 +48,7 @@ RESHARD_INLINE std::string detail::renames_text(std::vector<std::pair<std::strin
     std::string text;
     for (auto const& [name, other] : renames) {
         text += concat(text.empty() ? "" : ", ", quote_name(name), " to ", quote_name(other));
-        if (larger(name.size(), other.size()) > 160)
+        if (larger(name.size(), other.size()) > quoted_bytes)
             text += concat(" (digest ", Digest{}.add_text(name).add_text(other).value(), ")");
     }
     return text;

@@ -64,8 +64,6 @@ public:
     [[nodiscard]] bool is_under_way() const noexcept { return phase_ < phases(); }
     /// Makes progress with the exchange under way; whether that is complete. If it throws, the run is over.
     [[nodiscard]] bool test();
-    /// What is left of the run under way; wait() throws what goes wrong in it.
-    void finish() noexcept;
     /// Ends what started before over the same communicator, and then this run. Throws what went wrong in one of
     /// them.
     void wait();
@@ -123,6 +121,8 @@ private:
     }
 #endif
 
+    /// What is left of the run under way; wait() throws what goes wrong in it.
+    void finish() noexcept;
     /// Within a handler: the run is over, and all that are under way end with the same error.
     void fail() noexcept;
     /// The communicator's, which all ranks end in one order: that of their start, whoever is waited for first.

@@ -4,6 +4,7 @@
 #include <reshard/algebra/mesh.ipp>
 #include <reshard/algebra/notation.ipp>
 #include <reshard/core/error.ipp>
+#include <reshard/core/large_memory.ipp>
 #include <reshard/memory/convert.ipp>
 #include <reshard/memory/copy.ipp>
 #include <reshard/memory/fold.ipp>

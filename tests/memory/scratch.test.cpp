@@ -67,7 +67,6 @@ TEST_SUITE("memory/scratch") {
             Scratch const scratch(bytes);
             CHECK(scratch.size() == bytes);
             CHECK(address(scratch) % 64 == 0);
-            CHECK((bytes < Index{1} << 22 || address(scratch) % detail::large_page == 0));
             for (Index at = 0; at < bytes; at += 4096) scratch.data()[at] = std::byte{7};
             scratch.bytes().back() = std::byte{9};
             CHECK(static_cast<Index>(scratch.words().size()) == bytes / 8);

@@ -4,41 +4,33 @@
 /// \depends core only.
 #pragma once
 
-#include <reshard/core/large_pages.hpp>
+#include <reshard/core/large_memory.hpp>
 #include <reshard/core/tensor_view.hpp>
-
-#include <new>  // operator new, align_val_t
 
 namespace reshard::inline v0 {
 
 namespace detail {
-inline constexpr std::align_val_t tensor_alignment{64};
-
 /// For the elements of a tensor.
-[[nodiscard, gnu::noinline]] inline void* tensor_memory(DynamicShape const& shape, Index element_bytes) {
-    constexpr Index large = Index{4} << 20;
+[[nodiscard, gnu::noinline]] inline HostBlock tensor_memory(DynamicShape const& shape, Index element_bytes) {
     Index bytes = 0;
     if (!multiply_fits(shape.size(), element_bytes, bytes)) {
         raise(ErrorCode::shape, "reshard::Tensor: the bytes of shape ", to_string(shape),
               " do not fit 64 bits. Fix: check the extents for a wrong unit.");
     }
-    void* const data = ::operator new(as_size(bytes), tensor_alignment);
-    // Not aligned to them: tensors whose addresses differ by multiples of 2 MiB share the sets of caches.
-    if (bytes >= large) prefer_large_pages(data, as_size(bytes));
-    return data;
+    return allocate_host(as_size(bytes));
 }
 }  // namespace detail
 
-/// Move-only; elements are not initialised; memory is aligned to 64 bytes, from 4 MiB on it asks for large pages. By
-/// default, and once moved from, of shape [0].
+/// Move-only; elements are not initialised; memory is aligned to 64 bytes. From 4 MiB on it asks for large pages, and a
+/// thread keeps what it freed last for the next tensor of about that size, until the system wants the pages back
+/// (core/large_memory.hpp). By default, and once moved from, of shape [0].
 template <Element T>
 class Tensor {
     static_assert(std::is_trivially_copyable_v<T>, "reshard::Tensor: elements are moved as bytes.");
 
 public:
     Tensor() = default;
-    explicit Tensor(DynamicShape const& shape)
-        : data_(static_cast<T*>(detail::tensor_memory(shape, sizeof(T)))), shape_(shape) {}
+    explicit Tensor(DynamicShape const& shape) : Tensor(detail::tensor_memory(shape, sizeof(T)), shape) {}
     /// Takes over memory from elsewhere (managed, pinned, shared): shape.size() elements, which release(data) frees.
     Tensor(T* data, DynamicShape const& shape, void (*release)(void*) noexcept) noexcept
         : data_(data), shape_(shape), release_(release) {}
@@ -80,11 +72,14 @@ public:
     }
 
 private:
+    Tensor(detail::HostBlock const& block, DynamicShape const& shape) noexcept
+        : Tensor(static_cast<T*>(block.data), shape, block.release) {}
+
     static constexpr DynamicShape nothing{Indices{0}};
 
     T* data_ = nullptr;
     DynamicShape shape_ = nothing;
-    void (*release_)(void*) noexcept = [](void* data) noexcept { ::operator delete(data, detail::tensor_alignment); };
+    void (*release_)(void*) noexcept = nullptr;
 };
 
 }  // namespace reshard::inline v0

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/mch/detail/succession.hpp
 /// \brief  A new shard whose parts follow one another by id: no merge, and what stays is moved where it lies.
-/// \depends core/{large_pages,sorting}, memory/scratch, mch/{packed,transition}, mch/detail/{own_entries,parts,score,
+/// \depends core/{large_memory,sorting}, memory/scratch, mch/{packed,transition}, mch/detail/{own_entries,parts,score,
 ///         taken_slots}.
 ///
 /// Each saved shard held ids of a range of its own, so what comes from different ranks hardly ever overlaps. Then the
@@ -10,7 +10,7 @@
 /// MchIncoming deals with it.
 #pragma once
 
-#include <reshard/core/large_pages.hpp>
+#include <reshard/core/large_memory.hpp>
 #include <reshard/core/sorting.hpp>
 #include <reshard/mch/detail/own_entries.hpp>
 #include <reshard/mch/detail/parts.hpp>

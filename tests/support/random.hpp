@@ -8,8 +8,8 @@
 ///         INFO(test::reproduction(seed, d));
 ///
 /// RESHARD_TEST_SEED=n in the environment starts at n instead of 1. With sanitizers a case takes ten times as long: one
-/// in ten is tried there, and RESHARD_TEST_SEEDS=all in the environment asks for all of them; scripts/test --all runs
-/// the same programs without.
+/// in twenty is tried there, and RESHARD_TEST_SEEDS=all in the environment asks for all of them; scripts/test --all
+/// runs the same programs without.
 #pragma once
 
 #include <reshard/algebra/box.hpp>
@@ -31,7 +31,7 @@
 
 namespace reshard::test {
 
-/// Whether only one random case in ten is tried.
+/// Whether only one random case in twenty is tried.
 inline bool fewer_seeds() {
 #if defined(RESHARD_TEST_SANITIZED)
     return std::getenv("RESHARD_TEST_SEEDS") == nullptr;
@@ -41,11 +41,11 @@ inline bool fewer_seeds() {
 }
 
 /// How many of `count` random cases are tried.
-inline int tries(int count) { return fewer_seeds() ? std::min(count, std::max(10, count / 10)) : count; }
+inline int tries(int count) { return fewer_seeds() ? std::min(count, std::max(10, count / 20)) : count; }
 
 /// How far it is from a case to the next where all of them are tried in order: all bits, all calls. Odd, so that each
 /// bit of a byte has its turn.
-inline std::size_t step() { return fewer_seeds() ? 15 : 1; }
+inline std::size_t step() { return fewer_seeds() ? 31 : 1; }
 
 /// tries(count) consecutive seeds.
 inline std::vector<std::uint64_t> seeds(int count) {
@@ -59,7 +59,7 @@ inline std::vector<std::uint64_t> seeds(int count) {
 
 /// What a test asks of a count over all seeds ("enough cases were worth it"), where fewer seeds are tried: half of what
 /// they make of it.
-inline int of_seeds(int count) { return fewer_seeds() ? count / 20 : count; }
+inline int of_seeds(int count) { return fewer_seeds() ? count / 40 : count; }
 
 /// What a failing test prints: enough to make the case again.
 inline std::string reproduction(std::uint64_t seed, DynamicDistribution const& d) {

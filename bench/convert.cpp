@@ -11,8 +11,8 @@ namespace {
 
 using namespace reshard;
 
-StridedBox matrix(Index element, Index n, bool transposed) {
-    StridedBox box;
+transport::StridedBox matrix(Index element, Index n, bool transposed) {
+    transport::StridedBox box;
     box.element_bytes = element;
     box.dims.push_back({n, transposed ? element : n * element});
     box.dims.push_back({n, transposed ? n * element : element});
@@ -24,8 +24,8 @@ void convert_matrix(benchmark::State& state, DType from, DType to, double factor
     Index const n = state.range(0);
     std::vector<std::byte> source(static_cast<std::size_t>(n * n * bytes(from)));
     std::vector<std::byte> destination(static_cast<std::size_t>(n * n * bytes(to)), std::byte{1});
-    StridedBox const read = matrix(bytes(from), n, false);
-    StridedBox const write = matrix(bytes(to), n, transposed);
+    transport::StridedBox const read = matrix(bytes(from), n, false);
+    transport::StridedBox const write = matrix(bytes(to), n, transposed);
     for (auto _ : state) {
         transport::convert(source.data(), read, from, destination.data(), write, to, factor);
         benchmark::ClobberMemory();

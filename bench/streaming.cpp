@@ -18,10 +18,10 @@ void copy_rows(benchmark::State& state, CopyHint hint) {
     Index const rows = payload / run;
     std::vector<std::byte> source(static_cast<std::size_t>(2 * payload));
     std::vector<std::byte> destination(static_cast<std::size_t>(payload));
-    StridedBox from;
+    transport::StridedBox from;
     from.dims.push_back({rows, 2 * run});
     from.dims.push_back({run, 1});
-    StridedBox to = from;
+    transport::StridedBox to = from;
     to.dims[0].stride = run;
     for (auto _ : state) {
         transport::copy(source.data(), from, destination.data(), to, hint);

@@ -41,10 +41,10 @@ struct Seat {
     int outermost = 0;  // its number in the communicator that all others were split from
     int meetings = 0;
     bool pulled = false;
-    std::span<Send const> sends;
-    std::span<Receive const> receives;
+    std::span<transport::Send const> sends;
+    std::span<transport::Receive const> receives;
     std::uint64_t number = 0;  // of the exchange
-    Verdict const* verdict = nullptr;
+    transport::Verdict const* verdict = nullptr;
     int colour = 0;
     int key = 0;
     std::shared_ptr<Board> part;
@@ -200,15 +200,15 @@ public:
     int size() const noexcept { return int(board_->seats.size()); }
     Traffic traffic() const noexcept { return own_->traffic; }
 
-    exchange_type bind(std::span<Send const> sends, std::span<Receive const> receives) {
+    exchange_type bind(std::span<transport::Send const> sends, std::span<transport::Receive const> receives) {
         return {*engine_, transport::bound_transfers("BoardCommunicator", sends, receives, size())};
     }
-    Verdict agree(Verdict mine) {
+    transport::Verdict agree(transport::Verdict mine) {
         engine_->finish();
         own_->verdict = &mine;
-        Verdict joint;
+        transport::Verdict joint;
         board_->meet(rank(), [&] {
-            auto const verdict_of = [&](int r) -> Verdict const& { return *board_->at(r).verdict; };
+            auto const verdict_of = [&](int r) -> transport::Verdict const& { return *board_->at(r).verdict; };
             joint = transport::joint_verdict(size(), verdict_of);
         });
         return joint;

@@ -88,7 +88,7 @@ std::uint64_t digest_of_model(CommunicatorRef comm, Module const& module) {
         for (Index i = 0; i < tensor.view.size(); ++i) {
             std::uint32_t bits = 0;
             std::memcpy(&bits, tensor.view.data() + i * 4, 4);
-            mine += Digest{}.add_signed(first + i).add(bits).value();
+            mine += detail::Digest{}.add_signed(first + i).add(bits).value();
         }
     }
     auto const all = demo::gather_records(comm, std::vector<std::uint64_t>{mine});

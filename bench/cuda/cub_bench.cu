@@ -221,8 +221,8 @@ void pack(Index row) {
                                           rows, stream);
     });
     DeviceMemory const device{stream};
-    std::vector<Send> const sends{{0, wide.data(), rows_of(rows, row, 2 * row)}};
-    std::vector<Receive> const receives{{0, ours.data(), rows_of(rows, row, row)}};
+    std::vector<transport::Send> const sends{{0, wide.data(), rows_of(rows, row, 2 * row)}};
+    std::vector<transport::Receive> const receives{{0, ours.data(), rows_of(rows, row, row)}};
     auto const times = milliseconds({[&] { device.deliver(sends, receives); }, [&] { copy(); }});
     check_same("pack", ours.data(), theirs.data(), bytes);
     char what[64];
@@ -243,7 +243,7 @@ void fold() {
     constexpr Index elements = Index{1} << 26U;
     Memory addends(16 * elements), ours(2 * elements), theirs(2 * elements);
     check(cudaMemsetAsync(addends.data(), 0x3f, static_cast<std::size_t>(16 * elements), stream), "cudaMemsetAsync");
-    StridedBox const slot{{StridedDim{elements, 2}}, 2};
+    transport::StridedBox const slot{{transport::StridedDim{elements, 2}}, 2};
     FoldWork const work{Reduce::sum, DType::bf16,           8, 1, 2 * elements, {0, addends.data(), slot},
                         {},          {0, ours.data(), slot}};
     DeviceMemory const device{stream};

@@ -152,9 +152,8 @@ void copies(bench::Goals& goals) {
               "cudaMemcpyAsync");
     };
     DeviceMemory const device{stream};
-    auto const deliver = [&](std::vector<Send> const& sends, std::vector<Receive> const& receives) {
-        device.deliver(sends, receives);
-    };
+    auto const deliver = [&](std::vector<transport::Send> const& sends,
+                             std::vector<transport::Receive> const& receives) { device.deliver(sends, receives); };
     std::printf("\n2-D tiles of 1 GiB, half of the columns, ms beside cudaMemcpyAsync\n");
     double worst = 2;
     for (Index row : {Index{1} << 16U, Index{1} << 12U, Index{1} << 9U}) {
@@ -191,8 +190,8 @@ void copies(bench::Goals& goals) {
             tensors.push_back(tensor);
         }
     }
-    std::vector<Send> sends;
-    std::vector<Receive> receives;
+    std::vector<transport::Send> sends;
+    std::vector<transport::Receive> receives;
     Index from = 0;
     Index to = 0;
     for (auto const& [rows, columns] : tensors) {
@@ -214,7 +213,7 @@ void copies(bench::Goals& goals) {
     // What a fold must move: 8 addends and their sum.
     auto const fold = [&](DType dtype, Index elements, char const* text) {
         Index const size = reshard::enums::bytes(dtype);
-        StridedBox const slot{{StridedDim{elements, size}}, size};
+        transport::StridedBox const slot{{transport::StridedDim{elements, size}}, size};
         FoldWork const work{
             Reduce::sum, dtype, 8, 1, size * elements, {0, wide.data(), slot}, {}, {0, dense.data(), slot}};
         double const time = millisecond([&] { device.fold(work); });

@@ -138,8 +138,8 @@ static __global__ void fill_runs(Index* keys, std::uint32_t* values, Index entri
     values[i] = static_cast<std::uint32_t>(i);
 }
 /// Rows of 2-byte elements, `pitch` bytes from each other.
-inline StridedBox rows_of(Index rows, Index row_bytes, Index pitch) {
-    StridedBox box;
+inline transport::StridedBox rows_of(Index rows, Index row_bytes, Index pitch) {
+    transport::StridedBox box;
     box.element_bytes = 2;
     box.dims.push_back({rows, pitch});
     box.dims.push_back({row_bytes / 2, 2});

@@ -75,8 +75,8 @@ private:
         Index total = 0;
         for (Index count : from) total += count;
         std::vector<std::vector<Index>> arrived(columns_.size());
-        std::vector<Send> sends;
-        std::vector<Receive> receives;
+        std::vector<transport::Send> sends;
+        std::vector<transport::Receive> receives;
         for (std::vector<Index>& column : arrived) column.resize(static_cast<std::size_t>(total));
         Index sent = 0;
         Index received = 0;

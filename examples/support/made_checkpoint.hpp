@@ -20,7 +20,7 @@ namespace demo {
 
 /// What a checkpoint that is made for a demo holds: every run and every machine makes the same file.
 inline void fill_made(reshard::TensorInfo const& tensor, reshard::Index begin, std::span<std::byte> out) {
-    std::uint64_t const seed = reshard::Digest{}.add_text(tensor.name).value();
+    std::uint64_t const seed = reshard::detail::Digest{}.add_text(tensor.name).value();
     for (std::size_t i = 0; i < out.size(); i += 8) {  // splitmix64 of name and position
         std::uint64_t x = seed + static_cast<std::uint64_t>(begin) + i;
         x = (x ^ (x >> 30U)) * 0xbf58476d1ce4e5b9U;

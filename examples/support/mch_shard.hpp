@@ -113,7 +113,7 @@ public:
 
     /// All bytes of the row at a place of this shard, as one number to compare.
     [[nodiscard]] std::uint64_t row(reshard::Index place) const {
-        reshard::Digest digest;
+        reshard::detail::Digest digest;
         for (Rows const& one : rows_) {
             auto const bytes = static_cast<std::size_t>(one.info.row_bytes());
             for (std::size_t i = 0; i < bytes; ++i) {

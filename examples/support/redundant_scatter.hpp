@@ -77,10 +77,10 @@ inline reshard::LoadReport redundant_scatter(std::string const& path, std::span<
     parts::fill_identities(tensors, comm.rank());
 
     parts::Needs needs;
-    std::vector<Send> sends;
-    std::vector<Receive> receives;
+    std::vector<transport::Send> sends;
+    std::vector<transport::Receive> receives;
     for (parts::WantedExtent const& extent : wanted) {
-        StridedBox const run = parts::byte_box(extent.bytes());
+        transport::StridedBox const run = parts::byte_box(extent.bytes());
         parts::ReadBox const box{extent.file, extent.begin, run, whole, run};
         parts::ReadTotals const totals =
             parts::read_boxes(parts::ReadPlan(std::span(&box, 1), reads),

@@ -77,8 +77,8 @@ void load(std::string const& folder, std::string const& way, Model<Sum>& model, 
         auto const loaded = files.load_redistributed(table.name, table, rank, embedding.state(), rows);
         embedding.settle(loaded.change);
     });
-    reshard::Verdict same;  // where ranks have read by themselves
-    same.digest = reshard::Digest{}.add_text(save).value();
+    reshard::transport::Verdict same;  // where ranks have read by themselves
+    same.digest = reshard::detail::Digest{}.add_text(save).value();
     if (!comm.agree(std::move(same)).ok()) raise_overtaken(folder);
 }
 

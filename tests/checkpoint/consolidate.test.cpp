@@ -689,8 +689,8 @@ TEST_SUITE("checkpoint/consolidate") {
             std::vector<std::byte> bytes(static_cast<std::size_t>(tensor.bytes()));
             checkpoint.read(tensor, bytes);
             std::vector<std::byte> wanted(bytes.size());
-            StridedBox from{{}, 4};
-            StridedBox box{{}, reshard::enums::bytes(to)};
+            transport::StridedBox from{{}, 4};
+            transport::StridedBox box{{}, reshard::enums::bytes(to)};
             from.dims.push_back({1, 4});
             box.dims.push_back({1, reshard::enums::bytes(to)});
             for (Index i = 0; i < count; ++i) {

@@ -75,17 +75,17 @@ public:
 
     void check(std::string_view, void const*, Index) const override {}
     [[nodiscard]] Workspace allocate(Index) const override { return {}; }
-    void deliver(std::span<Send const> sends, std::span<Receive const> receives) const override {
+    void deliver(std::span<transport::Send const> sends, std::span<transport::Receive const> receives) const override {
         for (std::size_t k = 0; k < sends.size(); ++k)
             transport::copy(sends[k].base, sends[k].box, receives[k].base, receives[k].box);
         delivered += static_cast<int>(sends.size());
     }
     void fold(FoldWork const&) const override {}
-    void fill_identity(Reduce op, DType dtype, std::byte* to, StridedBox const& box) const override {
+    void fill_identity(Reduce op, DType dtype, std::byte* to, transport::StridedBox const& box) const override {
         reshard::transport::fill_identity(op, dtype, to, box);
         ++filled;
     }
-    void scale(DType, std::byte*, StridedBox const&, Index, Index) const override {}
+    void scale(DType, std::byte*, transport::StridedBox const&, Index, Index) const override {}
 };
 /// A communicator that states such memory, and with `devices_only` moves no other.
 class OfDevices : public PolicyBase<OfDevices, ThreadCommunicator> {

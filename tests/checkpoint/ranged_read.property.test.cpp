@@ -79,7 +79,7 @@ ReadBox random_box(test::Random& random, bool tangled) {
     ReadBox box;
     Index const element = random.pick(std::vector<Index>{1, 2, 2, 3, 4, 8, 700});
     int const dims = static_cast<int>(random.between(0, 4));
-    std::vector<StridedDim> list;
+    std::vector<transport::StridedDim> list;
     Index const most = element > 100 && !random.chance(10) ? 40 : 400;  // long ones are most of the time
     Index span = element;
     Index elements = 1;
@@ -95,7 +95,7 @@ ReadBox random_box(test::Random& random, bool tangled) {
         span += (std::max<Index>(1, extent) - 1) * stride;
     }
     std::shuffle(list.begin(), list.end(), random.engine());
-    for (StridedDim const& dim : list) box.in_file.dims.push_back(dim);
+    for (transport::StridedDim const& dim : list) box.in_file.dims.push_back(dim);
     box.in_file.element_bytes = element;
     return box;
 }
@@ -113,7 +113,7 @@ Index random_memory(test::Random& random, ReadBox& box, Index at, bool plain) {
     Index span = box.in_file.element_bytes;
     Index first = 0;
     for (int d : order) {
-        StridedDim& dim = box.in_memory.dims[d];
+        transport::StridedDim& dim = box.in_memory.dims[d];
         Index const steps = std::max<Index>(1, dim.extent) - 1;
         dim.stride = span + (!plain && random.chance(30) ? random.between(1, 5) : 0);
         span += steps * dim.stride;
@@ -352,7 +352,8 @@ TEST_CASE("a run that is long enough is never read into scratch") {
         Index wanted_short = 0;
         for (int i = 0; i < 40; ++i) {
             Index const bytes = random.between(1, 4000);
-            one.boxes.push_back({0, at, {{StridedDim{bytes, 1}}, 1}, to, {{StridedDim{bytes, 1}}, 1}});
+            one.boxes.push_back(
+                {0, at, {{transport::StridedDim{bytes, 1}}, 1}, to, {{transport::StridedDim{bytes, 1}}, 1}});
             at += bytes + random.between(0, 1) * random.between(0, 6000);
             to += bytes + 1;
             if (bytes >= direct) {

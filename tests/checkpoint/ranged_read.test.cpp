@@ -52,7 +52,7 @@ struct Files {
     }
 };
 
-StridedBox run(Index bytes) { return {{StridedDim{bytes, 1}}, 1}; }
+transport::StridedBox run(Index bytes) { return {{transport::StridedDim{bytes, 1}}, 1}; }
 
 /// `bytes` of a file that are one run in memory too.
 ReadBox plain(int file, Index offset, Index bytes, std::byte* to = nullptr) {
@@ -63,9 +63,9 @@ ReadBox plain(int file, Index offset, Index bytes, std::byte* to = nullptr) {
 ReadBox rows(Index count, Index row_bytes, Index stride, Index offset = 0, std::byte* to = nullptr) {
     return {0,
             offset,
-            {{StridedDim{count, stride}, StridedDim{row_bytes, 1}}, 1},
+            {{transport::StridedDim{count, stride}, transport::StridedDim{row_bytes, 1}}, 1},
             to,
-            {{StridedDim{count, row_bytes}, StridedDim{row_bytes, 1}}, 1}};
+            {{transport::StridedDim{count, row_bytes}, transport::StridedDim{row_bytes, 1}}, 1}};
 }
 
 bool holds(std::byte const* at, int file, Index offset, Index bytes) {
@@ -259,7 +259,11 @@ TEST_CASE("rows that are long enough go straight into their places") {
 TEST_CASE("what two boxes want is read once") {
     std::vector<std::byte> memory(4 * MiB);
     std::vector<ReadBox> boxes{plain(0, 50, MiB + 3, memory.data()), plain(0, 50, MiB + 3, memory.data() + 2 * MiB)};
-    boxes.push_back({0, 60, {{StridedDim{1000, 3}}, 2}, memory.data() + 3 * MiB + 1000, {{StridedDim{1000, 2}}, 2}});
+    boxes.push_back({0,
+                     60,
+                     {{transport::StridedDim{1000, 3}}, 2},
+                     memory.data() + 3 * MiB + 1000,
+                     {{transport::StridedDim{1000, 2}}, 2}});
     Files files;
     CHECK(read_boxes(ReadPlan(boxes, {}), files) == ReadTotals{1, MiB + 3, 2 * (MiB + 3) + 2000, 0, 1});
     CHECK(holds(memory.data(), 0, 50, MiB + 3));
@@ -272,7 +276,8 @@ TEST_CASE("one long row and long elements are cut into chunks") {
     ReadOptions options;
     options.chunk_bytes = 1001;
     // One run in the file, elements apart in memory.
-    std::vector<ReadBox> boxes{{0, 9, {{StridedDim{5000, 2}}, 2}, memory.data(), {{StridedDim{5000, 4}}, 2}}};
+    std::vector<ReadBox> boxes{
+        {0, 9, {{transport::StridedDim{5000, 2}}, 2}, memory.data(), {{transport::StridedDim{5000, 4}}, 2}}};
     Files files;
     ReadTotals totals = read_boxes(ReadPlan(boxes, options), files);
     CHECK(totals.reads == 10);
@@ -282,7 +287,8 @@ TEST_CASE("one long row and long elements are cut into chunks") {
     CHECK(read_boxes(ReadPlan(boxes, options), files).reads == 1);
     options.chunk_bytes = 1001;
     // Elements that are longer than a chunk.
-    boxes = {{0, 9, {{StridedDim{2, 9000}}, 9000}, memory.data(), {{StridedDim{2, 10000}}, 9000}}};
+    boxes = {
+        {0, 9, {{transport::StridedDim{2, 9000}}, 9000}, memory.data(), {{transport::StridedDim{2, 10000}}, 9000}}};
     totals = read_boxes(ReadPlan(boxes, options), files);
     CHECK(totals.reads == 18);
     for (Index i = 0; i < 2; ++i) CHECK(holds(memory.data() + 10000 * i, 0, 9 + 9000 * i, 9000));
@@ -294,15 +300,16 @@ TEST_CASE("runs and gaps of two bytes, and a transposition") {
     ReadOptions options;
     options.chunk_bytes = 4097;  // cuts an element now and then
     Files files;
-    std::vector<ReadBox> boxes{{0, 1, {{StridedDim{count, 4}}, 2}, memory.data(), {{StridedDim{count, 2}}, 2}}};
+    std::vector<ReadBox> boxes{
+        {0, 1, {{transport::StridedDim{count, 4}}, 2}, memory.data(), {{transport::StridedDim{count, 2}}, 2}}};
     ReadTotals const totals = read_boxes(ReadPlan(boxes, options), files);
     CHECK(totals.reads == 20);
     for (Index i = 0; i < count; ++i) REQUIRE(holds(memory.data() + 2 * i, 0, 1 + 4 * i, 2));
     boxes = {{0,
               1,
-              {{StridedDim{100, 2}, StridedDim{200, 200}}, 2},
+              {{transport::StridedDim{100, 2}, transport::StridedDim{200, 200}}, 2},
               memory.data(),
-              {{StridedDim{100, 400}, StridedDim{200, 2}}, 2}}};
+              {{transport::StridedDim{100, 400}, transport::StridedDim{200, 2}}, 2}}};
     read_boxes(ReadPlan(boxes, options), files);
     for (Index i = 0; i < 100; ++i) {
         for (Index j = 0; j < 200; ++j) REQUIRE(holds(memory.data() + 400 * i + 2 * j, 0, 1 + 2 * i + 200 * j, 2));
@@ -317,12 +324,15 @@ TEST_CASE("block-cyclic boxes of several dimensions interleave into common reads
     std::byte* to = memory.data();
     for (Index r = 0; r < 2; ++r) {
         for (Index c = 0; c < 3; ++c) {
-            boxes.push_back(
-                {5,
-                 16 + (r * 2 * 96 + c * 8) * 4,
-                 {{StridedDim{16, 4 * 96 * 4}, StridedDim{2, 96 * 4}, StridedDim{4, 24 * 4}, StridedDim{8, 4}}, 4},
-                 to,
-                 {{StridedDim{16, 256}, StridedDim{2, 128}, StridedDim{4, 32}, StridedDim{8, 4}}, 4}});
+            boxes.push_back({5,
+                             16 + (r * 2 * 96 + c * 8) * 4,
+                             {{transport::StridedDim{16, 4 * 96 * 4}, transport::StridedDim{2, 96 * 4},
+                               transport::StridedDim{4, 24 * 4}, transport::StridedDim{8, 4}},
+                              4},
+                             to,
+                             {{transport::StridedDim{16, 256}, transport::StridedDim{2, 128},
+                               transport::StridedDim{4, 32}, transport::StridedDim{8, 4}},
+                              4}});
             to += 16 * 256;
         }
     }
@@ -340,8 +350,11 @@ TEST_CASE("block-cyclic boxes of several dimensions interleave into common reads
 TEST_CASE("offsets beyond 4 GiB") {
     Index const far = (Index{1} << 40) + 12345;
     std::vector<std::byte> memory(4000);
-    std::vector<ReadBox> const boxes{
-        {0, far, {{StridedDim{4, Index{1} << 33}, StridedDim{1000, 1}}, 1}, memory.data(), rows(4, 1000, 0).in_memory}};
+    std::vector<ReadBox> const boxes{{0,
+                                      far,
+                                      {{transport::StridedDim{4, Index{1} << 33}, transport::StridedDim{1000, 1}}, 1},
+                                      memory.data(),
+                                      rows(4, 1000, 0).in_memory}};
     Files files;
     CHECK(read_boxes(ReadPlan(boxes, {}), files) == ReadTotals{4, 4000, 4000, 0, 1});
     for (Index i = 0; i < 4; ++i) CHECK(holds(memory.data() + 1000 * i, 0, far + i * (Index{1} << 33), 1000));
@@ -350,7 +363,8 @@ TEST_CASE("offsets beyond 4 GiB") {
 TEST_CASE("reads are in flight together, each with its own scratch") {
     std::vector<std::byte> memory(8000);
     // Elements apart in memory: every read needs scratch. Four reads of 1000 bytes, which wait for each other.
-    std::vector<ReadBox> const boxes{{0, 0, {{StridedDim{4000, 1}}, 1}, memory.data(), {{StridedDim{4000, 2}}, 1}}};
+    std::vector<ReadBox> const boxes{
+        {0, 0, {{transport::StridedDim{4000, 1}}, 1}, memory.data(), {{transport::StridedDim{4000, 2}}, 1}}};
     ReadOptions options;
     options.chunk_bytes = 1000;
     options.in_flight = 4;

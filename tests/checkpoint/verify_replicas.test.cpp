@@ -89,12 +89,12 @@ class LostMemory final : public MemoryPolicy {
 public:
     void check(std::string_view, void const*, Index) const override {}
     [[nodiscard]] Workspace allocate(Index) const override { return {}; }
-    void deliver(std::span<Send const>, std::span<Receive const>) const override {
+    void deliver(std::span<transport::Send const>, std::span<transport::Receive const>) const override {
         errors::raise(ErrorCode::user, "the device is lost");
     }
     void fold(FoldWork const&) const override {}
-    void fill_identity(Reduce, DType, std::byte*, StridedBox const&) const override {}
-    void scale(DType, std::byte*, StridedBox const&, Index, Index) const override {}
+    void fill_identity(Reduce, DType, std::byte*, transport::StridedBox const&) const override {}
+    void scale(DType, std::byte*, transport::StridedBox const&, Index, Index) const override {}
 };
 class WithLostMemory : public PolicyBase<WithLostMemory, ThreadCommunicator> {
 public:

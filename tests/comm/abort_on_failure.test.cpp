@@ -68,8 +68,8 @@ bool contains(std::string const& text, std::string_view part) { return text.find
 template <class C>
 typename C::exchange_type start_mismatch(C& comm) {
     static int const value = 0;
-    static Send const send{1, reinterpret_cast<std::byte const*>(&value), test::box_of(4, {})};
-    return comm.exchange(comm.rank() == 0 ? std::span(&send, 1) : std::span<Send const>(), {});
+    static transport::Send const send{1, reinterpret_cast<std::byte const*>(&value), test::box_of(4, {})};
+    return comm.exchange(comm.rank() == 0 ? std::span(&send, 1) : std::span<transport::Send const>(), {});
 }
 
 /// A transport that ends processes in its own way.

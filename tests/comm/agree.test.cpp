@@ -20,7 +20,7 @@ using namespace reshard;
 TEST_SUITE("comm/agree") {
     TEST_CASE("a rank that has no memory for words has the code, and all say the same words") {
         auto const thrown = test::thrown_by(3, [](ThreadCommunicator& comm) {
-            Verdict mine;
+            transport::Verdict mine;
             if (comm.rank() == 1) {
                 test::allocation_counter().refused_from = 0;  // from now on
                 mine = detail::verdict_of([] { static_cast<void>(std::vector<int>(100)); });
@@ -107,7 +107,7 @@ TEST_SUITE("comm/agree") {
     TEST_CASE("a rank with an error of its own says so behind the one that others are in another call") {
         struct Elsewhere {
             [[nodiscard]] static int size() { return 2; }
-            static Verdict agree(Verdict const&) {
+            static transport::Verdict agree(transport::Verdict const&) {
                 errors::raise(ErrorCode::mismatch, "rank 1 called agree while rank 0 called exchange");
             }
         } comm;

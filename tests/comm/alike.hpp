@@ -30,21 +30,21 @@ inline void moves_at_random(CommunicatorRef comm, unsigned seed, int trials) {
 template <class Linked>
 void moves_among(CommunicatorRef comm, Linked const& linked, Index count) {
     int const me = comm.rank();
-    Conversion const doubled{DType::f32, DType::f32, 2.0, transport::convert};
-    Conversion const kept{DType::f32, DType::f32, 1.0, transport::convert};
+    transport::Conversion const doubled{DType::f32, DType::f32, 2.0, transport::convert};
+    transport::Conversion const kept{DType::f32, DType::f32, 1.0, transport::convert};
     std::vector<std::vector<float>> from;
     std::vector<std::vector<float>> to;
-    std::vector<Send> sends;
-    std::vector<Receive> receives;
+    std::vector<transport::Send> sends;
+    std::vector<transport::Receive> receives;
     for (int r = 0; r != comm.size(); ++r) {
         for (int k = 0; k != 3 && linked(me, r); ++k) {
             Index const elements = count / (k + 1) + 5 * (me + r);
             auto const mine = from.emplace_back(2 * static_cast<std::size_t>(elements)).data();
             auto const theirs = to.emplace_back(2 * static_cast<std::size_t>(elements)).data();
             sends.push_back({r, reinterpret_cast<std::byte const*>(mine), box_of(4, {{elements, k == 1 ? 4 : 8}}),
-                             k == 2 ? doubled : Conversion{}});
+                             k == 2 ? doubled : transport::Conversion{}});
             receives.push_back({r, reinterpret_cast<std::byte*>(theirs), box_of(4, {{elements, k == 0 ? 4 : 8}}),
-                                k == 2 ? kept : Conversion{}});
+                                k == 2 ? kept : transport::Conversion{}});
         }
     }
     auto exchange = comm.bind(sends, receives);
@@ -99,8 +99,8 @@ inline std::vector<Mismatch> const mismatches = {
 /// Ends with the error of such an exchange, in wait() or in test(). `to` is where rank 3 would receive.
 inline void exchange_mismatched(CommunicatorRef comm, Mismatch const& one, bool by_test, std::byte* to) {
     std::vector<std::byte> const from(64);
-    std::vector<Send> sends;
-    std::vector<Receive> receives;
+    std::vector<transport::Send> sends;
+    std::vector<transport::Receive> receives;
     if (comm.rank() == 1) {
         for (Index bytes : one.sent) sends.push_back({3, from.data(), box_of(1, {{bytes, 1}})});
     }
@@ -120,8 +120,8 @@ void exchange_until_spoilt(CommunicatorRef comm, int culprit, Index size, Spoil 
     for (int round = 0;; ++round) {
         std::vector<std::byte> mine(static_cast<std::size_t>(size), std::byte{static_cast<unsigned char>(comm.rank())});
         std::vector<std::byte> got(mine.size() * static_cast<std::size_t>(comm.size()));
-        std::vector<Send> sends;
-        std::vector<Receive> receives;
+        std::vector<transport::Send> sends;
+        std::vector<transport::Receive> receives;
         for (int r = 0; r != comm.size(); ++r) {
             sends.push_back({r, mine.data(), box_of(1, {{size / 64, 64}, {64, 1}})});
             receives.push_back({r, got.data() + r * size, box_of(1, {{size / 64, 64}, {64, 1}})});

@@ -67,10 +67,10 @@ public:
     [[nodiscard]] int rank() const noexcept { return self_.rank(); }
     [[nodiscard]] int size() const noexcept { return self_.size(); }
     [[nodiscard]] Traffic traffic() const noexcept { return self_.traffic(); }
-    exchange_type bind(std::span<Send const> sends, std::span<Receive const> receives) {
+    exchange_type bind(std::span<transport::Send const> sends, std::span<transport::Receive const> receives) {
         return self_.bind(sends, receives);
     }
-    [[nodiscard]] Verdict agree(Verdict mine) { return self_.agree(std::move(mine)); }
+    [[nodiscard]] transport::Verdict agree(transport::Verdict mine) { return self_.agree(std::move(mine)); }
     [[nodiscard]] Sharing split(int, int) { return {}; }
     void abort(ErrorCode code, std::string_view reason) noexcept { self_.abort(code, reason); }
     template <class T>
@@ -144,8 +144,8 @@ TEST_SUITE("comm/any_communicator") {
         CommunicatorRef const comm = self;
         int const value = 3;
         int got = 0;
-        Send const send{0, reinterpret_cast<std::byte const*>(&value), test::box_of(4, {})};
-        Receive const receive{0, reinterpret_cast<std::byte*>(&got), test::box_of(4, {})};
+        transport::Send const send{0, reinterpret_cast<std::byte const*>(&value), test::box_of(4, {})};
+        transport::Receive const receive{0, reinterpret_cast<std::byte*>(&got), test::box_of(4, {})};
         CHECK(test::allocations_in([&] { comm.exchange({&send, 1}, {&receive, 1}).wait(); }) == 0);
         CHECK(got == 3);
     }

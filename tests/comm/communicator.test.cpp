@@ -30,12 +30,12 @@ struct Archetype {
     ~Archetype() = default;
     int rank() const noexcept { return 0; }
     int size() const noexcept { return 1; }
-    exchange_type bind(std::span<Send const>, std::span<Receive const>);
-    exchange_type exchange(std::span<Send const>, std::span<Receive const>);
+    exchange_type bind(std::span<transport::Send const>, std::span<transport::Receive const>);
+    exchange_type exchange(std::span<transport::Send const>, std::span<transport::Receive const>);
     void check_memory(void const*) {}
     std::nullptr_t memory() { return nullptr; }
     void terminate() noexcept {}
-    Verdict agree(Verdict mine) { return mine; }
+    transport::Verdict agree(transport::Verdict mine) { return mine; }
     Archetype split(int, int);
     Archetype split(DynamicMesh const&, int);
     void abort(ErrorCode, std::string_view) noexcept {}
@@ -62,7 +62,8 @@ struct LoudRank : Archetype {
     LoudRank split(DynamicMesh const&, int);
 };
 struct Silent : Archetype {
-    void bind(std::span<Send const>, std::span<Receive const>);  // no exchange: nobody could start it
+    void bind(std::span<transport::Send const>,
+              std::span<transport::Receive const>);  // no exchange: nobody could start it
     Silent split(int, int);
     Silent split(DynamicMesh const&, int);
 };
@@ -135,12 +136,12 @@ TEST_SUITE("comm/communicator") {
     }
 
     TEST_CASE("joint_verdict: the lowest failing rank wins over any digest") {
-        std::vector<Verdict> all(4);
+        std::vector<transport::Verdict> all(4);
         all[1].digest = 9;
         all[3].code = ErrorCode::io;
         all[3].reason = "no file";
-        auto const get = [&](int r) -> Verdict const& { return all[static_cast<std::size_t>(r)]; };
-        Verdict joint = transport::joint_verdict(4, get);
+        auto const get = [&](int r) -> transport::Verdict const& { return all[static_cast<std::size_t>(r)]; };
+        transport::Verdict joint = transport::joint_verdict(4, get);
         CHECK(joint.code == ErrorCode::io);
         CHECK(joint.rank == 3);
         CHECK(joint.reason == "no file");
@@ -151,11 +152,11 @@ TEST_SUITE("comm/communicator") {
     }
 
     TEST_CASE("joint_verdict: without a failure, the first digest unlike rank 0's is a mismatch") {
-        std::vector<Verdict> all(4);
-        auto const get = [&](int r) -> Verdict const& { return all[static_cast<std::size_t>(r)]; };
+        std::vector<transport::Verdict> all(4);
+        auto const get = [&](int r) -> transport::Verdict const& { return all[static_cast<std::size_t>(r)]; };
         CHECK(transport::joint_verdict(4, get).ok());
         all[2].digest = all[3].digest = 7;
-        Verdict const joint = transport::joint_verdict(4, get);
+        transport::Verdict const joint = transport::joint_verdict(4, get);
         CHECK(joint.code == ErrorCode::mismatch);
         CHECK(joint.rank == 2);
         CHECK(joint.reason == "disagrees with rank 0. Fix: give every rank the same arguments.");
@@ -166,7 +167,7 @@ TEST_SUITE("comm/communicator") {
     }
 
     TEST_CASE("joint_verdict: a rank in another call is told so, not that it has nothing to say") {
-        std::vector<Verdict> all(2);
+        std::vector<transport::Verdict> all(2);
         auto const reason = [&] {
             return transport::joint_verdict(2, [&](int r) { return all[static_cast<std::size_t>(r)]; }).reason;
         };

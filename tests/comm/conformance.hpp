@@ -58,8 +58,8 @@ inline std::byte mark(int from, int to, int nth, Index position) {
     return static_cast<std::byte>((mixed + mixed / 251U) & 0xffU);
 }
 
-inline StridedBox box_of(Index element_bytes, std::initializer_list<StridedDim> dims) {
-    StridedBox box;
+inline transport::StridedBox box_of(Index element_bytes, std::initializer_list<transport::StridedDim> dims) {
+    transport::StridedBox box;
     box.element_bytes = element_bytes;
     for (auto const& dim : dims) box.dims.push_back(dim);
     return box;
@@ -67,8 +67,8 @@ inline StridedBox box_of(Index element_bytes, std::initializer_list<StridedDim> 
 
 /// Sends and receives under construction; buffers live as long as it does.
 struct Letters {
-    std::vector<Send> sends;
-    std::vector<Receive> receives;
+    std::vector<transport::Send> sends;
+    std::vector<transport::Receive> receives;
 };
 
 inline void sends_one_value_to_each_peer(CommunicatorRef comm) {
@@ -169,8 +169,8 @@ void moves_in_order(CommunicatorRef comm, Count const& count, Bytes const& bytes
 /// Nine dimensions: the most a tensor with a dimension of addends has.
 inline void moves_nine_dimensions(CommunicatorRef comm) {
     static_assert(max_dims + 1 == 9);
-    StridedBox from;
-    StridedBox to;
+    transport::StridedBox from;
+    transport::StridedBox to;
     from.element_bytes = to.element_bytes = 2;
     Index from_step = 2;
     Index to_step = 2;
@@ -190,8 +190,8 @@ inline void moves_nine_dimensions(CommunicatorRef comm) {
         source[i] = static_cast<std::uint16_t>(static_cast<std::size_t>(comm.rank()) * 512U + i);
     }
     std::vector<std::uint16_t> destination(static_cast<std::size_t>(to_step / 2), 0xffffU);
-    Send const send{next, reinterpret_cast<std::byte const*>(source.data()), from};
-    Receive const receive{previous, reinterpret_cast<std::byte*>(destination.data()), to};
+    transport::Send const send{next, reinterpret_cast<std::byte const*>(source.data()), from};
+    transport::Receive const receive{previous, reinterpret_cast<std::byte*>(destination.data()), to};
     comm.exchange({&send, 1}, {&receive, 1}).wait();
     int wrong = 0;
     for (unsigned i = 0; i != 512; ++i) {
@@ -299,26 +299,26 @@ void splits_along_mesh_axes(C& comm) {
 inline void agrees_on_nothing(CommunicatorRef comm) { RESHARD_CHECK(comm.agree({}).ok()); }
 
 inline void agrees(CommunicatorRef comm) {
-    Verdict fine;
+    transport::Verdict fine;
     fine.digest = 42;
-    Verdict const joint = comm.agree(fine);
+    transport::Verdict const joint = comm.agree(fine);
     RESHARD_CHECK(joint.ok());
     RESHARD_CHECK(joint.digest == 42);
     for (int failing = 0; failing != comm.size(); ++failing) {
-        Verdict mine;
+        transport::Verdict mine;
         if (comm.rank() >= failing) {  // of several, the lowest rank's counts
             mine.code = ErrorCode::buffer;
             mine.reason = errors::concat("rank ", comm.rank(), " has no buffer", std::string(300, '.'));
         }
-        Verdict const all = comm.agree(mine);
+        transport::Verdict const all = comm.agree(mine);
         RESHARD_CHECK(all.code == ErrorCode::buffer);
         RESHARD_CHECK(all.rank == failing);
         RESHARD_CHECK(all.reason == errors::concat("rank ", failing, " has no buffer", std::string(300, '.')));
     }
     for (int other = 1; other < comm.size(); ++other) {
-        Verdict mine;
+        transport::Verdict mine;
         mine.digest = comm.rank() >= other ? 2 : 1;
-        Verdict const all = comm.agree(mine);
+        transport::Verdict const all = comm.agree(mine);
         RESHARD_CHECK(all.code == ErrorCode::mismatch);
         RESHARD_CHECK(all.rank == other);
         RESHARD_CHECK(all.reason.find("rank 0") != std::string::npos);
@@ -332,8 +332,8 @@ inline void keeps_exchange_promises(CommunicatorRef comm) {
     int const previous = (comm.rank() + comm.size() - 1) % comm.size();
     Index mine = comm.rank() + 100;
     Index got = -1;
-    Send const send{next, reinterpret_cast<std::byte const*>(&mine), box_of(8, {})};
-    Receive const receive{previous, reinterpret_cast<std::byte*>(&got), box_of(8, {})};
+    transport::Send const send{next, reinterpret_cast<std::byte const*>(&mine), box_of(8, {})};
+    transport::Receive const receive{previous, reinterpret_cast<std::byte*>(&got), box_of(8, {})};
     auto start = [&] {
         got = -1;
         return comm.exchange({&send, 1}, {&receive, 1});
@@ -373,8 +373,8 @@ inline void keeps_exchange_promises(CommunicatorRef comm) {
 struct BoundRing {
     Index mine = -1;
     Index got = -1;
-    Send send;
-    Receive receive;
+    transport::Send send;
+    transport::Receive receive;
     AnyExchange exchange;
 
     explicit BoundRing(CommunicatorRef comm)
@@ -494,8 +494,8 @@ inline void is_done_when_wait_returns(CommunicatorRef comm) {
         std::vector<std::byte> memory(bytes, std::byte{5});
         std::vector<std::byte> const expected = memory;
         std::vector<std::byte> got(bytes);
-        Send const send{last, memory.data(), box_of(1, {{static_cast<Index>(bytes), 1}})};
-        Receive const receive{0, got.data(), send.box};
+        transport::Send const send{last, memory.data(), box_of(1, {{static_cast<Index>(bytes), 1}})};
+        transport::Receive const receive{0, got.data(), send.box};
         {
             AnyCommunicator part = comm.split(0, 0);
             if (comm.rank() == last) std::this_thread::sleep_for(std::chrono::milliseconds(20));

@@ -39,13 +39,14 @@ template <Broken how>
 class BrokenExchange {
 public:
     BrokenExchange() = default;
-    BrokenExchange(BrokenCommunicator<how>& comm, transport::InOrder inner, std::span<Send const> sends,
-                   std::span<Receive const> receives) noexcept
+    BrokenExchange(BrokenCommunicator<how>& comm, transport::InOrder inner, std::span<transport::Send const> sends,
+                   std::span<transport::Receive const> receives) noexcept
         : comm_(&comm), inner_(std::move(inner)), sends_(sends), receives_(receives) {}
     void start() {
         if (comm_ == nullptr) return inner_.start();
         comm_->flush();
-        if (how == Broken::allocates) waste_ = std::make_unique<std::vector<Send>>(sends_.begin(), sends_.end());
+        if (how == Broken::allocates)
+            waste_ = std::make_unique<std::vector<transport::Send>>(sends_.begin(), sends_.end());
         keeps_ = how == Broken::keeps_sends && receives_.empty() && !sends_.empty();
         if (keeps_) inner_ = comm_->bind_kept(sends_);  // the caller's list may be gone when the others read it
         if (how == Broken::nests && !inner_.done()) return;
@@ -69,9 +70,9 @@ public:
 private:
     BrokenCommunicator<how>* comm_ = nullptr;
     transport::InOrder inner_;
-    std::span<Send const> sends_;
-    std::span<Receive const> receives_;
-    std::unique_ptr<std::vector<Send>> waste_;
+    std::span<transport::Send const> sends_;
+    std::span<transport::Receive const> receives_;
+    std::unique_ptr<std::vector<transport::Send>> waste_;
     bool keeps_ = false;
 };
 
@@ -85,10 +86,10 @@ public:
     using Base::split;
     explicit BrokenCommunicator(ThreadCommunicator inner) noexcept : Base(std::move(inner)) {}
 
-    exchange_type bind(std::span<Send const> sends, std::span<Receive const> receives) {
+    exchange_type bind(std::span<transport::Send const> sends, std::span<transport::Receive const> receives) {
         return {*this, numbered(this->inner_.bind(sends, receives)), sends, receives};
     }
-    [[nodiscard]] Verdict agree(Verdict mine) {
+    [[nodiscard]] transport::Verdict agree(transport::Verdict mine) {
         flush();
         return Base::agree(std::move(mine));
     }
@@ -98,8 +99,8 @@ public:
         return BrokenCommunicator(this->inner_.split(group, key));
     }
 
-    transport::InOrder bind_kept(std::span<Send const> sends) {
-        kept_sends_ = std::make_unique<std::vector<Send>>(sends.begin(), sends.end());
+    transport::InOrder bind_kept(std::span<transport::Send const> sends) {
+        kept_sends_ = std::make_unique<std::vector<transport::Send>>(sends.begin(), sends.end());
         return numbered(this->inner_.bind(*kept_sends_, {}));
     }
     void keep(transport::InOrder exchange) { *kept_ = std::move(exchange); }
@@ -112,7 +113,7 @@ private:
         return bound;
     }
 
-    std::unique_ptr<std::vector<Send>> kept_sends_;  // outlives the exchange that others read it for
+    std::unique_ptr<std::vector<transport::Send>> kept_sends_;  // outlives the exchange that others read it for
     std::unique_ptr<transport::InOrder> kept_ = std::make_unique<transport::InOrder>();
 };
 static_assert(Communicator<BrokenCommunicator<Broken::nothing>>);

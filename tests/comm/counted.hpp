@@ -17,7 +17,7 @@ class Counted : public PolicyBase<Counted<C>, C> {
 public:
     using Base::split;
     Counted(C inner, int& count) : Base(std::move(inner)), count_(&count) {}
-    Verdict agree(Verdict mine) {
+    transport::Verdict agree(transport::Verdict mine) {
         ++*count_;
         return Base::agree(std::move(mine));
     }

@@ -40,10 +40,10 @@ public:
     [[nodiscard]] int rank() const noexcept { return 0; }
     [[nodiscard]] int size() const noexcept { return 1; }
     [[nodiscard]] Traffic traffic() const noexcept { return {}; }
-    [[nodiscard]] exchange_type bind(std::span<Send const>, std::span<Receive const>) const {
+    [[nodiscard]] exchange_type bind(std::span<transport::Send const>, std::span<transport::Receive const>) const {
         return exchange_type(starts_);
     }
-    [[nodiscard]] Verdict agree(Verdict mine) const { return mine; }
+    [[nodiscard]] transport::Verdict agree(transport::Verdict mine) const { return mine; }
     [[nodiscard]] LostCommunicator split(int, int) const { return LostCommunicator(starts_); }
     void abort(ErrorCode, std::string_view) noexcept {}
 

@@ -27,8 +27,8 @@ TEST_SUITE("comm/self") {
         SelfCommunicator comm;
         std::vector<std::byte> from(16, std::byte{1});
         std::vector<std::byte> to(16);
-        Send const send{0, from.data(), box_of(1, {{8, 1}})};
-        Receive const receive{0, to.data(), box_of(1, {{9, 1}})};
+        transport::Send const send{0, from.data(), box_of(1, {{8, 1}})};
+        transport::Receive const receive{0, to.data(), box_of(1, {{9, 1}})};
         CHECK_THROWS_WITH_AS(comm.exchange({&send, 1}, {&receive, 1}).wait(),
                              doctest::Contains("sends 8 bytes, rank 0 expects 9 bytes"), MismatchError);
         CHECK(to == std::vector<std::byte>(16));
@@ -37,8 +37,8 @@ TEST_SUITE("comm/self") {
 
     TEST_CASE("SelfCommunicator: a send without its receive is a mismatch, either way round") {
         std::byte byte{};
-        Send const send{0, &byte, box_of(1, {})};
-        Receive const receive{0, &byte, box_of(1, {})};
+        transport::Send const send{0, &byte, box_of(1, {})};
+        transport::Receive const receive{0, &byte, box_of(1, {})};
         SelfCommunicator one;
         CHECK_THROWS_WITH_AS(one.exchange({&send, 1}, {}).wait(), doctest::Contains("expects nothing"), MismatchError);
         SelfCommunicator other;
@@ -46,8 +46,8 @@ TEST_SUITE("comm/self") {
                              MismatchError);
         SelfCommunicator shapes;
         std::vector<std::byte> from(8);
-        Send const flat{0, from.data(), box_of(1, {{8, 1}})};
-        Receive const square{0, from.data(), box_of(1, {{2, 4}, {4, 1}})};
+        transport::Send const flat{0, from.data(), box_of(1, {{8, 1}})};
+        transport::Receive const square{0, from.data(), box_of(1, {{2, 4}, {4, 1}})};
         CHECK_THROWS_WITH_AS(shapes.exchange({&flat, 1}, {&square, 1}).wait(), doctest::Contains("different extents"),
                              MismatchError);
     }
@@ -55,14 +55,14 @@ TEST_SUITE("comm/self") {
     TEST_CASE("SelfCommunicator: sides that convert to different types, or only one of which does, are a mismatch") {
         float const from[2] = {1, 2};
         float to[2] = {};
-        Conversion const brain{DType::f32, DType::bf16, 1.0, transport::convert};
-        Conversion const half{DType::f32, DType::f16, 1.0, transport::convert};
-        Send const send{0, reinterpret_cast<std::byte const*>(from), box_of(4, {{2, 4}}), brain};
-        Receive const other{0, reinterpret_cast<std::byte*>(to), box_of(4, {{2, 4}}), half};
+        transport::Conversion const brain{DType::f32, DType::bf16, 1.0, transport::convert};
+        transport::Conversion const half{DType::f32, DType::f16, 1.0, transport::convert};
+        transport::Send const send{0, reinterpret_cast<std::byte const*>(from), box_of(4, {{2, 4}}), brain};
+        transport::Receive const other{0, reinterpret_cast<std::byte*>(to), box_of(4, {{2, 4}}), half};
         SelfCommunicator one;
         CHECK_THROWS_WITH_AS(one.exchange({&send, 1}, {&other, 1}).wait(),
                              doctest::Contains("rank 0 sends BF16, rank 0 expects F16"), MismatchError);
-        Receive const plain{0, reinterpret_cast<std::byte*>(to), box_of(2, {{2, 2}})};
+        transport::Receive const plain{0, reinterpret_cast<std::byte*>(to), box_of(2, {{2, 2}})};
         SelfCommunicator two;
         CHECK_THROWS_WITH_AS(two.exchange({&send, 1}, {&plain, 1}).wait(),
                              doctest::Contains("sends BF16, rank 0 expects elements as they are"), MismatchError);
@@ -72,7 +72,7 @@ TEST_SUITE("comm/self") {
     TEST_CASE("SelfCommunicator: a peer that does not exist is named") {
         SelfCommunicator comm;
         std::byte byte{};
-        Send const send{3, &byte, box_of(1, {})};
+        transport::Send const send{3, &byte, box_of(1, {})};
         CHECK_THROWS_WITH_AS(comm.exchange({&send, 1}, {}).wait(), doctest::Contains("rank 3"), TransportError);
     }
 

@@ -19,7 +19,7 @@ using namespace reshard;
 static_assert(Communicator<Staged<SelfCommunicator>>);
 static_assert(Communicator<Staged<ThreadCommunicator>>);
 
-bool contiguous(StridedBox const& box) {
+bool contiguous(transport::StridedBox const& box) {
     Index stride = box.element_bytes;
     for (int d = box.dims.size() - 1; d >= 0; --d) {
         if (box.dims[d].stride != stride) return false;
@@ -41,7 +41,7 @@ public:
     [[nodiscard]] Strict split(DynamicMesh const& mesh, int axis) {
         return Strict(SelfCommunicator::split(mesh, axis));
     }
-    transport::InOrder exchange(std::span<Send const> sends, std::span<Receive const> receives) {
+    transport::InOrder exchange(std::span<transport::Send const> sends, std::span<transport::Receive const> receives) {
         for (auto const& send : sends) look(send);
         for (auto const& receive : receives) look(receive);
         return SelfCommunicator::exchange(sends, receives);
@@ -49,7 +49,7 @@ public:
 
 private:
     template <class Byte>
-    static void look(Transfer<Byte> const& transfer) {
+    static void look(transport::Transfer<Byte> const& transfer) {
         all_contiguous = all_contiguous && contiguous(transfer.box);
         all_aligned = all_aligned && reinterpret_cast<std::uintptr_t>(transfer.base) % 64 == 0;
         all_plain = all_plain && transfer.conversion.is_plain();
@@ -171,8 +171,8 @@ TEST_SUITE("comm/staged") {
                     Staged comm(std::move(plain));
                     double value = me;
                     Index const bytes = me == 0 ? 8 : 4;
-                    Send const send{1, reinterpret_cast<std::byte const*>(&value), test::box_of(bytes, {})};
-                    Receive const receive{0, reinterpret_cast<std::byte*>(&value), test::box_of(bytes, {})};
+                    transport::Send const send{1, reinterpret_cast<std::byte const*>(&value), test::box_of(bytes, {})};
+                    transport::Receive const receive{0, reinterpret_cast<std::byte*>(&value), test::box_of(bytes, {})};
                     auto request = me == 0 ? comm.exchange({&send, 1}, {}) : comm.exchange({}, {&receive, 1});
                     try {
                         request.wait();
@@ -193,8 +193,8 @@ TEST_SUITE("comm/staged") {
             Staged comm(std::move(plain));
             int const mine = comm.rank();
             int got = -1;
-            Send const send{1 - mine, reinterpret_cast<std::byte const*>(&mine), test::box_of(4, {})};
-            Receive const receive{1 - mine, reinterpret_cast<std::byte*>(&got), test::box_of(4, {})};
+            transport::Send const send{1 - mine, reinterpret_cast<std::byte const*>(&mine), test::box_of(4, {})};
+            transport::Receive const receive{1 - mine, reinterpret_cast<std::byte*>(&got), test::box_of(4, {})};
             auto request = comm.exchange({&send, 1}, {&receive, 1});
             CHECK_THROWS_AS(request.start(), TransportError);
             request.wait();
@@ -210,24 +210,24 @@ TEST_SUITE("comm/staged") {
         std::vector<float> back(12, -1.0F);
         Staged comm{Strict()};
         Strict::all_plain = true;
-        StridedBox wide = test::box_of(4, {{6, 4}});
-        StridedBox const narrow = test::box_of(2, {{6, 2}});
-        Send const down{0,
-                        reinterpret_cast<std::byte const*>(values.data()),
-                        wide,
-                        {DType::f32, DType::bf16, 0.5, transport::convert}};
-        Receive const at{0,
-                         reinterpret_cast<std::byte*>(rounded.data()),
-                         narrow,
-                         {DType::bf16, DType::bf16, 1.0, transport::convert}};
+        transport::StridedBox wide = test::box_of(4, {{6, 4}});
+        transport::StridedBox const narrow = test::box_of(2, {{6, 2}});
+        transport::Send const down{0,
+                                   reinterpret_cast<std::byte const*>(values.data()),
+                                   wide,
+                                   {DType::f32, DType::bf16, 0.5, transport::convert}};
+        transport::Receive const at{0,
+                                    reinterpret_cast<std::byte*>(rounded.data()),
+                                    narrow,
+                                    {DType::bf16, DType::bf16, 1.0, transport::convert}};
         comm.exchange({&down, 1}, {&at, 1}).wait();
         for (std::size_t i = 0; i != 6; ++i) CHECK(rounded[i] == BFloat16(values[i] * 0.5F));
-        Send const again{0,
-                         reinterpret_cast<std::byte const*>(rounded.data()),
-                         narrow,
-                         {DType::bf16, DType::bf16, 1.0, transport::convert}};
+        transport::Send const again{0,
+                                    reinterpret_cast<std::byte const*>(rounded.data()),
+                                    narrow,
+                                    {DType::bf16, DType::bf16, 1.0, transport::convert}};
         wide.dims[0].stride = 8;
-        Receive const up{
+        transport::Receive const up{
             0, reinterpret_cast<std::byte*>(back.data()), wide, {DType::f32, DType::bf16, 2.0, transport::convert}};
         comm.exchange({&again, 1}, {&up, 1}).wait();
         for (std::size_t i = 0; i != 6; ++i) {

@@ -229,7 +229,7 @@ TEST_SUITE("comm/streams") {
         auto const thrown = run(2, patient, [](StreamCommunicator& comm) {
             StreamCommunicator alone = comm.split(-1, 0);
             std::byte const byte{};
-            Send const send{0, &byte, test::box_of(1, {{1, 1}})};
+            transport::Send const send{0, &byte, test::box_of(1, {{1, 1}})};
             if (comm.rank() == 0) return alone.exchange({&send, 1}, {}).wait();
             while (true) alone.exchange({}, {}).wait();
         });
@@ -291,11 +291,11 @@ TEST_SUITE("comm/streams") {
             std::vector<std::byte> const mine(1 << 20, std::byte{static_cast<unsigned char>(comm.rank())});
             std::vector<std::byte> got_a(3 << 20);
             std::vector<std::byte> got_b(3 << 20);
-            std::vector<Send> sends;
-            std::vector<Receive> to_a;
-            std::vector<Receive> to_b;
+            std::vector<transport::Send> sends;
+            std::vector<transport::Receive> to_a;
+            std::vector<transport::Receive> to_b;
             for (int r = 0; r != 3; ++r) {
-                StridedBox const box = test::box_of(1, {{1 << 20, 1}});
+                transport::StridedBox const box = test::box_of(1, {{1 << 20, 1}});
                 sends.push_back({r, mine.data(), box});
                 to_a.push_back({r, got_a.data() + (r << 20), box});
                 to_b.push_back({r, got_b.data() + (r << 20), box});
@@ -322,8 +322,8 @@ TEST_SUITE("comm/streams") {
             StreamCommunicator b = comm.split(0, 0);
             auto const mine = static_cast<std::byte>(comm.rank() + 1);
             std::byte got{};
-            Send const send{1 - comm.rank(), &mine, test::box_of(1, {{1, 1}})};
-            Receive const receive{1 - comm.rank(), &got, send.box};
+            transport::Send const send{1 - comm.rank(), &mine, test::box_of(1, {{1, 1}})};
+            transport::Receive const receive{1 - comm.rank(), &got, send.box};
             auto other = a.bind({}, {});
             if (comm.rank() == 1) HeldBack::from_now = true;
             if (comm.rank() == 0) {
@@ -344,9 +344,9 @@ TEST_SUITE("comm/streams") {
         auto const thrown = run<ThrowsOnce>(2, patient, [](StreamCommunicator& comm) {
             int mine = 0;
             int got = -1;
-            StridedBox const box{{}, sizeof(int)};
-            std::vector<Send> const sends{{1 - comm.rank(), reinterpret_cast<std::byte const*>(&mine), box}};
-            std::vector<Receive> const receives{{1 - comm.rank(), reinterpret_cast<std::byte*>(&got), box}};
+            transport::StridedBox const box{{}, sizeof(int)};
+            std::vector<transport::Send> const sends{{1 - comm.rank(), reinterpret_cast<std::byte const*>(&mine), box}};
+            std::vector<transport::Receive> const receives{{1 - comm.rank(), reinterpret_cast<std::byte*>(&got), box}};
             auto bound = comm.bind(sends, receives);
             int failed = 0;
             for (int step = 1; step < 5; ++step) {

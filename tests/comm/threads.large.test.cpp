@@ -23,7 +23,7 @@ TEST_SUITE("comm/threads") {
                 Index const count = rows ? words / row : 1;
                 Index const length = rows ? row : words;
                 Index const pitch = rows ? row + 3 : words;
-                StridedBox box;
+                transport::StridedBox box;
                 box.element_bytes = 8;
                 box.dims.push_back({count, 8 * length});
                 box.dims.push_back({length, 8});
@@ -31,13 +31,13 @@ TEST_SUITE("comm/threads") {
                     static_cast<std::size_t>(comm.rank() == 0 ? count * length : count * pitch));
                 if (comm.rank() == 0) {
                     for (Index i = 0; i < count * length; ++i) memory[static_cast<std::size_t>(i)] = word_at(i);
-                    Send const send{1, reinterpret_cast<std::byte const*>(memory.data()), box};
+                    transport::Send const send{1, reinterpret_cast<std::byte const*>(memory.data()), box};
                     comm.exchange({&send, 1}, {}).wait();
                     CHECK(comm.traffic().bytes_sent == count * length * 8);
                     CHECK(comm.traffic().bytes_sent > Index{1} << 31);
                 } else {
                     box.dims[0].stride = 8 * pitch;
-                    Receive const receive{0, reinterpret_cast<std::byte*>(memory.data()), box};
+                    transport::Receive const receive{0, reinterpret_cast<std::byte*>(memory.data()), box};
                     comm.exchange({}, {&receive, 1}).wait();
                     CHECK(comm.traffic().bytes_received == count * length * 8);
                     Index wrong = 0;

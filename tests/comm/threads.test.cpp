@@ -103,9 +103,9 @@ TEST_SUITE("comm/threads") {
         auto const thrown = what_ranks_threw(3, {}, [](ThreadCommunicator& comm) {
             double value = 1;
             DType const wire = comm.rank() == 0 ? DType::i64 : DType::u64;
-            Conversion const conversion{DType::f64, wire, 1.0, transport::convert};
-            Send const send{1, reinterpret_cast<std::byte const*>(&value), box_of(8, {}), conversion};
-            Receive const receive{0, reinterpret_cast<std::byte*>(&value), box_of(8, {}), conversion};
+            transport::Conversion const conversion{DType::f64, wire, 1.0, transport::convert};
+            transport::Send const send{1, reinterpret_cast<std::byte const*>(&value), box_of(8, {}), conversion};
+            transport::Receive const receive{0, reinterpret_cast<std::byte*>(&value), box_of(8, {}), conversion};
             if (comm.rank() == 0) return comm.exchange({&send, 1}, {}).wait();
             if (comm.rank() == 1) return comm.exchange({}, {&receive, 1}).wait();
             comm.exchange({}, {}).wait();
@@ -150,11 +150,11 @@ TEST_SUITE("comm/threads") {
                     if (what == 0) sends_one_value_to_each_peer(comm);
                     if (what == 1) RESHARD_CHECK(comm.split(0, 0).size() == ranks);
                     if (what < 2) continue;
-                    Verdict mine{ErrorCode::none, -1, {}, 100U + static_cast<unsigned>(round)};
+                    transport::Verdict mine{ErrorCode::none, -1, {}, 100U + static_cast<unsigned>(round)};
                     if (what == 3 && it_is_me) mine.code = ErrorCode::shape;
                     if (what == 4 && it_is_me) ++mine.digest;
                     if (what == 5 && comm.rank() == 0) mine.reason = errors::concat("round ", round);
-                    Verdict const all = comm.agree(mine);
+                    transport::Verdict const all = comm.agree(mine);
                     ErrorCode const expected = what == 3   ? ErrorCode::shape
                                                : what == 4 ? ErrorCode::mismatch
                                                            : ErrorCode::none;
@@ -246,8 +246,8 @@ TEST_SUITE("comm/threads") {
             std::vector<std::byte> got(5000);
             int const next = (comm.rank() + 1) % 3;
             int const previous = (comm.rank() + 2) % 3;
-            Send const send{next, mine.data(), box_of(1, {{5000, 1}})};
-            Receive const receive{previous, got.data(), box_of(1, {{5000, 1}})};
+            transport::Send const send{next, mine.data(), box_of(1, {{5000, 1}})};
+            transport::Receive const receive{previous, got.data(), box_of(1, {{5000, 1}})};
             auto request = comm.exchange({&send, 1}, {&receive, 1});
             if (comm.rank() == 1) throw std::runtime_error("changed my mind");
             request.wait();
@@ -353,7 +353,7 @@ TEST_SUITE("comm/threads") {
             if (comm.rank() == 0) {
                 {
                     std::byte byte{};
-                    Send const send{1, &byte, box_of(1, {})};
+                    transport::Send const send{1, &byte, box_of(1, {})};
                     auto request = comm.exchange({&send, 1}, {});
                     started = true;
                     while (!aborted) std::this_thread::yield();
@@ -468,7 +468,7 @@ TEST_SUITE("comm/threads") {
             run_on_threads(2,
                            [](ThreadCommunicator& comm) {
                                std::byte byte{};
-                               Send const sends[2] = {{1, &byte, box_of(1, {})}, {0, &byte, box_of(1, {})}};
+                               transport::Send const sends[2] = {{1, &byte, box_of(1, {})}, {0, &byte, box_of(1, {})}};
                                comm.exchange(sends, {}).wait();
                            }),
             doctest::Contains("sort transfers by peer"), TransportError);

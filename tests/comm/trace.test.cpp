@@ -11,10 +11,10 @@ namespace {
 using namespace reshard;
 
 /// `count` transfers of one byte, to ranks 0, 1, ...
-std::vector<Send> sends_to(int count) {
-    StridedBox box;
+std::vector<transport::Send> sends_to(int count) {
+    transport::StridedBox box;
     box.dims.push_back({1, 1});
-    std::vector<Send> sends;
+    std::vector<transport::Send> sends;
     for (int r = 0; r != count; ++r) sends.push_back({r, nullptr, box});
     return sends;
 }

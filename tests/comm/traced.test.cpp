@@ -145,27 +145,28 @@ TEST_SUITE("comm/traced") {
             CAPTURE(waits);
             ErrorCode noted[2] = {};
             CHECK_THROWS_AS(
-                run_on_threads(2,
-                               [&](ThreadCommunicator& plain) {
-                                   int const me = plain.rank();
-                                   Trace trace(8);
-                                   Traced comm(std::move(plain), trace);
-                                   int value = 0;
-                                   Send const send{1, reinterpret_cast<std::byte const*>(&value), test::box_of(4, {})};
-                                   // Rank 1 expects nothing.
-                                   auto const sends = me == 0 ? std::span(&send, 1) : std::span<Send const>();
-                                   std::exception_ptr caught;
-                                   try {
-                                       auto request = comm.exchange(sends, {});
-                                       if (waits) request.wait();
-                                   } catch (...) {
-                                       caught = std::current_exception();
-                                   }
-                                   noted[me] = trace.records()[0].error;
-                                   CHECK(trace.records()[0].end >= trace.records()[0].start);
-                                   if (caught) std::rethrow_exception(caught);
-                                   barrier(comm);
-                               }),
+                run_on_threads(
+                    2,
+                    [&](ThreadCommunicator& plain) {
+                        int const me = plain.rank();
+                        Trace trace(8);
+                        Traced comm(std::move(plain), trace);
+                        int value = 0;
+                        transport::Send const send{1, reinterpret_cast<std::byte const*>(&value), test::box_of(4, {})};
+                        // Rank 1 expects nothing.
+                        auto const sends = me == 0 ? std::span(&send, 1) : std::span<transport::Send const>();
+                        std::exception_ptr caught;
+                        try {
+                            auto request = comm.exchange(sends, {});
+                            if (waits) request.wait();
+                        } catch (...) {
+                            caught = std::current_exception();
+                        }
+                        noted[me] = trace.records()[0].error;
+                        CHECK(trace.records()[0].end >= trace.records()[0].start);
+                        if (caught) std::rethrow_exception(caught);
+                        barrier(comm);
+                    }),
                 Error);
             CHECK(noted[0] == ErrorCode::mismatch);
             CHECK(noted[1] == ErrorCode::mismatch);

@@ -19,10 +19,10 @@ using namespace reshard;
 using transport::PairListing, transport::TransferListing;
 static_assert(std::is_trivially_copyable_v<PairListing>);
 
-StridedBox box_of(Index element_bytes, std::initializer_list<StridedDim> dims) {
-    StridedBox box;
+transport::StridedBox box_of(Index element_bytes, std::initializer_list<transport::StridedDim> dims) {
+    transport::StridedBox box;
     box.element_bytes = element_bytes;
-    for (StridedDim const& dim : dims) box.dims.push_back(dim);
+    for (transport::StridedDim const& dim : dims) box.dims.push_back(dim);
     return box;
 }
 
@@ -31,10 +31,10 @@ struct Pair {
     std::vector<float> memory = std::vector<float>(15);
     std::vector<float> rows = std::vector<float>(9);
     std::vector<double> column = std::vector<double>(3);
-    Conversion there{DType::f32, DType::f64, 0.5, transport::convert};
-    Conversion here{DType::f64, DType::f64, 1.0, transport::convert};
-    std::vector<Send> sends;
-    std::vector<Receive> receives;
+    transport::Conversion there{DType::f32, DType::f64, 0.5, transport::convert};
+    transport::Conversion here{DType::f64, DType::f64, 1.0, transport::convert};
+    std::vector<transport::Send> sends;
+    std::vector<transport::Receive> receives;
 
     Pair() {
         for (std::size_t i = 0; i != memory.size(); ++i) memory[i] = static_cast<float>(i);
@@ -46,10 +46,10 @@ struct Pair {
     }
     /// What rank 0 and rank 1 tell each other.
     [[nodiscard]] PairListing of_sender(std::uint64_t number = 7) const {
-        return {TransferListing::of(std::span<Send const>(sends), number), {}};
+        return {TransferListing::of(std::span<transport::Send const>(sends), number), {}};
     }
     [[nodiscard]] PairListing of_receiver(std::uint64_t number = 7) const {
-        return {{}, TransferListing::of(std::span<Receive const>(receives), number)};
+        return {{}, TransferListing::of(std::span<transport::Receive const>(receives), number)};
     }
 };
 }  // namespace
@@ -59,13 +59,13 @@ TEST_SUITE("comm/transfer_listing") {
         Pair pair;
         std::vector<std::byte> message(1 + 36 + 24);
         std::byte* at = message.data() + 1;
-        for (Send const& send : pair.sends) {
+        for (transport::Send const& send : pair.sends) {
             transport::deliver(send, transport::packed_at(at, send));
             at += send.payload_bytes();
         }
         CHECK(at == message.data() + message.size());
         std::byte const* from = message.data() + 1;
-        for (Receive const& receive : pair.receives) {
+        for (transport::Receive const& receive : pair.receives) {
             transport::deliver(transport::packed_at(from, receive), receive);
             from += receive.payload_bytes();
         }

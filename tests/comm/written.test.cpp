@@ -79,12 +79,12 @@ TEST_SUITE("comm/written") {
     TEST_CASE("payloads that differ are a mismatch for both, PeerFailed for the others, and poison") {
         auto const errors = on_board(3, long_enough, [](BoardCommunicator& comm) {
             int value = 0;
-            Send const send{1, reinterpret_cast<std::byte const*>(&value), test::box_of(4, {})};
-            Receive const receive{0, reinterpret_cast<std::byte*>(&value), test::box_of(2, {})};
+            transport::Send const send{1, reinterpret_cast<std::byte const*>(&value), test::box_of(4, {})};
+            transport::Receive const receive{0, reinterpret_cast<std::byte*>(&value), test::box_of(2, {})};
             std::exception_ptr first;
             try {
-                comm.exchange(comm.rank() == 0 ? std::span(&send, 1) : std::span<Send const>(),
-                              comm.rank() == 1 ? std::span(&receive, 1) : std::span<Receive const>())
+                comm.exchange(comm.rank() == 0 ? std::span(&send, 1) : std::span<transport::Send const>(),
+                              comm.rank() == 1 ? std::span(&receive, 1) : std::span<transport::Receive const>())
                     .wait();
             } catch (...) {
                 first = std::current_exception();

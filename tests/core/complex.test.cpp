@@ -19,14 +19,14 @@ using Complex = std::complex<float>;
 static_assert(Element<Complex> && dtype_of<Complex const> == DType::c64);
 
 /// A box of every other one of `count` numbers, backwards.
-StridedBox backwards(Index count) {
-    StridedBox box;
+transport::StridedBox backwards(Index count) {
+    transport::StridedBox box;
     box.element_bytes = 8;
     box.dims.push_back({count, -16});
     return box;
 }
-StridedBox dense(Index count) {
-    StridedBox box;
+transport::StridedBox dense(Index count) {
+    transport::StridedBox box;
     box.element_bytes = 8;
     box.dims.push_back({count, 8});
     return box;

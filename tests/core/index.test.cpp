@@ -100,34 +100,35 @@ TEST_CASE("an entry is the number given, or the list is refused") {
 }
 
 TEST_CASE("a digest depends on the values and on their order") {
-    CHECK(Digest{}.add(1).add(2).value() == Digest{}.add(1).add(2).value());
-    CHECK(Digest{}.add(1).add(2).value() != Digest{}.add(2).add(1).value());
-    CHECK(Digest{}.add(0).value() != Digest{}.value());
-    CHECK(Digest{}.add_signed(-1).value() == Digest{}.add(~std::uint64_t{0}).value());
+    CHECK(detail::Digest{}.add(1).add(2).value() == detail::Digest{}.add(1).add(2).value());
+    CHECK(detail::Digest{}.add(1).add(2).value() != detail::Digest{}.add(2).add(1).value());
+    CHECK(detail::Digest{}.add(0).value() != detail::Digest{}.value());
+    CHECK(detail::Digest{}.add_signed(-1).value() == detail::Digest{}.add(~std::uint64_t{0}).value());
     // FNV-1a of eight zero bytes, from the algorithm's definition: the number is stable across platforms.
     std::uint64_t expected = 0xcbf29ce484222325U;
     for (int byte = 0; byte < 8; ++byte) expected *= 0x100000001b3U;
-    CHECK(Digest{}.add(0).value() == expected);
+    CHECK(detail::Digest{}.add(0).value() == expected);
 }
 
 TEST_CASE("a digest of text depends on its letters, and on where it ends") {
-    CHECK(Digest{}.add_text("ab").value() == Digest{}.add_text("ab").value());
-    CHECK(Digest{}.add_text("ab").value() != Digest{}.add_text("ba").value());
-    CHECK(Digest{}.add_text("").value() != Digest{}.value());
-    CHECK(Digest{}.add_text("ab").add_text("c").value() != Digest{}.add_text("a").add_text("bc").value());
-    CHECK(Digest{}.add_text(std::string_view("a\0", 2)).value() != Digest{}.add_text("a").value());
-    CHECK(Digest{}.add_text("\xff").value() != Digest{}.add_text("\x7f").value());
+    CHECK(detail::Digest{}.add_text("ab").value() == detail::Digest{}.add_text("ab").value());
+    CHECK(detail::Digest{}.add_text("ab").value() != detail::Digest{}.add_text("ba").value());
+    CHECK(detail::Digest{}.add_text("").value() != detail::Digest{}.value());
+    CHECK(detail::Digest{}.add_text("ab").add_text("c").value() !=
+          detail::Digest{}.add_text("a").add_text("bc").value());
+    CHECK(detail::Digest{}.add_text(std::string_view("a\0", 2)).value() != detail::Digest{}.add_text("a").value());
+    CHECK(detail::Digest{}.add_text("\xff").value() != detail::Digest{}.add_text("\x7f").value());
     // FNV-1a of the length, 8 bytes, and of the letters, from the algorithm's definition.
-    std::uint64_t expected = Digest{}.add(2).value();
+    std::uint64_t expected = detail::Digest{}.add(2).value();
     for (unsigned letter : {0xe4U, 0x62U}) expected = (expected ^ letter) * 0x100000001b3U;
-    CHECK(Digest{}.add_text("\xe4\x62").value() == expected);
-    static_assert(Digest{}.add_text("constant").value() != 0);
-    static_assert(Digest{}.add_words("a constant of more than a word").value() != 0);
+    CHECK(detail::Digest{}.add_text("\xe4\x62").value() == expected);
+    static_assert(detail::Digest{}.add_text("constant").value() != 0);
+    static_assert(detail::Digest{}.add_words("a constant of more than a word").value() != 0);
 }
 
 TEST_CASE("a digest by words sees every byte, the length and the order") {
     std::string const text = "model.layers.0.mlp.experts.17.gate_proj.weight";
-    auto const of = [](std::string_view part) { return Digest{}.add_words(part).value(); };
+    auto const of = [](std::string_view part) { return detail::Digest{}.add_words(part).value(); };
     std::vector<std::uint64_t> seen{of(""), of(std::string_view("\0", 1)), of(std::string(8, '\0'))};
     for (std::size_t size = 1; size <= text.size(); ++size) seen.push_back(of(std::string_view(text).substr(0, size)));
     for (std::size_t at = 0; at < text.size(); ++at) {
@@ -137,8 +138,8 @@ TEST_CASE("a digest by words sees every byte, the length and the order") {
             seen.push_back(of(changed));
         }
     }
-    seen.push_back(Digest{}.add_words("ab").add_words("c").value());
-    seen.push_back(Digest{}.add_words("a").add_words("bc").value());
+    seen.push_back(detail::Digest{}.add_words("ab").add_words("c").value());
+    seen.push_back(detail::Digest{}.add_words("a").add_words("bc").value());
     CHECK(of(text) == of(std::string(text)));
     std::sort(seen.begin(), seen.end());
     CHECK(std::adjacent_find(seen.begin(), seen.end()) == seen.end());

@@ -110,15 +110,16 @@ TEST_CASE("device copies: transposed, in loads of several elements wherever the 
         Index const columns = in_fours ? 4 + static_cast<Index>(rng() % 17) * 4 : 1 + static_cast<Index>(rng() % 70);
         Index const row = element * (columns + static_cast<Index>(rng() % 3) * (in_fours ? 4 : 1));
         Index const column = element * (rows + static_cast<Index>(rng() % 3));
-        Placed from{
-            StridedBox{{StridedDim{planes, rows * row}, StridedDim{rows, row}, StridedDim{columns, element}}, element},
-            std::vector<std::byte>(static_cast<std::size_t>(planes * rows * row + 128)),
-            element * static_cast<Index>(rng() % 3) * (in_fours ? 4 : 1)};
-        Placed to{
-            StridedBox{{StridedDim{planes, columns * column}, StridedDim{rows, element}, StridedDim{columns, column}},
-                       element},
-            std::vector<std::byte>(static_cast<std::size_t>(planes * columns * column + 64), std::byte{0x5a}),
-            element * static_cast<Index>(rng() % 3)};
+        Placed from{transport::StridedBox{{transport::StridedDim{planes, rows * row}, transport::StridedDim{rows, row},
+                                           transport::StridedDim{columns, element}},
+                                          element},
+                    std::vector<std::byte>(static_cast<std::size_t>(planes * rows * row + 128)),
+                    element * static_cast<Index>(rng() % 3) * (in_fours ? 4 : 1)};
+        Placed to{transport::StridedBox{{transport::StridedDim{planes, columns * column},
+                                         transport::StridedDim{rows, element}, transport::StridedDim{columns, column}},
+                                        element},
+                  std::vector<std::byte>(static_cast<std::size_t>(planes * columns * column + 64), std::byte{0x5a}),
+                  element * static_cast<Index>(rng() % 3)};
         if (!in_fours && rng() % 2 == 0) {  // columns from the last on: no more in a row
             from.first += (columns - 1) * element;
             from.box.dims[2].stride = -element;
@@ -173,8 +174,10 @@ TEST_CASE("device copies: units are as wide as addresses, rows and strides allow
     alignas(16) std::byte from[4096];
     alignas(16) std::byte to[4096];
     auto const unit = [&](Index element, Index rows, Index columns, Index from_row, Index to_row, Index shift) {
-        StridedBox a{{StridedDim{rows, from_row}, StridedDim{columns, element}}, element};
-        StridedBox b{{StridedDim{rows, to_row}, StridedDim{columns, element}}, element};
+        transport::StridedBox a{{transport::StridedDim{rows, from_row}, transport::StridedDim{columns, element}},
+                                element};
+        transport::StridedBox b{{transport::StridedDim{rows, to_row}, transport::StridedDim{columns, element}},
+                                element};
         return detail::copy_box(from + shift, a, to, b);
     };
     CHECK(unit(4, 8, 16, 128, 64, 0).unit == 16);
@@ -186,8 +189,10 @@ TEST_CASE("device copies: units are as wide as addresses, rows and strides allow
     CHECK(unit(2, 8, 16, 128, 32, 1).unit == 1);
     CHECK(unit(1, 1, 1, 0, 0, 0).unit == 1);
     auto const transposed = [&](Index element, Index rows, Index columns, Index shift) {
-        StridedBox a{{StridedDim{rows, element * columns}, StridedDim{columns, element}}, element};
-        StridedBox b{{StridedDim{rows, element}, StridedDim{columns, element * rows}}, element};
+        transport::StridedBox a{
+            {transport::StridedDim{rows, element * columns}, transport::StridedDim{columns, element}}, element};
+        transport::StridedBox b{{transport::StridedDim{rows, element}, transport::StridedDim{columns, element * rows}},
+                                element};
         auto const box = detail::copy_box(from + shift, a, to, b);
         return std::pair(box.unit, box.parts);
     };
@@ -198,8 +203,10 @@ TEST_CASE("device copies: units are as wide as addresses, rows and strides allow
     CHECK(transposed(4, 7, 16, 0) == std::pair(4, 1));  // too few to fill a sector
     CHECK(transposed(4, 8, 15, 0) == std::pair(4, 1));
     {  // windows of 8 that overlap: each begins where no load of several elements may
-        StridedBox const a{{StridedDim{8, 4}, StridedDim{8, 4}, StridedDim{8, 64}}, 4};
-        StridedBox const b{{StridedDim{8, 256}, StridedDim{8, 32}, StridedDim{8, 4}}, 4};
+        transport::StridedBox const a{
+            {transport::StridedDim{8, 4}, transport::StridedDim{8, 4}, transport::StridedDim{8, 64}}, 4};
+        transport::StridedBox const b{
+            {transport::StridedDim{8, 256}, transport::StridedDim{8, 32}, transport::StridedDim{8, 4}}, 4};
         auto const box = detail::copy_box(from, a, to, b);
         CHECK(std::pair(box.unit, box.parts) == std::pair(4, 1));
     }
@@ -225,7 +232,7 @@ TEST_CASE("device folds: the kernel's body equals the host's fold, bit for bit, 
         with_slots.insert(with_slots.begin(), slots);
         Placed from = in_rows ? place_in_rows(rng, with_slots, bytes(type)) : place(rng, with_slots, bytes(type), true);
         scramble(rng, from.memory);
-        StridedBox slot_box;
+        transport::StridedBox slot_box;
         slot_box.element_bytes = bytes(type);
         for (int d = 1; d < from.box.dims.size(); ++d) slot_box.dims.push_back(from.box.dims[d]);
         Index const slot_stride = from.box.dims[0].stride;
@@ -268,7 +275,7 @@ TEST_CASE("device folds that convert: the bits of the host's fold with the host'
         Placed folded = place(rng, extents, bytes(a), false);
         Placed to = in_rows ? place_in_rows(rng, extents, bytes(b)) : place(rng, extents, bytes(b), false);
         scramble(rng, from.memory);
-        StridedBox slot_box;
+        transport::StridedBox slot_box;
         slot_box.element_bytes = bytes(a);
         for (int d = 1; d < from.box.dims.size(); ++d) slot_box.dims.push_back(from.box.dims[d]);
         Index const slot_stride = from.box.dims[0].stride;

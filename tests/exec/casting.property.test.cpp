@@ -21,9 +21,9 @@ using namespace reshard;
 /// One value, by the kernel that tests/memory/convert.test.cpp compares with exact arithmetic.
 template <class T, class S>
 T converted(S value, double factor) {
-    StridedBox from;
+    transport::StridedBox from;
     from.element_bytes = sizeof(S);
-    StridedBox to;
+    transport::StridedBox to;
     to.element_bytes = sizeof(T);
     T result{};
     transport::convert(reinterpret_cast<std::byte const*>(&value), from, dtype_of<S>,

@@ -25,7 +25,7 @@ DynamicShape local_shape(DynamicDistribution const& distribution, Index rank) {
 void refuses(DynamicMesh const& mesh, char const* text, std::vector<Indices> const& parts, ErrorCode code,
              std::string const& words) {
     run_on_threads(static_cast<int>(parts.size()), [&](ThreadCommunicator& comm) {
-        Verdict const told = detail::verdict_of([&] {
+        transport::Verdict const told = detail::verdict_of([&] {
             static_cast<void>(from_local(mesh, text, comm, DynamicShape(parts[static_cast<std::size_t>(comm.rank())])));
         });
         CHECK(told.code == code);
@@ -94,7 +94,7 @@ TEST_SUITE("exec/global_tensor") {
         refuses(Mesh{3}, "S0", {{1}, {1}}, ErrorCode::mesh, "the mesh (3) has rank 2, the communicator only 2 ranks");
         refuses(Mesh{2}, "S0,R", {{1}, {1}}, ErrorCode::placement, "2 placements for a mesh of 1 axes");
         run_on_threads(2, [](ThreadCommunicator& comm) {
-            Verdict const told = detail::verdict_of(
+            transport::Verdict const told = detail::verdict_of(
                 [&] { static_cast<void>(from_local(Mesh{2}, comm.rank() == 0 ? "S0" : "R", comm, Shape{4})); });
             CHECK(told.code == ErrorCode::mismatch);
             CHECK_MESSAGE(told.reason.find("has parts of (2):R, but rank 0 has parts of (2):S0") != std::string::npos,

@@ -52,7 +52,7 @@ public:
         work_->scratch = scratch.memory;
         return Workspace(std::move(scratch));
     }
-    void deliver(std::span<Send const> sends, std::span<Receive const> receives) const override {
+    void deliver(std::span<transport::Send const> sends, std::span<transport::Receive const> receives) const override {
         if (work_->refuses_copies) errors::raise(ErrorCode::deadline, "the memory refuses to copy. Fix: none.");
         work_->delivered += static_cast<int>(sends.size());
         host_memory().policy.deliver(sends, receives);
@@ -63,11 +63,12 @@ public:
         host_memory().policy.fold(fold);
     }
     void check_scratch(void const*) const override { ++work_->scratch_given; }
-    void fill_identity(Reduce op, DType dtype, std::byte* to, StridedBox const& box) const override {
+    void fill_identity(Reduce op, DType dtype, std::byte* to, transport::StridedBox const& box) const override {
         ++work_->fills;
         host_memory().policy.fill_identity(op, dtype, to, box);
     }
-    void scale(DType dtype, std::byte* to, StridedBox const& box, Index multiply, Index divide) const override {
+    void scale(DType dtype, std::byte* to, transport::StridedBox const& box, Index multiply,
+               Index divide) const override {
         ++work_->scales;
         host_memory().policy.scale(dtype, to, box, multiply, divide);
     }

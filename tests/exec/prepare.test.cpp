@@ -59,7 +59,7 @@ public:
     using PolicyBase::split;
 
     Failing(ThreadCommunicator&& comm, int fails_at) : PolicyBase(std::move(comm)), left_(fails_at) {}
-    FailingExchange bind(std::span<Send const> sends, std::span<Receive const> receives) {
+    FailingExchange bind(std::span<transport::Send const> sends, std::span<transport::Receive const> receives) {
         return {inner_.bind(sends, receives), &left_};
     }
     [[nodiscard]] Failing split(int colour, int key) { return {inner_.split(colour, key), left_}; }

@@ -13,11 +13,11 @@ struct Mine : CommunicatorBase<Mine> {
     [[nodiscard]] int rank() const noexcept { return self.rank(); }
     [[nodiscard]] int size() const noexcept { return self.size(); }
     [[nodiscard]] Traffic traffic() const noexcept { return self.traffic(); }
-    Verdict agree(Verdict verdict) { return self.agree(std::move(verdict)); }
+    transport::Verdict agree(transport::Verdict verdict) { return self.agree(std::move(verdict)); }
     Mine split(int colour, int key) { return {{}, self.split(colour, key)}; }
     void abort(ErrorCode code, std::string_view reason) noexcept { self.abort(code, reason); }
 #ifndef RESHARD_FAIL
-    exchange_type bind(std::span<Send const> sends, std::span<Receive const> receives) {
+    exchange_type bind(std::span<transport::Send const> sends, std::span<transport::Receive const> receives) {
         return self.bind(sends, receives);
     }
 #endif

@@ -20,6 +20,14 @@ inline constexpr int fold = 1;
 inline constexpr int part_of = 1;
 inline constexpr int scale = 1;
 inline constexpr int symbol = 1;
+struct Conversion {};
+struct Digest {};
+struct Receive {};
+struct Send {};
+struct StridedBox {};
+struct StridedDim {};
+struct Transfer {};
+struct Verdict {};
 
 // As the library has them.
 template <class... Words>
@@ -46,5 +54,10 @@ static_assert(bytes(DType::f32) == 4 && bytes(1) == 1);
 int main() {
     int const mine = concat + convert + copy + deliver + fill_identity + fold + part(1) + part_of + scale + symbol;
     Index const others = ceil_div(3, 2) + smaller(2, 3) + larger(2, 3);
+    Send const send;
+    Receive const receive;
+    Transfer const transfer;
+    auto const own = [](Send, Receive, Transfer, Verdict, Conversion, StridedBox, StridedDim, Digest) { return 1; };
+    if (own(send, receive, transfer, {}, {}, {}, {}, {}) != 1) return 1;
     return mine == 10 && others == 7 && raise(ErrorCode::io, "no ", "more") == 1 ? 0 : 1;
 }

@@ -44,10 +44,10 @@ int main() {
     barrier(comm);
     int value = 1;
     int got = 0;
-    StridedBox box;
+    transport::StridedBox box;
     box.element_bytes = 4;
-    Send const send{0, reinterpret_cast<std::byte const*>(&value), box};
-    Receive const receive{0, reinterpret_cast<std::byte*>(&got), box};
+    transport::Send const send{0, reinterpret_cast<std::byte const*>(&value), box};
+    transport::Receive const receive{0, reinterpret_cast<std::byte*>(&got), box};
     comm.exchange({&send, 1}, {&receive, 1}).wait();
     if (got != 1 || trace.records().size() != 2) return 4;
     comm.exchange({&send, 1}, {}).wait();  // ends here

@@ -33,7 +33,7 @@ std::vector<double> numbers(std::vector<T> const& list) {
 }
 template <class T>
 std::uint64_t digest_of(std::vector<T> const& list) {
-    Digest digest;
+    detail::Digest digest;
     for (T const& value : list) digest.add(__builtin_bit_cast(std::uint64_t, detail::number(value)));
     return digest.value();
 }
@@ -141,9 +141,9 @@ TEST_CASE("the bits are those of every other compiler and machine") {
 }
 
 TEST_CASE("what floats are rounded from is the same bits too: there a contraction would show first") {
-    Digest logs;
-    Digest full_logs;
-    Digest polynomials;
+    detail::Digest logs;
+    detail::Digest full_logs;
+    detail::Digest polynomials;
     for (int i = 1; i <= 10000; ++i) {
         double const x = static_cast<double>(i) * 7.4e-6;
         logs.add(__builtin_bit_cast(std::uint64_t, detail::log_short(x)));

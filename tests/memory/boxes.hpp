@@ -12,7 +12,7 @@
 namespace reshard::test {
 
 /// Byte offsets of the elements of a box from its first one, in the order of its dimensions.
-inline std::vector<Index> offsets_of(StridedBox const& box) {
+inline std::vector<Index> offsets_of(transport::StridedBox const& box) {
     std::vector<Index> offsets{0};
     for (auto const& dim : box.dims) {
         std::vector<Index> longer;
@@ -25,7 +25,7 @@ inline std::vector<Index> offsets_of(StridedBox const& box) {
 
 /// A box and a buffer that holds it: `first` is the position of its first element, guard bytes lie all around.
 struct Placed {
-    StridedBox box;
+    transport::StridedBox box;
     std::vector<std::byte> memory;
     Index first = 0;
     std::byte* base() { return memory.data() + first; }

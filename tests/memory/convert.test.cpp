@@ -156,8 +156,8 @@ std::vector<DType> const numbers{DType::boolean, DType::u8,  DType::i8,  DType::
                                  DType::bf16,    DType::f32, DType::f64};
 std::vector<DType> const floats{DType::f16, DType::bf16, DType::f32, DType::f64};
 
-StridedBox row_of(DType dtype, Index count) {
-    StridedBox box;
+transport::StridedBox row_of(DType dtype, Index count) {
+    transport::StridedBox box;
     box.element_bytes = bytes(dtype);
     box.dims.push_back({count, bytes(dtype)});
     return box;
@@ -397,11 +397,11 @@ TEST_SUITE("memory/convert") {
         std::vector<float> source(static_cast<std::size_t>(n * m));
         for (std::size_t i = 0; i != source.size(); ++i) source[i] = static_cast<float>(i % 251);
         std::vector<BFloat16> target(source.size());
-        StridedBox from;
+        transport::StridedBox from;
         from.element_bytes = 4;
         from.dims.push_back({n, m * 4});
         from.dims.push_back({m, 4});
-        StridedBox to;
+        transport::StridedBox to;
         to.element_bytes = 2;
         to.dims.push_back({n, 2});
         to.dims.push_back({m, n * 2});

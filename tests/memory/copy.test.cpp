@@ -88,11 +88,11 @@ TEST_SUITE("memory/copy") {
                     CAPTURE(shift);
                     CAPTURE(pitch);
                     Index const rows = (8192 - shift - run) / pitch + 1;
-                    StridedBox source;
-                    StridedBox target;
+                    transport::StridedBox source;
+                    transport::StridedBox target;
                     source.element_bytes = target.element_bytes = 8;
-                    source.dims = {StridedDim{rows, run}, StridedDim{run / 8, 8}};
-                    target.dims = {StridedDim{rows, pitch}, StridedDim{run / 8, 8}};
+                    source.dims = {transport::StridedDim{rows, run}, transport::StridedDim{run / 8, 8}};
+                    target.dims = {transport::StridedDim{rows, pitch}, transport::StridedDim{run / 8, 8}};
                     std::fill(std::begin(to), std::end(to), guard);
                     std::vector<std::byte> want(std::begin(to), std::end(to));
                     for (Index r = 0; r < rows; ++r)
@@ -118,7 +118,7 @@ TEST_SUITE("memory/copy") {
                 std::vector<std::byte> to(from.size() + 64, guard);
                 auto want = to;
                 std::copy(from.begin(), from.begin() + bytes, want.begin() + shift);
-                StridedBox box;
+                transport::StridedBox box;
                 box.dims.push_back({bytes, 1});
                 transport::copy(from.data(), box, to.data() + shift, box, CopyHint::streaming);
                 CHECK(to == want);
@@ -154,14 +154,16 @@ TEST_SUITE("memory/copy") {
                     Index const pitch = n + static_cast<Index>(rng() % 3);  // of the destination's rows
                     Placed from;
                     from.box.element_bytes = bytes;
-                    for (StridedDim dim : {StridedDim{batch, n * m * bytes}, {n, m * bytes}, {m, bytes}}) {
+                    for (transport::StridedDim dim :
+                         {transport::StridedDim{batch, n * m * bytes}, {n, m * bytes}, {m, bytes}}) {
                         from.box.dims.push_back(dim);
                     }
                     from.memory.resize(static_cast<std::size_t>(batch * n * m * bytes));
                     scramble(rng, from.memory);
                     Placed to;
                     to.box.element_bytes = bytes;
-                    for (StridedDim dim : {StridedDim{batch, m * pitch * bytes}, {n, bytes}, {m, pitch * bytes}}) {
+                    for (transport::StridedDim dim :
+                         {transport::StridedDim{batch, m * pitch * bytes}, {n, bytes}, {m, pitch * bytes}}) {
                         to.box.dims.push_back(dim);
                     }
                     to.first = 1 + static_cast<Index>(rng() % 64);
@@ -177,7 +179,7 @@ TEST_SUITE("memory/copy") {
     TEST_CASE("copy: a box reversed on both sides is one run") {
         int from[6] = {1, 2, 3, 4, 5, 6};
         int to[6] = {};
-        StridedBox box;
+        transport::StridedBox box;
         box.element_bytes = 4;
         box.dims.push_back({6, -4});
         transport::copy(reinterpret_cast<std::byte const*>(from + 5), box, reinterpret_cast<std::byte*>(to + 5), box);
@@ -188,7 +190,7 @@ TEST_SUITE("memory/copy") {
     }
 
     TEST_CASE("copy: boxes without elements touch no memory, not even null") {
-        StridedBox box;
+        transport::StridedBox box;
         box.dims.push_back({3, 8});
         box.dims.push_back({0, 1});
         transport::copy(nullptr, box, nullptr, box);
@@ -198,7 +200,7 @@ TEST_SUITE("memory/copy") {
 
 TEST_SUITE("memory/loop_nest") {
     TEST_CASE("loop_nest: dimensions that continue each other on both sides become one") {
-        StridedBox dense;
+        transport::StridedBox dense;
         dense.element_bytes = 4;
         dense.dims.push_back({2, 48});
         dense.dims.push_back({1, 999});
@@ -207,7 +209,7 @@ TEST_SUITE("memory/loop_nest") {
         auto const both = detail::loop_nest(dense, dense);
         CHECK(both.dims.size() == 1);
         CHECK(both.dims[0].extent == 24);
-        StridedBox padded = dense;
+        transport::StridedBox padded = dense;
         padded.dims[0].stride = 64;
         auto const one = detail::loop_nest(dense, padded);
         CHECK(one.dims.size() == 2);
@@ -215,7 +217,7 @@ TEST_SUITE("memory/loop_nest") {
     }
 
     TEST_CASE("loop_nest: two column-major boxes are as dense as two row-major ones") {
-        StridedBox box;
+        transport::StridedBox box;
         box.element_bytes = 8;
         box.dims.push_back({5, 8});
         box.dims.push_back({7, 40});

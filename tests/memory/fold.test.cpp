@@ -211,7 +211,7 @@ TEST_SUITE("memory/fold") {
                 CAPTURE(name(op));
                 Index const size = bytes(kind.dtype);
                 Index const n = 300;
-                StridedBox box;
+                transport::StridedBox box;
                 box.element_bytes = size;
                 box.dims.push_back({n, size});
                 for (bool identity_first : {true, false}) {
@@ -235,7 +235,7 @@ TEST_SUITE("memory/fold") {
         BFloat16 slots[9] = {BFloat16(256.0F)};
         for (int k = 1; k != 9; ++k) slots[k] = BFloat16(1.0F);
         BFloat16 sum;
-        StridedBox box;
+        transport::StridedBox box;
         box.element_bytes = 2;
         transport::fold(Reduce::sum, DType::bf16, reinterpret_cast<std::byte const*>(slots), 2, 9, box,
                         reinterpret_cast<std::byte*>(&sum), box);
@@ -245,7 +245,7 @@ TEST_SUITE("memory/fold") {
     TEST_CASE("fold: min and max of floats propagate NaN and order the zeros, whatever the order of addends") {
         float const nan = std::nanf("");
         float const cases[][3] = {{1, nan, 2}, {nan, 1, 2}, {1, 2, nan}};
-        StridedBox box;
+        transport::StridedBox box;
         box.element_bytes = 4;
         for (auto const& addends : cases) {
             for (Reduce op : {Reduce::min, Reduce::max}) {
@@ -284,7 +284,7 @@ TEST_SUITE("memory/fold") {
             transport::fill_identity(Reduce::max, DType::f32, to.base(), to.box);
             REQUIRE(to.memory == want);
         }
-        StridedBox one;
+        transport::StridedBox one;
         bool all = false;
         transport::fill_identity(Reduce::band, DType::boolean, reinterpret_cast<std::byte*>(&all), one);
         CHECK(all);
@@ -349,10 +349,10 @@ TEST_SUITE("memory/fold") {
             std::vector<std::byte> portably = by_runs;
             std::vector<std::byte> by_elements(static_cast<std::size_t>(2 * n * size), std::byte{0x77});
             Index const divisor = op == Reduce::avg ? slots : 1;
-            StridedBox run;
+            transport::StridedBox run;
             run.element_bytes = size;
             run.dims.push_back({n, size});
-            StridedBox elements = run;
+            transport::StridedBox elements = run;
             elements.dims[0].stride = 2 * size;
             transport::fold(op, dtype, dense.data() + at, n * size, slots, run, by_runs.data() + at, run, divisor);
             detail::fold_slots(op, dtype, dense.data() + at, n * size, slots, run, portably.data() + at, run, divisor,

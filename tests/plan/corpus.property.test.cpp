@@ -20,7 +20,7 @@ namespace {
 constexpr int blocks = 100;
 constexpr int transitions_per_block = 100;
 
-void add(Digest& digest, std::vector<Message> const& messages) {
+void add(detail::Digest& digest, std::vector<Message> const& messages) {
     digest.add_word(messages.size());
     for (Message const& message : messages) {
         digest.add_word_signed(message.peer);
@@ -32,7 +32,7 @@ void add(Digest& digest, std::vector<Message> const& messages) {
     }
 }
 
-void add(Digest& digest, Plan<> const& plan) {
+void add(detail::Digest& digest, Plan<> const& plan) {
     digest.add_word(static_cast<std::uint64_t>(plan.kind()));
     Index const ranks = std::max(plan.from().mesh().last_rank(), plan.to().mesh().last_rank()) + 1;
     for (Index rank = 0; rank < ranks; ++rank) {
@@ -72,7 +72,7 @@ Plan<> transition(test::Random& random) {
 }
 
 std::uint64_t digest_of_block(int block) {
-    Digest digest;
+    detail::Digest digest;
     test::Limits limits;
     limits.max_elements = 2000;
     limits.mostly_cyclic = block % 4 == 3;

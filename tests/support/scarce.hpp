@@ -41,7 +41,7 @@ public:
     using Base::Base;
     using Base::split;
 
-    [[nodiscard]] Verdict agree(Verdict mine) {
+    [[nodiscard]] transport::Verdict agree(transport::Verdict mine) {
         Plenty const plenty;
         return Base::agree(std::move(mine));
     }

@@ -54,7 +54,7 @@ RESHARD_INLINE std::uint64_t Catalogue::digest() const {
     detail::ByteWriter out;
     detail::pass(out, manifest_);
     auto const bytes = out.take();
-    return Digest{}.add_words({reinterpret_cast<char const*>(bytes.data()), bytes.size()}).value();
+    return detail::Digest{}.add_words({reinterpret_cast<char const*>(bytes.data()), bytes.size()}).value();
 }
 
 RESHARD_INLINE void Catalogue::check() const {

@@ -111,7 +111,7 @@ RESHARD_INLINE Index safetensors_header_length(std::span<std::byte const> first_
 }
 
 RESHARD_INLINE std::uint64_t safetensors_header_digest(std::string_view json) noexcept {
-    return Digest{}.add_text(json).value();
+    return detail::Digest{}.add_text(json).value();
 }
 
 RESHARD_INLINE SafetensorsHeader parse_safetensors_json(std::string_view json, Index file_bytes,

@@ -26,7 +26,7 @@ RESHARD_INLINE SaveReport save(std::string folder, std::span<LocalTensor const> 
         stream.write(unit, own, [&](Index at, std::span<std::byte const> bytes) { session.write_at(at, bytes); });
         session.tell_progress(stream.unit_size(unit));
     };
-    Verdict written = detail::verdict_of([&] { session.open(); });
+    transport::Verdict written = detail::verdict_of([&] { session.open(); });
     for (Index vote = 1;; ++vote) {
         if (written.ok()) {
             written = detail::verdict_of([&] {

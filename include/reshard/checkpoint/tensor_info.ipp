@@ -49,7 +49,7 @@ RESHARD_INLINE std::string detail::renames_text(std::vector<std::pair<std::strin
     for (auto const& [name, other] : renames) {
         text += concat(text.empty() ? "" : ", ", quote_name(name), " to ", quote_name(other));
         if (larger(name.size(), other.size()) > quoted_bytes)
-            text += concat(" (digest ", Digest{}.add_text(name).add_text(other).value(), ")");
+            text += concat(" (digest ", detail::Digest{}.add_text(name).add_text(other).value(), ")");
     }
     return text;
 }

@@ -87,10 +87,10 @@ public:
 
     explicit AbortOnFailure(C inner) noexcept : Base(std::move(inner)) {}
 
-    exchange_type bind(std::span<Send const> sends, std::span<Receive const> receives) {
+    exchange_type bind(std::span<transport::Send const> sends, std::span<transport::Receive const> receives) {
         return {guarded([&] { return this->inner_.bind(sends, receives); }), *this};
     }
-    [[nodiscard]] Verdict agree(Verdict mine) {
+    [[nodiscard]] transport::Verdict agree(transport::Verdict mine) {
         return guarded([&] { return detail::agreed(this->inner_, std::move(mine)); });
     }
     [[nodiscard]] AbortOnFailure split(int colour, int key) {

@@ -274,15 +274,17 @@ public:
     [[nodiscard]] int rank() const noexcept { return table_->rank(comm_); }
     [[nodiscard]] int size() const noexcept { return table_->size(comm_); }
     [[nodiscard]] Traffic traffic() const noexcept { return table_->traffic(comm_); }
-    AnyExchange bind(std::span<Send const> sends, std::span<Receive const> receives) const {
+    AnyExchange bind(std::span<transport::Send const> sends, std::span<transport::Receive const> receives) const {
         return table_->bind(comm_, sends, receives);
     }
-    AnyExchange exchange(std::span<Send const> sends, std::span<Receive const> receives) const {
+    AnyExchange exchange(std::span<transport::Send const> sends, std::span<transport::Receive const> receives) const {
         AnyExchange bound = bind(sends, receives);
         bound.start();
         return bound;
     }
-    [[nodiscard]] Verdict agree(Verdict mine) const { return table_->agree(comm_, std::move(mine)); }
+    [[nodiscard]] transport::Verdict agree(transport::Verdict mine) const {
+        return table_->agree(comm_, std::move(mine));
+    }
     [[nodiscard]] inline AnyCommunicator split(int colour, int key) const;
     void abort(ErrorCode code, std::string_view reason) const noexcept { table_->abort(comm_, code, reason); }
 

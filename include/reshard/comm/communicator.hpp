@@ -43,6 +43,7 @@ struct Traffic {
     [[nodiscard]] friend constexpr bool operator==(Traffic const&, Traffic const&) = default;
 };
 
+namespace transport {
 /// What one rank thinks of a matter that all must agree on; what agree() returns to all of them.
 /// `digest` is a hash of whatever must be equal everywhere (a plan). `rank` is filled in by the transport.
 struct Verdict {
@@ -63,6 +64,10 @@ struct Verdict {
         words = nullptr;
     }
 };
+}  // namespace transport
+namespace detail {
+using transport::Verdict;
+}
 
 /// One rank's part in an exchange, bound to its transfers, to be carried out as often as wanted. Move-only; a
 /// moved-from one is done, and so is one made from nothing.
@@ -138,9 +143,10 @@ concept BoundExchange =
 /// sources are untouched and destinations unspecified; a rank leaves an exchange, also a failed one, only when
 /// nobody reads its memory any more. A communicator is used by one thread at a time and outlives its exchanges.
 template <class C>
-concept Communicator = std::movable<C> && !std::copyable<C> && BoundExchange<typename C::exchange_type> &&
-                       requires(C & c, C const& k, std::span<Send const> sends, std::span<Receive const> receives,
-                                Verdict verdict, DynamicMesh const& mesh, std::string_view reason, void const* memory) {
+concept Communicator =
+    std::movable<C> && !std::copyable<C> && BoundExchange<typename C::exchange_type> &&
+    requires(C & c, C const& k, std::span<transport::Send const> sends, std::span<transport::Receive const> receives,
+             transport::Verdict verdict, DynamicMesh const& mesh, std::string_view reason, void const* memory) {
     { C::name } -> std::convertible_to<std::string_view>;
     { k.rank() }
     noexcept->std::same_as<int>;
@@ -148,7 +154,7 @@ concept Communicator = std::movable<C> && !std::copyable<C> && BoundExchange<typ
     noexcept->std::same_as<int>;
     { c.bind(sends, receives) } -> std::same_as<typename C::exchange_type>;
     { c.exchange(sends, receives) } -> std::same_as<typename C::exchange_type>;
-    { c.agree(verdict) } -> std::same_as<Verdict>;
+    { c.agree(verdict) } -> std::same_as<transport::Verdict>;
     { c.split(0, 0) } -> std::same_as<C>;
     { c.split(mesh, 0) } -> std::same_as<C>;
     { c.abort(ErrorCode::user, reason) }
@@ -223,7 +229,7 @@ public:
     InOrder() = default;
     /// \pre `engine` outlives this.
     InOrder(Engine& engine, BoundTransfers const& transfers) noexcept : engine_(&engine), transfers_(transfers) {
-        transfers_.number = Digest{}.add_word(engine.meetings_).add_word(++engine.bound_).value();
+        transfers_.number = detail::Digest{}.add_word(engine.meetings_).add_word(++engine.bound_).value();
     }
     InOrder(InOrder&& other) noexcept { static_cast<void>(*this = std::move(other)); }  // for nvcc 13
     InOrder& operator=(InOrder&& other) noexcept;
@@ -358,7 +364,7 @@ public:
         return self.split(colour, key);
     }
     /// An exchange that is run once: what wait() of the result completes.
-    auto exchange(std::span<Send const> sends, std::span<Receive const> receives) {
+    auto exchange(std::span<transport::Send const> sends, std::span<transport::Receive const> receives) {
         auto bound = static_cast<Derived&>(*this).bind(sends, receives);
         bound.start();
         return bound;

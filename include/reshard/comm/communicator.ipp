@@ -7,8 +7,10 @@
 
 namespace reshard::inline v0 {
 
-RESHARD_INLINE transport::BoundTransfers transport::bound_transfers(std::string_view who, std::span<Send const> sends,
-                                                                    std::span<Receive const> receives, int ranks) {
+RESHARD_INLINE transport::BoundTransfers transport::bound_transfers(std::string_view who,
+                                                                    std::span<transport::Send const> sends,
+                                                                    std::span<transport::Receive const> receives,
+                                                                    int ranks) {
     auto const add_up = [&](auto transfers) {
         Index bytes = 0;
         int last = 0;
@@ -143,11 +145,11 @@ RESHARD_INLINE std::string transport::mismatch_text(int sender, TransferSide sen
                            : ". Fix: build both sides from the same plan."});
     return text;
 }
-RESHARD_INLINE std::string transport::mismatch_text(int sender, std::span<Send const> sends, int receiver,
-                                                    std::span<Receive const> receives) {
+RESHARD_INLINE std::string transport::mismatch_text(int sender, std::span<transport::Send const> sends, int receiver,
+                                                    std::span<transport::Receive const> receives) {
     for (std::size_t k = 0; k < detail::larger(sends.size(), receives.size()); ++k) {
-        Send const* const send = k < sends.size() ? &sends[k] : nullptr;
-        Receive const* const receive = k < receives.size() ? &receives[k] : nullptr;
+        transport::Send const* const send = k < sends.size() ? &sends[k] : nullptr;
+        transport::Receive const* const receive = k < receives.size() ? &receives[k] : nullptr;
         if (send != nullptr && receive != nullptr && same_extents(*send, *receive)) continue;
         return mismatch_text(sender, side_of(send), receiver, side_of(receive), static_cast<int>(k));
     }

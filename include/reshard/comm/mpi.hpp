@@ -97,7 +97,7 @@ public:
     /// wait: buffers of the communicator that MPI may still use are kept for good; memory of the caller that MPI has
     /// still is named by the error of wait(), which a destructor cannot do: see docs/failures.md. Throws TransportError
     /// for transfers out of order or elements of more than 512 KiB.
-    exchange_type bind(std::span<Send const> sends, std::span<Receive const> receives);
+    exchange_type bind(std::span<transport::Send const> sends, std::span<transport::Receive const> receives);
 
     /// Ends the program on all ranks by MPI_Abort: what AbortOnFailure does in the end.
     [[noreturn]] static void terminate() noexcept;

@@ -24,8 +24,8 @@ RESHARD_INLINE MpiPath MpiCommunicator::path() const noexcept {
 RESHARD_INLINE detail::MpiExchange& MpiCommunicator::engine() const noexcept {
     return static_cast<detail::MpiExchange&>(*engine_);
 }
-RESHARD_INLINE transport::InOrder MpiCommunicator::bind(std::span<Send const> sends,
-                                                        std::span<Receive const> receives) {
+RESHARD_INLINE transport::InOrder MpiCommunicator::bind(std::span<transport::Send const> sends,
+                                                        std::span<transport::Receive const> receives) {
     auto const check = [](auto transfers) {
         for (auto const& transfer : transfers) {
             if (detail::larger(transfer.wire_element_bytes(), transfer.box.element_bytes) <= detail::piece_bytes)

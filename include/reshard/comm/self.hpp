@@ -47,13 +47,13 @@ public:
 
     /// What is bound throws MismatchError when a send and its receive differ in number, size or type, before anything
     /// is copied.
-    exchange_type bind(std::span<Send const> sends, std::span<Receive const> receives) {
+    exchange_type bind(std::span<transport::Send const> sends, std::span<transport::Receive const> receives) {
         return {engine_, transport::bound_transfers("SelfCommunicator", sends, receives, 1)};
     }
 
-    [[nodiscard]] Verdict agree(Verdict mine) {
+    [[nodiscard]] transport::Verdict agree(transport::Verdict mine) {
         engine_.check_alive();
-        return transport::joint_verdict(1, [&](int) -> Verdict const& { return mine; });
+        return transport::joint_verdict(1, [&](int) -> transport::Verdict const& { return mine; });
     }
 
     [[nodiscard]] SelfCommunicator split(int, int) {

@@ -9,8 +9,8 @@ namespace reshard::inline v0 {
 
 RESHARD_INLINE void detail::SelfEngine::copy(transport::BoundTransfers const& transfers) {
     check_alive();
-    std::span<Send const> const sends = transfers.sends;
-    std::span<Receive const> const receives = transfers.receives;
+    std::span<transport::Send const> const sends = transfers.sends;
+    std::span<transport::Receive const> const receives = transfers.receives;
     if (std::string text = transport::mismatch_text(0, sends, 0, receives); !text.empty()) {
         fail(ErrorCode::mismatch, text);
         raise(ErrorCode::mismatch, std::move(text));

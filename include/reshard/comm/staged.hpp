@@ -183,10 +183,10 @@ public:
     /// Bytes of staging memory held.
     [[nodiscard]] Index staging_bytes() const noexcept { return engine_->memory().size(); }
 
-    exchange_type bind(std::span<Send const> sends, std::span<Receive const> receives) {
+    exchange_type bind(std::span<transport::Send const> sends, std::span<transport::Receive const> receives) {
         return {*engine_, transport::bound_transfers("Staged", sends, receives, this->size())};
     }
-    [[nodiscard]] Verdict agree(Verdict mine) {
+    [[nodiscard]] transport::Verdict agree(transport::Verdict mine) {
         engine_->finish();
         return Base::agree(std::move(mine));
     }

@@ -49,10 +49,10 @@ public:
     /// What is bound goes in rounds: it does its part in wait() or test(), so one of them must be called; both leave
     /// the host with everything done, not only enqueued. Starting it throws TransportError for what CUDA refuses,
     /// BufferError for memory of another device; OutOfMemory comes from there or from wait(). The others are told.
-    exchange_type bind(std::span<Send const> sends, std::span<Receive const> receives) {
+    exchange_type bind(std::span<transport::Send const> sends, std::span<transport::Receive const> receives) {
         return {*exchange_, transport::bound_transfers("StagedOnHost", sends, receives, this->size())};
     }
-    [[nodiscard]] Verdict agree(Verdict mine) {
+    [[nodiscard]] transport::Verdict agree(transport::Verdict mine) {
         exchange_->finish();
         return Base::agree(std::move(mine));
     }

@@ -127,8 +127,8 @@ public:
     }
 
     /// For writers: a record and its peers; finish() ends it. No group counts as one until it is made.
-    [[nodiscard]] Id start(TraceRecord record, std::span<Send const> sends, std::span<Receive const> receives,
-                           int me) noexcept {
+    [[nodiscard]] Id start(TraceRecord record, std::span<transport::Send const> sends,
+                           std::span<transport::Receive const> receives, int me) noexcept {
         record.first_peer = peers_.size();
         bool fits = records_.size() < records_.capacity();
         detail::for_each_pair(sends, receives, [&](int rank, auto out, auto in) {

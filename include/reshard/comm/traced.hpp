@@ -16,8 +16,8 @@ template <class C>
 class [[nodiscard]] TracedExchange {
 public:
     TracedExchange() = default;
-    TracedExchange(C& comm, typename C::inner_type::exchange_type inner, std::span<Send const> sends,
-                   std::span<Receive const> receives) noexcept
+    TracedExchange(C& comm, typename C::inner_type::exchange_type inner, std::span<transport::Send const> sends,
+                   std::span<transport::Receive const> receives) noexcept
         : inner_(std::move(inner)), call_{&comm, sends, receives} {}
     TracedExchange(TracedExchange&& other) noexcept
         : inner_(std::move(other.inner_)), call_(std::exchange(other.call_, Call{})) {}
@@ -57,8 +57,8 @@ private:
     /// What is noted.
     struct Call {
         C* comm = nullptr;
-        std::span<Send const> sends;
-        std::span<Receive const> receives;
+        std::span<transport::Send const> sends;
+        std::span<transport::Receive const> receives;
         Trace::Id id{};
         bool under_way = false;
     };
@@ -90,12 +90,12 @@ public:
 
     [[nodiscard]] Trace& trace() const noexcept { return *trace_; }
 
-    exchange_type bind(std::span<Send const> sends, std::span<Receive const> receives) {
+    exchange_type bind(std::span<transport::Send const> sends, std::span<transport::Receive const> receives) {
         return {*this, this->inner_.bind(sends, receives), sends, receives};
     }
-    [[nodiscard]] Verdict agree(Verdict mine) {
+    [[nodiscard]] transport::Verdict agree(transport::Verdict mine) {
         Trace::Id const id = note(TraceOperation::agree);
-        Verdict joint = noted(id, [&] { return Base::agree(std::move(mine)); });
+        transport::Verdict joint = noted(id, [&] { return Base::agree(std::move(mine)); });
         trace_->finish(id);
         return joint;
     }
@@ -112,8 +112,8 @@ private:
 
     Traced(C inner, Trace& trace, int group) noexcept : Base(std::move(inner)), trace_(&trace), group_(group) {}
 
-    [[nodiscard]] Trace::Id note(TraceOperation operation, std::span<Send const> sends = {},
-                                 std::span<Receive const> receives = {}) noexcept {
+    [[nodiscard]] Trace::Id note(TraceOperation operation, std::span<transport::Send const> sends = {},
+                                 std::span<transport::Receive const> receives = {}) noexcept {
         TraceRecord record;
         record.operation = operation;
         record.transport = Base::name;

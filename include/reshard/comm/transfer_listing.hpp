@@ -36,10 +36,10 @@ struct TransferListing {
     [[nodiscard]] static TransferListing of(std::span<Transfer<Byte> const> transfers, std::uint64_t number) noexcept {
         TransferListing listing;
         if (!transfers.empty()) listing.number = number;
-        Digest all;
+        detail::Digest all;
         for (auto const& transfer : transfers) {
             bool const converts = transfer.conversion.is_active();
-            Digest extents;
+            detail::Digest extents;
             for (auto const& dim : transfer.box.dims) extents.add_word_signed(dim.extent);
             extents.add_word_signed(converts ? -1 : transfer.box.element_bytes);
             Entry const entry{transfer.payload_bytes(), static_cast<std::uint32_t>(extents.value() >> 32U),

@@ -170,7 +170,6 @@ template <class List>
     for (auto const value : list) result.push_back(entry<Index>(value));
     return result;
 }
-}  // namespace detail
 
 /// An order-sensitive 64-bit digest (FNV-1a over the bytes of each value): hashes plans, never secrets.
 class Digest {
@@ -215,5 +214,6 @@ private:
 
     std::uint64_t state_ = 0xcbf29ce484222325U;
 };
+}  // namespace detail
 
 }  // namespace reshard::inline v0

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/core/transfer.hpp
 /// \brief  What a transport is asked to move: a strided box of local memory, to or from one peer.
-/// \depends core only. Plain data.
+/// \depends core only. Plain data, in the namespace of those who write transports and memory policies.
 #pragma once
 
 #include <reshard/core/dtype.hpp>
@@ -9,6 +9,7 @@
 
 namespace reshard::inline v0 {
 
+namespace transport {
 /// One dimension of a strided box: `extent` steps of `stride` bytes.
 struct StridedDim {
     Index extent = 0;
@@ -30,15 +31,6 @@ struct StridedBox {
     }
     [[nodiscard]] constexpr Index payload_bytes() const noexcept { return elements() * element_bytes; }
 };
-
-namespace detail {
-/// The floats of complex numbers: two each, in a dimension of their own.
-[[nodiscard]] constexpr StridedBox floats_of(StridedBox box) noexcept {
-    box.element_bytes /= 2;
-    box.dims.push_back({2, box.element_bytes});
-    return box;
-}
-}  // namespace detail
 
 /// Element k of `from_box`, times `factor`, becomes element k of `to_box`: convert of memory/convert.hpp.
 using ConvertBox = void (*)(std::byte const* from, StridedBox const& from_box, DType from_type, std::byte* to,
@@ -81,5 +73,18 @@ struct Transfer {
 
 using Send = Transfer<std::byte const>;
 using Receive = Transfer<std::byte>;
+}  // namespace transport
+
+namespace detail {
+using transport::Conversion, transport::ConvertBox, transport::Receive, transport::Send, transport::StridedBox,
+    transport::StridedDim, transport::Transfer;
+
+/// The floats of complex numbers: two each, in a dimension of their own.
+[[nodiscard]] constexpr StridedBox floats_of(StridedBox box) noexcept {
+    box.element_bytes /= 2;
+    box.dims.push_back({2, box.element_bytes});
+    return box;
+}
+}  // namespace detail
 
 }  // namespace reshard::inline v0

@@ -108,7 +108,7 @@ inline void agree_on_tensors(CommunicatorRef comm, std::span<LocalTensor const> 
                              detail::FunctionRef<TensorTask()> make_task, detail::FunctionRef<void()> check) {
     TensorTask task;
     detail::BatchDigest digest;
-    Verdict verdict = detail::verdict_of([&] {
+    transport::Verdict verdict = detail::verdict_of([&] {
         task = make_task();
         digest = detail::digest_of(tensors, task.options);
         detail::check_tensors(tensors, comm.rank(), comm.size(), task.function);

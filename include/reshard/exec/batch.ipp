@@ -174,7 +174,7 @@ RESHARD_INLINE PreparedPlan prepare(Batch const& batch, CommunicatorRef comm, Ba
     std::size_t current = batch.size();
     PreparedPlan prepared;
     detail::BatchDigest digest;
-    Verdict verdict = detail::verdict_of([&] {
+    transport::Verdict verdict = detail::verdict_of([&] {
         digest = detail::digest_of(batch, rank, options);
         prepared = PreparedPlan(detail::bind_batch(batch, comm, options, current));
     });

@@ -193,7 +193,7 @@ RESHARD_INLINE PreparedPlan prepare(std::span<BoxMove const> moves, Communicator
     PreparedPlan prepared;
     detail::BatchDigest digest;
     std::size_t current = moves.size();
-    Verdict verdict = detail::verdict_of([&] {
+    transport::Verdict verdict = detail::verdict_of([&] {
         digest = detail::digest_of(moves);
         MemoryPolicy const& memory = detail::memory_of(comm, host_copies());
         std::vector<detail::Job> jobs;

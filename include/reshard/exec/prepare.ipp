@@ -154,11 +154,11 @@ RESHARD_INLINE void detail::check_work(MemoryPolicy const& memory, PlanValue con
 
 RESHARD_INLINE PreparedPlan detail::prepare_with(Means const& means, PlanValue const& plan, CommunicatorRef comm,
                                                  ConstDynamicView const& source, DynamicView const& destination,
-                                                 PrepareOptions const& options, Verdict const& found) {
+                                                 PrepareOptions const& options, transport::Verdict const& found) {
     int const rank = comm.rank();
     ValueChange change;
     PreparedPlan prepared;
-    Verdict verdict = verdict_of([&] {
+    transport::Verdict verdict = verdict_of([&] {
         RankSteps const mine(plan, plan.steps(plan), rank, source, destination, chunked(options, is_on_device(comm)),
                              means.host.convert);
         change = mine.change;
@@ -176,7 +176,7 @@ RESHARD_INLINE PreparedPlan detail::prepare_with(Means const& means, PlanValue c
         Job job(plan, mine, rank, source, destination, workspace, memory, means.work);
         prepared = PreparedPlan(new BatchJob(comm, std::move(job), std::move(own)));
     });
-    Digest words;
+    detail::Digest words;
     digest(words, plan, change, options);
     verdict.digest = words.value();
     // What the others show should this rank be the one that differs.

@@ -115,7 +115,7 @@ struct MchTable {
 [[nodiscard]] std::string to_string(MchTable const& table);
 
 /// Equal tables have equal digests: what ranks compare.
-void digest(Digest& digest, MchTable const& table);
+void digest(detail::Digest& digest, MchTable const& table);
 [[nodiscard]] std::uint64_t digest(MchTable const& table);
 
 /// The column of that name, or null.

@@ -123,7 +123,7 @@ RESHARD_INLINE std::string to_string(MchTable const& table) {
     return text;
 }
 
-RESHARD_INLINE void digest(Digest& digest, MchTable const& table) {
+RESHARD_INLINE void digest(detail::Digest& digest, MchTable const& table) {
     digest.add_text(table.name);
     detail::digest(digest, table.slots);
     digest.add_signed(table.hash_size).add_signed(table.buckets).add_text(table.hash_function);
@@ -136,7 +136,7 @@ RESHARD_INLINE void digest(Digest& digest, MchTable const& table) {
 }
 
 RESHARD_INLINE std::uint64_t digest(MchTable const& table) {
-    Digest result;
+    detail::Digest result;
     digest(result, table);
     return result.value();
 }

@@ -66,8 +66,9 @@ inline void convert_tile(RowConverter const& converter, ConvertTile const& tile,
 
 }  // namespace detail
 
-RESHARD_INLINE void transport::convert(std::byte const* from, StridedBox const& from_box, DType from_type,
-                                       std::byte* to, StridedBox const& to_box, DType to_type, double factor) noexcept {
+RESHARD_INLINE void transport::convert(std::byte const* from, transport::StridedBox const& from_box, DType from_type,
+                                       std::byte* to, transport::StridedBox const& to_box, DType to_type,
+                                       double factor) noexcept {
     if (from_type == to_type && factor == 1.0) return copy(from, from_box, to, to_box);
     detail::LoopNest nest = detail::loop_nest(from_box, to_box);
     if (nest.empty) return;

@@ -72,8 +72,8 @@ inline void copy_runs(LoopNest const& nest, std::byte const* from, std::byte* to
 
 }  // namespace detail
 
-RESHARD_INLINE void transport::copy(std::byte const* from, StridedBox const& from_box, std::byte* to,
-                                    StridedBox const& to_box, CopyHint hint) noexcept {
+RESHARD_INLINE void transport::copy(std::byte const* from, transport::StridedBox const& from_box, std::byte* to,
+                                    transport::StridedBox const& to_box, CopyHint hint) noexcept {
     detail::LoopNest nest = detail::loop_nest(from_box, to_box);
     if (nest.empty) return;
     from += nest.from_offset;

@@ -243,13 +243,14 @@ RESHARD_INLINE void fold_slots(Reduce op, DType dtype, std::byte const* sources,
 }  // namespace detail
 
 RESHARD_INLINE void transport::fold(Reduce op, DType dtype, std::byte const* sources, Index slot_stride_bytes,
-                                    Index count, StridedBox const& slot_box, std::byte* destination,
-                                    StridedBox const& destination_box, Index divisor) noexcept {
+                                    Index count, transport::StridedBox const& slot_box, std::byte* destination,
+                                    transport::StridedBox const& destination_box, Index divisor) noexcept {
     detail::fold_slots(op, dtype, sources, slot_stride_bytes, count, slot_box, destination, destination_box, divisor,
                        true);
 }
 
-RESHARD_INLINE void transport::fill_identity(Reduce op, DType dtype, std::byte* base, StridedBox const& box) noexcept {
+RESHARD_INLINE void transport::fill_identity(Reduce op, DType dtype, std::byte* base,
+                                             transport::StridedBox const& box) noexcept {
     if (dtype == DType::c64) return fill_identity(op, DType::f32, base, detail::floats_of(box));
     detail::with_number(dtype, [&]<class T>() {
         T const value = detail::identity_element<T>(op, dtype);
@@ -257,7 +258,7 @@ RESHARD_INLINE void transport::fill_identity(Reduce op, DType dtype, std::byte* 
     });
 }
 
-RESHARD_INLINE void transport::scale(DType dtype, std::byte* base, StridedBox const& box, Index multiply,
+RESHARD_INLINE void transport::scale(DType dtype, std::byte* base, transport::StridedBox const& box, Index multiply,
                                      Index divide) noexcept {
     if (dtype == DType::c64) return scale(DType::f32, base, detail::floats_of(box), multiply, divide);
     detail::with_number(dtype, [&]<class T>() {

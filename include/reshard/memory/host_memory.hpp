@@ -11,7 +11,7 @@ namespace reshard::inline v0 {
 /// How tensors on the host are worked on.
 struct HostMemory {
     MemoryPolicy const& policy;
-    ConvertBox convert = nullptr;  ///< casts and scales; null where nothing does
+    transport::ConvertBox convert = nullptr;  ///< casts and scales; null where nothing does
 };
 
 [[nodiscard]] HostMemory host_memory() noexcept;

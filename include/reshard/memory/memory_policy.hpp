@@ -51,11 +51,11 @@ struct FoldWork {
     Reduce op = Reduce::sum;
     DType dtype = DType::u8;  ///< of the addends
     Index addends = 1;
-    Index divisor = 1;     ///< of averages
-    Index slot_bytes = 0;  ///< from one addend to the next
-    Send slots;            ///< the first addend
-    Receive folded;        ///< scratch memory for the result, of the addends' type, where `to` converts
-    Receive to;            ///< where the result goes, converted as it says
+    Index divisor = 1;          ///< of averages
+    Index slot_bytes = 0;       ///< from one addend to the next
+    transport::Send slots;      ///< the first addend
+    transport::Receive folded;  ///< scratch memory for the result, of the addends' type, where `to` converts
+    transport::Receive to;      ///< where the result goes, converted as it says
 };
 
 /// What is asked of memory. An operation may return before its work is done, as those of a stream do; then whoever
@@ -75,11 +75,13 @@ public:
 
     /// Send k into receive k: copied, or converted as both conversions say. All sends lie in one tensor, all receives
     /// in one.
-    virtual void deliver(std::span<Send const> sends, std::span<Receive const> receives) const = 0;
+    virtual void deliver(std::span<transport::Send const> sends,
+                         std::span<transport::Receive const> receives) const = 0;
     virtual void fold(FoldWork const& /*work*/) const {}
-    virtual void fill_identity(Reduce /*op*/, DType /*dtype*/, std::byte* /*to*/, StridedBox const& /*box*/) const {}
+    virtual void fill_identity(Reduce /*op*/, DType /*dtype*/, std::byte* /*to*/,
+                               transport::StridedBox const& /*box*/) const {}
     /// Every element times multiply / divide.
-    virtual void scale(DType /*dtype*/, std::byte* /*to*/, StridedBox const& /*box*/, Index /*multiply*/,
+    virtual void scale(DType /*dtype*/, std::byte* /*to*/, transport::StridedBox const& /*box*/, Index /*multiply*/,
                        Index /*divide*/) const {}
 
     /// Empty, or: this memory is only copied, and plans that need one of the three above are refused, with this remedy.

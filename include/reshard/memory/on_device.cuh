@@ -164,7 +164,7 @@ public:
 
     // All of them throw TransportError when CUDA refuses a launch.
 
-    void deliver(std::span<Send const> sends, std::span<Receive const> receives) const override {
+    void deliver(std::span<transport::Send const> sends, std::span<transport::Receive const> receives) const override {
         detail::CurrentDevice const current(device_);
         sends.size() > detail::CopyPack::most ? deliver_by<detail::LongCopyPack>(sends, receives)
                                               : deliver_by<detail::CopyPack>(sends, receives);
@@ -178,19 +178,20 @@ public:
             floats.to.box = detail::floats_of(work.to.box);
             return fold(floats);
         }
-        Conversion const& change = work.to.conversion;
+        transport::Conversion const& change = work.to.conversion;
         auto box = detail::fold_box(work.op, work.dtype, work.slots.base, work.slots.box, work.slot_bytes, work.addends,
                                     work.to.base, work.to.box, work.divisor);
         auto const rest = detail::widen(box, work.to.box.element_bytes);
         fold(box, change);
         fold(rest, change);
     }
-    void fill_identity(Reduce op, DType dtype, std::byte* to, StridedBox const& box) const override {
+    void fill_identity(Reduce op, DType dtype, std::byte* to, transport::StridedBox const& box) const override {
         if (dtype == DType::c64) return fill_identity(op, DType::f32, to, detail::floats_of(box));
         auto const filled = detail::identity_box(op, dtype, to, box);
         launch(detail::fill_box_kernel<detail::FillBox>, filled, filled.loops.units);
     }
-    void scale(DType dtype, std::byte* to, StridedBox const& box, Index multiply, Index divide) const override {
+    void scale(DType dtype, std::byte* to, transport::StridedBox const& box, Index multiply,
+               Index divide) const override {
         if (dtype == DType::c64) return scale(DType::f32, to, detail::floats_of(box), multiply, divide);
         auto const scaled = detail::scale_box(dtype, to, box, multiply, divide);
         launch(detail::scale_box_kernel<detail::ScaleBox>, scaled, scaled.loops.units);
@@ -198,7 +199,7 @@ public:
 
 private:
     template <class Copies>
-    void deliver_by(std::span<Send const> sends, std::span<Receive const> receives) const {
+    void deliver_by(std::span<transport::Send const> sends, std::span<transport::Receive const> receives) const {
         Copies copies;
         detail::CastPack conversions;
         for (std::size_t k = 0; k < sends.size(); ++k) {
@@ -209,7 +210,7 @@ private:
         flush(copies);
         flush(conversions);
     }
-    void fold(detail::FoldBox const& box, Conversion const& change) const {
+    void fold(detail::FoldBox const& box, transport::Conversion const& change) const {
         if (change.is_plain()) {
             void (*kernel)(detail::FoldBox) = nullptr;  // a launch may throw
             detail::with_carrier(box.dtype, [&]<class A>() { kernel = detail::fold_box_kernel<A, detail::FoldBox>; });

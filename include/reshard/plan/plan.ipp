@@ -118,7 +118,7 @@ RESHARD_INLINE Exchange detail::exchange_of(PlanValue const& plan, Index rank, i
     return phase < 0 || phase >= steps.phases() ? Exchange{} : exchange_of(steps, steps.exchange(phase), rank);
 }
 RESHARD_INLINE std::uint64_t detail::hash_of(PlanValue const& plan) noexcept {
-    Digest result;
+    detail::Digest result;
     digest(result, plan.from);
     digest(result, plan.to);
     return result.add(plan.across ? 1U : 0U).add_signed(plan.ranks_per_node).value();
@@ -192,7 +192,7 @@ RESHARD_INLINE Plan<> detail::join(Plan<> const& first, Plan<> const& next) {
 }
 
 /// Every list after its length: what follows a distribution, or a shorter one, cannot be read as its end.
-RESHARD_INLINE void detail::digest(Digest& digest, DynamicDistribution const& distribution) {
+RESHARD_INLINE void detail::digest(detail::Digest& digest, DynamicDistribution const& distribution) {
     DynamicMesh const& mesh = distribution.mesh();
     digest.add_word_signed(mesh.axes()).add_word_signed(distribution.shape().rank());
     for (int axis = 0; axis < mesh.axes(); ++axis) {

@@ -34,13 +34,13 @@ public:
         batches_left_ = batches;
         return true;
     }
-    void add(Send const& from, Receive const& to, cudaStream_t) {
+    void add(transport::Send const& from, transport::Receive const& to, cudaStream_t) {
         CHECK(copies_left_-- > 0);
         if (!from.conversion.is_plain() || !to.conversion.is_plain()) ++converted;
         list_.push_back({from, to});
     }
-    static bool takes(Send const&, Receive const&) noexcept { return true; }
-    static void check_alignment(std::byte const* base, StridedBox const& box) {
+    static bool takes(transport::Send const&, transport::Receive const&) noexcept { return true; }
+    static void check_alignment(std::byte const* base, transport::StridedBox const& box) {
         CHECK(reinterpret_cast<std::uintptr_t>(base) % static_cast<std::uintptr_t>(box.element_bytes) == 0);
     }
     void flush(cudaStream_t stream) {
@@ -55,8 +55,8 @@ public:
 
 private:
     struct Copy {
-        Send from;
-        Receive to;
+        transport::Send from;
+        transport::Receive to;
     };
     std::vector<Copy> list_;
     Index copies_left_ = 0;

@@ -28,14 +28,14 @@ void drain(cudaStream_t stream) {
     REQUIRE(cudaEventDestroy(event) == cudaSuccess);
 }
 
-StridedBox box_of(Index element_bytes, std::initializer_list<StridedDim> dims) {
-    StridedBox box;
+transport::StridedBox box_of(Index element_bytes, std::initializer_list<transport::StridedDim> dims) {
+    transport::StridedBox box;
     box.element_bytes = element_bytes;
     for (auto const& dim : dims) box.dims.push_back(dim);
     return box;
 }
 
-std::int64_t copies_of(StridedBox const& from, StridedBox const& to) {
+std::int64_t copies_of(transport::StridedBox const& from, transport::StridedBox const& to) {
     fake::Stream stream;
     std::vector<std::byte> memory(1 << 17);
     fake::reset();
@@ -46,9 +46,10 @@ std::int64_t copies_of(StridedBox const& from, StridedBox const& to) {
 
 /// Dimensions in any order in memory, with gaps, some backwards, some (of sources) standing still or sliding over what
 /// another has shown.
-StridedBox random_layout(std::mt19937& rng, StridedBox const& shape, bool is_source, Index& span, Index& first) {
+transport::StridedBox random_layout(std::mt19937& rng, transport::StridedBox const& shape, bool is_source, Index& span,
+                                    Index& first) {
     auto const pick = [&](int most) { return static_cast<Index>(rng() % static_cast<unsigned>(most + 1)); };
-    StridedBox box = shape;
+    transport::StridedBox box = shape;
     std::vector<int> order;
     for (int d = 0; d != box.dims.size(); ++d) order.push_back(d);
     if (pick(1) == 0) std::shuffle(order.begin(), order.end(), rng);
@@ -80,7 +81,7 @@ TEST_SUITE("comm/device") {
         fake::Stream stream;
         for (int trial = 0; trial != 600; ++trial) {
             CAPTURE(trial);
-            StridedBox shape;
+            transport::StridedBox shape;
             shape.element_bytes = Index{1} << rng() % 5U;
             int const rank = static_cast<int>(rng() % 6U);
             for (int d = 0; d != rank; ++d) shape.dims.push_back({static_cast<Index>(rng() % 5U), 0});
@@ -90,8 +91,8 @@ TEST_SUITE("comm/device") {
             Index to_first = 0;
             for (int d = 0; d != rank; ++d)
                 if (rng() % 8U != 0) shape.dims[d].extent += 1;  // mostly not empty
-            StridedBox const from = random_layout(rng, shape, true, from_span, from_first);
-            StridedBox const to = random_layout(rng, shape, false, to_span, to_first);
+            transport::StridedBox const from = random_layout(rng, shape, true, from_span, from_first);
+            transport::StridedBox const to = random_layout(rng, shape, false, to_span, to_first);
             if (shape.elements() == 0) from_span = to_span = 4096, from_first = to_first = 2048;
             std::vector<std::byte> source(static_cast<std::size_t>(from_span));
             for (auto& each : source) each = static_cast<std::byte>(rng() & 0xffU);
@@ -133,8 +134,8 @@ TEST_CASE(
     detail::HostPassage passage("test", stream, 0, pinned_staging(), 100);
     passage.patience.deadline = std::chrono::milliseconds(20);
     detail::CopiedMemory const memory(passage, {});
-    Send const send{0, reinterpret_cast<std::byte const*>(&there), box_of(4, {})};
-    Receive const receive{0, reinterpret_cast<std::byte*>(&here), box_of(4, {})};
+    transport::Send const send{0, reinterpret_cast<std::byte const*>(&there), box_of(4, {})};
+    transport::Receive const receive{0, reinterpret_cast<std::byte*>(&here), box_of(4, {})};
     std::atomic<bool> goes_on = false;
     fake::hold(stream, goes_on);
     CHECK_THROWS_WITH_AS(memory.deliver({&send, 1}, {&receive, 1}),

@@ -39,8 +39,8 @@ std::vector<Ended> on_comms(int ranks, ThreadOptions const& options, Body const&
 struct Ring {
     int mine;
     int got = -1;
-    Send send;
-    Receive receive;
+    transport::Send send;
+    transport::Receive receive;
 
     explicit Ring(DeviceThreadCommunicator const& comm)
         : mine(100 + comm.rank()),
@@ -79,7 +79,7 @@ TEST_SUITE("comm/device") {
         check_none(on_comms(2, {}, [&](DeviceThreadCommunicator& comm) {
             int value = 5;
             if (comm.rank() == 0) {
-                Send const send{1, reinterpret_cast<std::byte const*>(&value), box_of(4, {})};
+                transport::Send const send{1, reinterpret_cast<std::byte const*>(&value), box_of(4, {})};
                 auto request = comm.exchange({&send, 1}, {});
                 for (int i = 0; i != 1000; ++i) CHECK_FALSE(request.test());
                 checked = true;
@@ -87,7 +87,7 @@ TEST_SUITE("comm/device") {
                 CHECK(go);
                 value = 6;
             } else {
-                Receive const receive{0, reinterpret_cast<std::byte*>(&value), box_of(4, {})};
+                transport::Receive const receive{0, reinterpret_cast<std::byte*>(&value), box_of(4, {})};
                 fake::hold(comm.stream(), go);
                 auto request = comm.exchange({}, {&receive, 1});
                 while (!checked) CHECK_FALSE(request.test());
@@ -148,13 +148,13 @@ TEST_SUITE("comm/device") {
                     fake::claim(here.data(), here.size() * 4, place);
                     fake::claim(back.data(), back.size() * 4, place);
                     int const other = 1 - comm.rank();
-                    StridedBox const gaps = box_of(4, {{count, 4 * step}});
-                    StridedBox const dense = box_of(4, {{count, 4}});
-                    Send const up{other, reinterpret_cast<std::byte const*>(here.data()), gaps};
-                    Receive const into{other, reinterpret_cast<std::byte*>(near.data()), dense};
+                    transport::StridedBox const gaps = box_of(4, {{count, 4 * step}});
+                    transport::StridedBox const dense = box_of(4, {{count, 4}});
+                    transport::Send const up{other, reinterpret_cast<std::byte const*>(here.data()), gaps};
+                    transport::Receive const into{other, reinterpret_cast<std::byte*>(near.data()), dense};
                     comm.exchange({&up, 1}, {&into, 1}).wait();  // host to device
-                    Send const down{other, reinterpret_cast<std::byte const*>(near.data()), dense};
-                    Receive const out{other, reinterpret_cast<std::byte*>(back.data()), gaps};
+                    transport::Send const down{other, reinterpret_cast<std::byte const*>(near.data()), dense};
+                    transport::Receive const out{other, reinterpret_cast<std::byte*>(back.data()), gaps};
                     comm.exchange({&down, 1}, {&out, 1}).wait();  // device to host
                     int wrong = 0;
                     for (std::size_t i = 0; i != static_cast<std::size_t>(count); ++i) {
@@ -345,8 +345,8 @@ TEST_SUITE("comm/device") {
 
         auto const differing = on_comms(3, {}, [](DeviceThreadCommunicator& comm) {
             std::vector<std::byte> bytes(64, std::byte{0x77});
-            Send const send{1, bytes.data(), box_of(1, {{24, 1}})};
-            Receive const receive{0, bytes.data(), box_of(1, {{32, 1}})};
+            transport::Send const send{1, bytes.data(), box_of(1, {{24, 1}})};
+            transport::Receive const receive{0, bytes.data(), box_of(1, {{32, 1}})};
             auto request = comm.rank() == 0   ? comm.exchange({&send, 1}, {})
                            : comm.rank() == 1 ? comm.exchange({}, {&receive, 1})
                                               : comm.exchange({}, {});
@@ -409,8 +409,8 @@ TEST_SUITE("comm/device") {
             auto const ended = on_devices(2, 2, options, [&](ThreadCommunicator& host, cudaStream_t) {
                 int const me = host.rank();
                 DeviceThreadCommunicator comm(std::move(host), streams[me]);
-                Send const send{1 - me, reinterpret_cast<std::byte const*>(&values[me]), box_of(4, {})};
-                Receive const receive{1 - me, reinterpret_cast<std::byte*>(&values[2 + me]), box_of(4, {})};
+                transport::Send const send{1 - me, reinterpret_cast<std::byte const*>(&values[me]), box_of(4, {})};
+                transport::Receive const receive{1 - me, reinterpret_cast<std::byte*>(&values[2 + me]), box_of(4, {})};
                 fake::hold(comm.stream(), go);
                 try {
                     comm.exchange({&send, 1}, {&receive, 1}).wait();
@@ -474,8 +474,8 @@ TEST_SUITE("comm/device") {
             }
             std::vector<std::byte> const mine(64, std::byte{7});
             if (me == 0) fake::hold(comm.stream(), go);
-            Send const send{1 - me, mine.data(), box_of(1, {{64, 1}})};
-            Receive const receive{1 - me, got[me].data(), box_of(1, {{64, 1}})};
+            transport::Send const send{1 - me, mine.data(), box_of(1, {{64, 1}})};
+            transport::Receive const receive{1 - me, got[me].data(), box_of(1, {{64, 1}})};
             comm.exchange({&send, 1}, {&receive, 1}).wait();
         });
         fake::set_elsewhere(fake::Elsewhere::current_device);
@@ -506,8 +506,8 @@ TEST_SUITE("comm/device") {
                 std::vector<std::byte> mine(bytes, std::byte{7});
                 std::vector<std::byte> got(bytes);
                 if (me == 0) fake::hold(comm.stream(), go);
-                Send const send{1 - me, mine.data(), box_of(1, {{bytes, 1}})};
-                Receive const receive{1 - me, got.data(), box_of(1, {{bytes, 1}})};
+                transport::Send const send{1 - me, mine.data(), box_of(1, {{bytes, 1}})};
+                transport::Receive const receive{1 - me, got.data(), box_of(1, {{bytes, 1}})};
                 try {
                     auto request = comm.exchange({&send, 1}, {&receive, 1});
                     // Rank 2 has laid out its part: the first step after that fetches.
@@ -538,8 +538,8 @@ TEST_SUITE("comm/device") {
         auto const ended = on_comms(3, {}, [&](DeviceThreadCommunicator& comm) {
             int const me = comm.rank();
             int values[2] = {me, me};
-            std::vector<Send> sends;
-            std::vector<Receive> receives;
+            std::vector<transport::Send> sends;
+            std::vector<transport::Receive> receives;
             for (int k = 0; me != 2 && k != 2; ++k) {
                 auto* const at = reinterpret_cast<std::byte*>(&values[k]);
                 if (me == 1) sends.push_back({0, at, box_of(4, {})});

@@ -106,8 +106,8 @@ TEST_SUITE("comm/device") {
             std::vector<int> to(2 * count, -1);
             std::iota(from.begin(), from.end(), comm.rank() * 1000000);
             int const other = 1 - comm.rank();
-            Send const send{other, reinterpret_cast<std::byte const*>(from.data()), box_of(4, {{count, 8}})};
-            Receive const receive{other, reinterpret_cast<std::byte*>(to.data()), box_of(4, {{count, 8}})};
+            transport::Send const send{other, reinterpret_cast<std::byte const*>(from.data()), box_of(4, {{count, 8}})};
+            transport::Receive const receive{other, reinterpret_cast<std::byte*>(to.data()), box_of(4, {{count, 8}})};
             comm.exchange({&send, 1}, {&receive, 1}).wait();
             int wrong = 0;
             for (std::size_t i = 0; i != to.size(); ++i)
@@ -178,10 +178,10 @@ TEST_SUITE("comm/device") {
         auto const ended = on_staged(3, Index{1} << 20, [](Comm& comm) {
             std::vector<int> from(1000);
             std::vector<int> to(1000, -1);
-            Send const send{(comm.rank() + 1) % 3, reinterpret_cast<std::byte const*>(from.data()),
-                            box_of(4, {{1000, 4}})};
-            Receive const receive{(comm.rank() + 2) % 3, reinterpret_cast<std::byte*>(to.data()),
-                                  box_of(4, {{1000, 4}})};
+            transport::Send const send{(comm.rank() + 1) % 3, reinterpret_cast<std::byte const*>(from.data()),
+                                       box_of(4, {{1000, 4}})};
+            transport::Receive const receive{(comm.rank() + 2) % 3, reinterpret_cast<std::byte*>(to.data()),
+                                             box_of(4, {{1000, 4}})};
             if (comm.rank() == 1) fake::fail("cudaMallocHost", cudaErrorMemoryAllocation);
             try {
                 comm.exchange({&send, 1}, {&receive, 1}).wait();
@@ -251,8 +251,8 @@ TEST_SUITE("comm/device") {
         "StagedOnHost: payloads that differ are a mismatch on both ranks; what is under way is not started again") {
         auto const differing = on_staged(3, Index{1} << 20, [](Comm& comm) {
             std::vector<std::byte> bytes(64, std::byte{0x77});
-            Send const send{1, bytes.data(), box_of(1, {{24, 1}})};
-            Receive const receive{0, bytes.data(), box_of(1, {{32, 1}})};
+            transport::Send const send{1, bytes.data(), box_of(1, {{24, 1}})};
+            transport::Receive const receive{0, bytes.data(), box_of(1, {{32, 1}})};
             auto request = comm.rank() == 0   ? comm.exchange({&send, 1}, {})
                            : comm.rank() == 1 ? comm.exchange({}, {&receive, 1})
                                               : comm.exchange({}, {});
@@ -270,8 +270,8 @@ TEST_SUITE("comm/device") {
         check_none(on_staged(2, Index{1} << 20, [](Comm& comm) {
             int const mine = comm.rank();
             int got = -1;
-            Send const send{1 - mine, reinterpret_cast<std::byte const*>(&mine), box_of(4, {})};
-            Receive const receive{1 - mine, reinterpret_cast<std::byte*>(&got), box_of(4, {})};
+            transport::Send const send{1 - mine, reinterpret_cast<std::byte const*>(&mine), box_of(4, {})};
+            transport::Receive const receive{1 - mine, reinterpret_cast<std::byte*>(&got), box_of(4, {})};
             auto request = comm.exchange({&send, 1}, {&receive, 1});
             CHECK_THROWS_AS(request.start(), TransportError);
             request.wait();
@@ -280,7 +280,7 @@ TEST_SUITE("comm/device") {
         }));
         auto const unsorted = on_staged(2, 1024, [](Comm& comm) {
             std::byte byte{};
-            Send const sends[2] = {{1, &byte, box_of(1, {})}, {0, &byte, box_of(1, {})}};
+            transport::Send const sends[2] = {{1, &byte, box_of(1, {})}, {0, &byte, box_of(1, {})}};
             comm.exchange(sends, {}).wait();
         });
         CHECK((unsorted[0].says("sort transfers by peer") || unsorted[1].says("sort transfers by peer")));
@@ -310,8 +310,8 @@ TEST_SUITE("comm/device") {
             options.deadline = 60ms;
             Comm comm(std::move(host), options);
             int const me = comm.rank();
-            Send const send{1 - me, reinterpret_cast<std::byte const*>(&values[me]), box_of(4, {})};
-            Receive const receive{1 - me, reinterpret_cast<std::byte*>(&values[2 + me]), box_of(4, {})};
+            transport::Send const send{1 - me, reinterpret_cast<std::byte const*>(&values[me]), box_of(4, {})};
+            transport::Receive const receive{1 - me, reinterpret_cast<std::byte*>(&values[2 + me]), box_of(4, {})};
             Comm child = comm.split(0, 0);
             child.exchange({&send, 1}, {&receive, 1}).wait();
             if (me == 0) fake::hold(comm.stream(), go);

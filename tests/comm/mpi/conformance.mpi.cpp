@@ -133,7 +133,7 @@ private:
         Index to_at = 0;
 
         /// Turned: the first dimension lies innermost.
-        [[nodiscard]] StridedBox strided(bool turn) const {
+        [[nodiscard]] transport::StridedBox strided(bool turn) const {
             Index const inner = element * (turn ? extents[0] + gap : extents[2] + gap);
             return turn ? test::box_of(element,
                                        {{extents[0], element}, {extents[1], inner * extents[2]}, {extents[2], inner}})
@@ -146,7 +146,7 @@ private:
         }
         template <class Visit>
         void each(bool turn, Visit visit) const {
-            StridedBox const box = strided(turn);
+            transport::StridedBox const box = strided(turn);
             Index k = 0;
             for (Index a = 0; a != extents[0]; ++a)
                 for (Index b = 0; b != extents[1]; ++b)
@@ -166,8 +166,8 @@ private:
     MpiBuffer<std::byte> shared_to_;
     std::byte* from_ = nullptr;
     std::byte* to_ = nullptr;
-    std::vector<Send> sends_;
-    std::vector<Receive> receives_;
+    std::vector<transport::Send> sends_;
+    std::vector<transport::Receive> receives_;
 };
 
 /// An exchange among some of the ranks, bound once. Every word says who sent it, and in which round.
@@ -216,8 +216,8 @@ private:
 
     int rank_;
     std::vector<std::vector<std::uint64_t>> memory_;  ///< for each rank, then from each rank
-    std::vector<Send> sends_;
-    std::vector<Receive> receives_;
+    std::vector<transport::Send> sends_;
+    std::vector<transport::Receive> receives_;
     MpiCommunicator::exchange_type exchange_;
 };
 }  // namespace
@@ -297,12 +297,12 @@ TEST_SUITE("comm/mpi") {
             std::vector<double> memory(12, 1.0);
             bool const receives = comm.rank() == 1;
             DType const wire = receives ? DType::u64 : DType::i64;
-            Conversion const conversion{DType::f64, wire, 1.0, converts ? transport::convert : nullptr};
-            StridedBox const box =
+            transport::Conversion const conversion{DType::f64, wire, 1.0, converts ? transport::convert : nullptr};
+            transport::StridedBox const box =
                 receives && !converts ? test::box_of(8, {{3, 32}, {4, 8}}) : test::box_of(8, {{4, 24}, {3, 8}});
             auto* const base = reinterpret_cast<std::byte*>(memory.data());
-            Send const send{1, base, box, conversion};
-            Receive const receive{0, base, box, conversion};
+            transport::Send const send{1, base, box, conversion};
+            transport::Receive const receive{0, base, box, conversion};
             std::string text;
             try {
                 comm.exchange({&send, comm.rank() == 0 ? 1U : 0U}, {&receive, receives ? 1U : 0U}).wait();
@@ -327,8 +327,8 @@ TEST_SUITE("comm/mpi") {
             int value = round;
             int got = -1;
             bool const mine = round % 64 == 0;
-            Send const send{last, reinterpret_cast<std::byte const*>(&value), test::box_of(4, {})};
-            Receive const receive{0, reinterpret_cast<std::byte*>(&got), test::box_of(4, {})};
+            transport::Send const send{last, reinterpret_cast<std::byte const*>(&value), test::box_of(4, {})};
+            transport::Receive const receive{0, reinterpret_cast<std::byte*>(&got), test::box_of(4, {})};
             comm.exchange({&send, mine && comm.rank() == 0 ? 1U : 0U},
                           {&receive, mine && comm.rank() == last ? 1U : 0U})
                 .wait();
@@ -373,8 +373,8 @@ TEST_SUITE("comm/mpi") {
                 if (comm.size() < 2) return;
                 int value = 1;
                 int got = 0;
-                Send const send{1, reinterpret_cast<std::byte const*>(&value), test::box_of(4, {})};
-                Receive const receive{0, reinterpret_cast<std::byte*>(&got), test::box_of(4, {})};
+                transport::Send const send{1, reinterpret_cast<std::byte const*>(&value), test::box_of(4, {})};
+                transport::Receive const receive{0, reinterpret_cast<std::byte*>(&got), test::box_of(4, {})};
                 auto full = comm.bind({&send, comm.rank() == 0 ? 1U : 0U}, {&receive, comm.rank() == 1 ? 1U : 0U});
                 auto empty = comm.bind({}, {});
                 ErrorCode code = ErrorCode::none;
@@ -444,9 +444,10 @@ TEST_SUITE("comm/mpi") {
         std::vector<std::byte> to(from.size());
         for (std::size_t i = 0; i != from.size(); ++i)
             from[i] = test::mark(comm.rank(), next, 0, static_cast<Index>(i));
-        std::vector<Send> sends;
-        std::vector<Receive> receives;
-        auto const add = [&](Index from_at, StridedBox const& box_from, Index to_at, StridedBox const& box_to) {
+        std::vector<transport::Send> sends;
+        std::vector<transport::Receive> receives;
+        auto const add = [&](Index from_at, transport::StridedBox const& box_from, Index to_at,
+                             transport::StridedBox const& box_to) {
             sends.push_back({next, from.data() + from_at, box_from});
             receives.push_back({previous, to.data() + to_at, box_to});
         };
@@ -592,8 +593,8 @@ TEST_SUITE("comm/mpi") {
         for (int i = 0; i < 8; ++i) {
             auto const from = comm.allocate<std::byte>(bytes);
             static_cast<void>(comm.allocate<std::byte>(0));  // lets go of what it maps of others
-            Send const send{next, from.data(), test::box_of(1, {{bytes, 1}})};
-            Receive const receive{previous, to.data(), test::box_of(1, {{bytes, 1}})};
+            transport::Send const send{next, from.data(), test::box_of(1, {{bytes, 1}})};
+            transport::Receive const receive{previous, to.data(), test::box_of(1, {{bytes, 1}})};
             comm.exchange({&send, 1}, {&receive, 1}).wait();
         }
         static_cast<void>(comm.allocate<std::byte>(0));
@@ -652,11 +653,11 @@ TEST_SUITE("comm/mpi") {
         for (int round = 0; round != 2; ++round) {
             for (int i = 0; i != 5 && comm.rank() == root; ++i) buffer.data()[i] = 10 * round + i;
             int got[5] = {};
-            std::vector<Send> sends;
+            std::vector<transport::Send> sends;
             for (int r = 0; r != comm.size() && comm.rank() == root; ++r) {
                 sends.push_back({r, reinterpret_cast<std::byte const*>(buffer.data()), test::box_of(4, {{5, 4}})});
             }
-            Receive const receive{root, reinterpret_cast<std::byte*>(got), test::box_of(4, {{5, 4}})};
+            transport::Receive const receive{root, reinterpret_cast<std::byte*>(got), test::box_of(4, {{5, 4}})};
             (round == 0 ? comm : child).exchange(sends, {&receive, 1}).wait();
             for (int i = 0; i != 5; ++i) CHECK(got[i] == 10 * round + i);
         }
@@ -717,8 +718,8 @@ TEST_SUITE("comm/mpi") {
             if (comm.size() < 2) return;
             std::vector<std::byte> const from(static_cast<std::size_t>(bytes), std::byte{7});
             std::vector<std::byte> to(from.size());
-            Send const send{1, from.data(), test::box_of(1, {{bytes, 1}})};
-            Receive const receive{0, to.data(), test::box_of(1, {{bytes, 1}})};
+            transport::Send const send{1, from.data(), test::box_of(1, {{bytes, 1}})};
+            transport::Receive const receive{0, to.data(), test::box_of(1, {{bytes, 1}})};
             auto request = comm.exchange({&send, comm.rank() == 0 ? 1U : 0U}, {&receive, comm.rank() == 1 ? 1U : 0U});
             if (comm.rank() != 0) request.wait();
             MPI_Barrier(MPI_COMM_WORLD);  // of MPI: reshard does nothing for rank 0 meanwhile
@@ -762,7 +763,7 @@ TEST_SUITE("comm/mpi") {
     TEST_CASE("MpiCommunicator: an exchange out of order, or one that is under way, is refused") {
         MpiCommunicator comm(MPI_COMM_WORLD);
         std::byte byte{};
-        Send const beyond{comm.size(), &byte, test::box_of(1, {})};
+        transport::Send const beyond{comm.size(), &byte, test::box_of(1, {})};
         CHECK_THROWS_WITH_AS(comm.exchange({&beyond, 1}, {}).wait(), doctest::Contains("sort transfers by peer"),
                              TransportError);
         MpiCommunicator other(MPI_COMM_WORLD);

@@ -254,7 +254,7 @@ void payloads_differ(MpiCommunicator& comm, Place const& place) {
     auto shared = comm.allocate<std::byte>(2 * bytes);
     std::byte* const memory = place.shared ? shared.data() : ordinary.data();
     auto const box = [](Index size) {
-        StridedBox result;
+        transport::StridedBox result;
         result.dims.push_back({size, 1});
         return result;
     };
@@ -262,8 +262,8 @@ void payloads_differ(MpiCommunicator& comm, Place const& place) {
     int const next = (comm.rank() + 1) % comm.size();
     int const previous = (comm.rank() + comm.size() - 1) % comm.size();
     // Rank 1 sends less than rank 2 expects.
-    Send const send{next, memory, box(comm.rank() == 1 ? bytes - 8 : bytes)};
-    Receive const receive{previous, memory + bytes, box(bytes)};
+    transport::Send const send{next, memory, box(comm.rank() == 1 ? bytes - 8 : bytes)};
+    transport::Receive const receive{previous, memory + bytes, box(bytes)};
     for (;;) {
         comm.exchange({&send, 1}, {&receive, 1}).wait();
         barrier(comm);
@@ -368,11 +368,11 @@ void stop_in_message(MpiCommunicator& comm, int from, int to, Then&& then) {
     constexpr Index bytes = 1 << 20;
     int pid = getpid();
     MPI_Bcast(&pid, 1, MPI_INT, culprit, MPI_COMM_WORLD);
-    StridedBox box;
+    transport::StridedBox box;
     box.dims.push_back({bytes, 1});
     std::vector<std::byte> memory(bytes, std::byte{1});
-    Send const send{to, memory.data(), box};
-    Receive const receive{from, memory.data(), box};
+    transport::Send const send{to, memory.data(), box};
+    transport::Receive const receive{from, memory.data(), box};
     try {
         auto request = comm.exchange({&send, comm.rank() == from ? 1U : 0U}, {&receive, comm.rank() == to ? 1U : 0U});
         if (comm.rank() == culprit) std::raise(SIGSTOP);
@@ -556,8 +556,8 @@ int bad_input(int argc, char** argv) {
         reported("bad split_axis", [&] { static_cast<void>(comm.split(Mesh{2, 2}, 2)); });
         reported("bad split_mesh", [&] { static_cast<void>(comm.split(Mesh{5}, 0)); });
         std::byte byte{};
-        StridedBox one;
-        Send const to_nobody{4, &byte, one};
+        transport::StridedBox one;
+        transport::Send const to_nobody{4, &byte, one};
         reported("bad peer", [&] {
             MpiCommunicator child = comm.split(0, 0);
             barrier(child);

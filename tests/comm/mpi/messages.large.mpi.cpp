@@ -17,21 +17,21 @@ constexpr std::uint64_t word_at(Index i) noexcept { return static_cast<std::uint
 /// Rank 0 sends `count` rows of `length` words, which lie `pitch` words apart at the last rank.
 void send_rows(MpiCommunicator& comm, Index count, Index length, Index pitch) {
     int const last = comm.size() - 1;
-    StridedBox box;
+    transport::StridedBox box;
     box.element_bytes = 8;
     box.dims.push_back({count, 8 * length});
     box.dims.push_back({length, 8});
     if (comm.rank() == 0) {
         std::vector<std::uint64_t> memory(static_cast<std::size_t>(count * length));
         for (Index i = 0; i < count * length; ++i) memory[static_cast<std::size_t>(i)] = word_at(i);
-        Send const send{last, reinterpret_cast<std::byte const*>(memory.data()), box};
+        transport::Send const send{last, reinterpret_cast<std::byte const*>(memory.data()), box};
         comm.exchange({&send, 1}, {}).wait();
         CHECK(comm.traffic().bytes_sent == count * length * 8);
         CHECK(comm.traffic().bytes_sent > Index{1} << 31);
     } else if (comm.rank() == last) {
         std::vector<std::uint64_t> memory(static_cast<std::size_t>(count * pitch));
         box.dims[0].stride = 8 * pitch;
-        Receive const receive{0, reinterpret_cast<std::byte*>(memory.data()), box};
+        transport::Receive const receive{0, reinterpret_cast<std::byte*>(memory.data()), box};
         comm.exchange({}, {&receive, 1}).wait();
         CHECK(comm.traffic().bytes_received == count * length * 8);
         Index wrong = 0;

@@ -28,9 +28,11 @@ public:
         batches_left_ = batches;
         return true;
     }
-    static bool takes(Send const& from, Receive const& to) noexcept { return detail::StridedCopies::takes(from, to); }
-    static void check_alignment(std::byte const*, StridedBox const&) noexcept {}
-    void add(Send const& from, Receive const& to, cudaStream_t) {
+    static bool takes(transport::Send const& from, transport::Receive const& to) noexcept {
+        return detail::StridedCopies::takes(from, to);
+    }
+    static void check_alignment(std::byte const*, transport::StridedBox const&) noexcept {}
+    void add(transport::Send const& from, transport::Receive const& to, cudaStream_t) {
         CHECK(copies_left_-- > 0);
         list_.push_back({from, to});
     }
@@ -51,8 +53,8 @@ public:
 
 private:
     struct Copy {
-        Send from;
-        Receive to;
+        transport::Send from;
+        transport::Receive to;
     };
     std::vector<Copy> list_;
     Index copies_left_ = 0;

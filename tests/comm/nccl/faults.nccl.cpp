@@ -187,8 +187,8 @@ TEST_SUITE("comm/nccl") {
             NcclCommunicator const other = comm.split(0, 0);
             NcclCommunicator child = comm.split(0, 0);
             std::byte bytes[12] = {};
-            Send const send{1 - comm.rank(), bytes, box_of(1, {{3, 2}})};
-            Receive const receive{1 - comm.rank(), bytes + 6, box_of(1, {{3, 2}})};
+            transport::Send const send{1 - comm.rank(), bytes, box_of(1, {{3, 2}})};
+            transport::Receive const receive{1 - comm.rank(), bytes + 6, box_of(1, {{3, 2}})};
             child.exchange({&send, 1}, {&receive, 1}).wait();
             CHECK(child.staging_bytes() > 0);
             test::fake_runtime::hold(comm.stream(), never);
@@ -367,23 +367,23 @@ TEST_SUITE("comm/nccl") {
         auto const types = on_gpus(2, {}, [](NcclCommunicator& comm) {
             double value = 1;
             DType const wire = comm.rank() == 0 ? DType::i64 : DType::u64;
-            Conversion const conversion{DType::f64, wire, 1.0, transport::convert};
-            Send const send{1, reinterpret_cast<std::byte const*>(&value), box_of(8, {}), conversion};
-            Receive const receive{0, reinterpret_cast<std::byte*>(&value), box_of(8, {}), conversion};
+            transport::Conversion const conversion{DType::f64, wire, 1.0, transport::convert};
+            transport::Send const send{1, reinterpret_cast<std::byte const*>(&value), box_of(8, {}), conversion};
+            transport::Receive const receive{0, reinterpret_cast<std::byte*>(&value), box_of(8, {}), conversion};
             if (comm.rank() == 0) return comm.exchange({&send, 1}, {}).wait();
             comm.exchange({}, {&receive, 1}).wait();
         });
         auto const extents = on_gpus(2, {}, [](NcclCommunicator& comm) {
             std::byte bytes[6] = {};
-            Send const send{1, bytes, box_of(1, {{2, 3}, {3, 1}})};
-            Receive const receive{0, bytes, box_of(1, {{3, 2}, {2, 1}})};
+            transport::Send const send{1, bytes, box_of(1, {{2, 3}, {3, 1}})};
+            transport::Receive const receive{0, bytes, box_of(1, {{3, 2}, {2, 1}})};
             if (comm.rank() == 0) return comm.exchange({&send, 1}, {}).wait();
             comm.exchange({}, {&receive, 1}).wait();
         });
         auto const alone = on_gpus(1, {}, [](NcclCommunicator& comm) {
             std::byte bytes[8] = {};
-            Send const send{0, bytes, box_of(1, {{3, 1}})};
-            Receive const receive{0, bytes + 4, box_of(1, {{4, 1}})};
+            transport::Send const send{0, bytes, box_of(1, {{3, 1}})};
+            transport::Receive const receive{0, bytes + 4, box_of(1, {{4, 1}})};
             comm.exchange({&send, 1}, {&receive, 1}).wait();
         });
         for (std::size_t r : {0U, 1U}) {
@@ -400,8 +400,8 @@ TEST_SUITE("comm/nccl") {
         auto const ended = on_gpus(2, with_deadline(1h), [](NcclCommunicator& comm) {
             NcclCommunicator alone = comm.split(-1, 0);
             std::byte bytes[8] = {};
-            Send const send{0, bytes, box_of(1, {{3, 1}})};
-            Receive const receive{0, bytes + 4, box_of(1, {{4, 1}})};
+            transport::Send const send{0, bytes, box_of(1, {{3, 1}})};
+            transport::Receive const receive{0, bytes + 4, box_of(1, {{4, 1}})};
             if (comm.rank() == 0) return alone.exchange({&send, 1}, {&receive, 1}).wait();
             while (true) alone.exchange({}, {}).wait();
         });
@@ -432,8 +432,8 @@ TEST_SUITE("comm/nccl") {
                 int got[2] = {-1, -1};
                 int const other = 1 - comm.rank();
                 auto const bind = [&](int i) {
-                    static thread_local Send sends[2];
-                    static thread_local Receive receives[2];
+                    static thread_local transport::Send sends[2];
+                    static thread_local transport::Receive receives[2];
                     sends[i] = {other, reinterpret_cast<std::byte const*>(&mine[i]), box_of(4, {})};
                     receives[i] = {other, reinterpret_cast<std::byte*>(&got[i]), box_of(4, {})};
                     return comm.bind({&sends[i], 1}, {&receives[i], 1});
@@ -487,8 +487,8 @@ TEST_SUITE("comm/nccl") {
                                  doctest::Contains("device and host memory mixed. Fix: "), BufferError);
             CHECK_THROWS_WITH_AS(comm.check_memory(far_values.data() + 1),
                                  doctest::Contains("memory of device 7. Fix: "), BufferError);
-            Send const send{1, reinterpret_cast<std::byte const*>(host_values.data()), box_of(4, {{4, 4}})};
-            Receive const receive{0, reinterpret_cast<std::byte*>(&near), box_of(4, {})};
+            transport::Send const send{1, reinterpret_cast<std::byte const*>(host_values.data()), box_of(4, {{4, 4}})};
+            transport::Receive const receive{0, reinterpret_cast<std::byte*>(&near), box_of(4, {})};
             if (comm.rank() == 0) return comm.exchange({&send, 1}, {}).wait();
             comm.exchange({}, {&receive, 1}).wait();
         });
@@ -508,7 +508,7 @@ TEST_SUITE("comm/nccl") {
             NcclCommunicator moved = std::move(other);
             test::sends_one_value_to_each_peer(moved);
             std::byte byte{};
-            Send const beyond{comm.size(), &byte, box_of(1, {})};
+            transport::Send const beyond{comm.size(), &byte, box_of(1, {})};
             comm.exchange({&beyond, 1}, {}).wait();
         });
         for (Ended const& each : ended) CHECK((each.says("sort transfers by peer")));

@@ -23,14 +23,14 @@ namespace fake = test::fake_nccl;
 static_assert(NcclCommunicator::name == "nccl");
 
 /// Rows of 4 bytes out of 8: no box of them lies in a row.
-StridedBox every_other(Index elements) { return box_of(4, {{elements, 8}}); }
+transport::StridedBox every_other(Index elements) { return box_of(4, {{elements, 8}}); }
 
 /// In how many rounds it goes.
-Index rounds_of(Send const& send, detail::PairShare const& share) {
+Index rounds_of(transport::Send const& send, detail::PairShare const& share) {
     detail::TransferLane lane{1, 1, 0, 1};
     Index rounds = 0;
     for (; lane.at != lane.end; ++rounds)
-        detail::take_round(std::span(&send, 1), lane, share, [](Send const&, Send const&) {});
+        detail::take_round(std::span(&send, 1), lane, share, [](transport::Send const&, transport::Send const&) {});
     return rounds;
 }
 
@@ -124,8 +124,8 @@ TEST_SUITE("comm/nccl") {
                 int const me = comm.rank();
                 std::vector<int> from(2 * elements);
                 std::vector<std::vector<int>> to;
-                std::vector<Send> sends;
-                std::vector<Receive> receives;
+                std::vector<transport::Send> sends;
+                std::vector<transport::Receive> receives;
                 for (int r = 0; r != one.ranks; ++r) {
                     if (sends_to(me, r))
                         sends.push_back({r, reinterpret_cast<std::byte const*>(from.data()), every_other(elements)});
@@ -215,8 +215,8 @@ TEST_SUITE("comm/nccl") {
         std::byte place{};
         check_none(on_gpus(2, options, [&](NcclCommunicator& comm) {
             bool const sends = comm.rank() == 0;
-            Send const send{1, &place, box_of(4, {{bytes / 4, 4}})};
-            Receive const receive{0, &place, box_of(4, {{bytes / 4, 4}})};
+            transport::Send const send{1, &place, box_of(4, {{bytes / 4, 4}})};
+            transport::Receive const receive{0, &place, box_of(4, {{bytes / 4, 4}})};
             sends ? comm.exchange({&send, 1}, {}).wait() : comm.exchange({}, {&receive, 1}).wait();
             CHECK((sends ? comm.traffic().bytes_sent : comm.traffic().bytes_received) == bytes);
             CHECK((sends ? comm.traffic().messages_sent : comm.traffic().messages_received) == 1);
@@ -225,16 +225,17 @@ TEST_SUITE("comm/nccl") {
         CHECK(fake::counts().largest_message == static_cast<std::uint64_t>(bytes));
         // How it is cut is the same rule on both sides, whatever the strides are.
         detail::PairShare const share = detail::NcclRounds(0, 2, Index{256} << 20).shared_by_all();
-        Send const dense{1, &place, box_of(4, {{1 << 15, 4 << 15}, {1 << 15, 4}})};
-        Send const padded{1, &place, box_of(4, {{1 << 15, 8 << 15}, {1 << 15, 8}})};
-        for (Send const* send : {&dense, &padded}) {
+        transport::Send const dense{1, &place, box_of(4, {{1 << 15, 4 << 15}, {1 << 15, 4}})};
+        transport::Send const padded{1, &place, box_of(4, {{1 << 15, 8 << 15}, {1 << 15, 8}})};
+        for (transport::Send const* send : {&dense, &padded}) {
             detail::TransferLane lane{1, 1, 0, 1};
             int taken = 0;
             Index moved = 0;
             for (; lane.at != lane.end; ++taken) {
                 Index round = 0;
-                detail::take_round(std::span(send, 1), lane, share,
-                                   [&](Send const&, Send const& piece) { round += piece.payload_bytes(); });
+                detail::take_round(
+                    std::span(send, 1), lane, share,
+                    [&](transport::Send const&, transport::Send const& piece) { round += piece.payload_bytes(); });
                 CHECK(round <= share.bytes);
                 moved += round;
             }
@@ -253,8 +254,8 @@ TEST_SUITE("comm/nccl") {
             constexpr Index elements = 200000;
             std::vector<int> from(2 * elements);
             std::vector<int> to(3 * 2 * elements);
-            std::vector<Send> sends;
-            std::vector<Receive> receives;
+            std::vector<transport::Send> sends;
+            std::vector<transport::Receive> receives;
             test::moves_in_order(
                 comm, [](int, int) { return 2; }, [](int, int, int) { return 100000; });
             CHECK(comm.staging_bytes() == 0);
@@ -316,8 +317,8 @@ TEST_SUITE("comm/nccl") {
             std::vector<int> to(2000, -1);
             int const next = (comm.rank() + 1) % 3;
             int const previous = (comm.rank() + 2) % 3;
-            Send const send{next, reinterpret_cast<std::byte const*>(from.data()), every_other(1000)};
-            Receive const receive{previous, reinterpret_cast<std::byte*>(to.data()), every_other(1000)};
+            transport::Send const send{next, reinterpret_cast<std::byte const*>(from.data()), every_other(1000)};
+            transport::Receive const receive{previous, reinterpret_cast<std::byte*>(to.data()), every_other(1000)};
             if (comm.rank() == 1) fake::fail("cudaMalloc", cudaErrorMemoryAllocation);
             auto request = comm.exchange({&send, 1}, {&receive, 1});
             try {
@@ -340,8 +341,9 @@ TEST_SUITE("comm/nccl") {
         check_none(on_gpus(2, options, [](NcclCommunicator& comm) {
             std::vector<int> from(20, comm.rank());
             std::vector<int> to(20, -1);
-            Send const send{1 - comm.rank(), reinterpret_cast<std::byte const*>(from.data()), every_other(10)};
-            Receive const receive{1 - comm.rank(), reinterpret_cast<std::byte*>(to.data()), every_other(10)};
+            transport::Send const send{1 - comm.rank(), reinterpret_cast<std::byte const*>(from.data()),
+                                       every_other(10)};
+            transport::Receive const receive{1 - comm.rank(), reinterpret_cast<std::byte*>(to.data()), every_other(10)};
             auto request = comm.exchange({&send, 1}, {&receive, 1});
             // The stream alone finishes it: the host need not come back for it.
             cudaEvent_t event = nullptr;
@@ -360,8 +362,10 @@ TEST_SUITE("comm/nccl") {
         check_none(on_gpus(3, {}, [](NcclCommunicator& comm) {
             std::vector<int> from(20, comm.rank());
             std::vector<int> to(20, -1);
-            Send const send{(comm.rank() + 1) % 3, reinterpret_cast<std::byte const*>(from.data()), every_other(10)};
-            Receive const receive{(comm.rank() + 2) % 3, reinterpret_cast<std::byte*>(to.data()), every_other(10)};
+            transport::Send const send{(comm.rank() + 1) % 3, reinterpret_cast<std::byte const*>(from.data()),
+                                       every_other(10)};
+            transport::Receive const receive{(comm.rank() + 2) % 3, reinterpret_cast<std::byte*>(to.data()),
+                                             every_other(10)};
             auto exchange = comm.bind({&send, 1}, {&receive, 1});
             exchange.start();
             exchange.wait();

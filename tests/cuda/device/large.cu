@@ -165,17 +165,18 @@ DEVICE_TEST("large: boxes of more than 2^32 elements are transposed, cast, scale
     auto* const bytes_to = reinterpret_cast<std::uint8_t*>(to.get());
     CHECK(wrong_of(2 * count, SetBytes{bytes_from, 0}, stream) == 0);
     auto const box = [&](Index of_row, Index of_column, Index element) {
-        return StridedBox{{StridedDim{rows, of_row}, StridedDim{columns, of_column}}, element};
+        return transport::StridedBox{{transport::StridedDim{rows, of_row}, transport::StridedDim{columns, of_column}},
+                                     element};
     };
-    auto const deliver = [&](Send const& send, Receive const& receive) {
+    auto const deliver = [&](transport::Send const& send, transport::Receive const& receive) {
         device.deliver(std::span(&send, 1), std::span(&receive, 1));
     };
     deliver({0, from.get(), box(columns, 1, 1)}, {0, to.get(), box(1, rows, 1)});
     CHECK(wrong_of(count, IsTransposed{bytes_to, rows, columns}, stream) == 0);
 
     auto const convert = host_memory().convert;
-    Send const plain{0, from.get(), box(columns, 1, 1), {DType::u8, DType::u8, 1.0, convert}};
-    Receive const cast{0, to.get(), box(2 * columns, 2, 2), {DType::bf16, DType::u8, 1.0, convert}};
+    transport::Send const plain{0, from.get(), box(columns, 1, 1), {DType::u8, DType::u8, 1.0, convert}};
+    transport::Receive const cast{0, to.get(), box(2 * columns, 2, 2), {DType::bf16, DType::u8, 1.0, convert}};
     deliver(plain, cast);
     auto const* const halves = reinterpret_cast<std::uint16_t const*>(to.get());
     CHECK(wrong_of(count, IsScaled{halves, 1}, stream) == 0);

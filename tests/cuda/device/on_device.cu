@@ -28,8 +28,9 @@ void same_nans(Memory& memory, DType type) {
 }
 
 /// Rows with gaps between them, or one dense run: some begin where several elements may be loaded at once.
-StridedBox box_of(DType type, Index rows, Index columns, Index gap) {
-    return {{StridedDim{rows, (columns + gap) * bytes(type)}, StridedDim{columns, bytes(type)}}, bytes(type)};
+transport::StridedBox box_of(DType type, Index rows, Index columns, Index gap) {
+    return {{transport::StridedDim{rows, (columns + gap) * bytes(type)}, transport::StridedDim{columns, bytes(type)}},
+            bytes(type)};
 }
 
 Memory random_bytes(Random& random, Index count) {
@@ -79,8 +80,8 @@ DEVICE_TEST("DeviceMemory: casts, folds, fills and factors leave the host's bits
         auto const convert_box = host_memory().convert;
         if (transport::can_convert(a, b, factor)) {
             compare(b, true, [&](auto const& memory, std::byte const* source, std::byte* target) {
-                Send const send{0, source, from_box, {a, a, 1.0, convert_box}};
-                Receive const receive{0, target, to_box, {b, a, factor, convert_box}};
+                transport::Send const send{0, source, from_box, {a, a, 1.0, convert_box}};
+                transport::Receive const receive{0, target, to_box, {b, a, factor, convert_box}};
                 memory.deliver(std::span(&send, 1), std::span(&receive, 1));
             });
         }
@@ -127,14 +128,14 @@ DEVICE_TEST("DeviceMemory: lists of many boxes, of any length, leave the host's 
         Memory expected(from.size());
         DeviceArray<std::byte> const from_there(from);
         DeviceArray<std::byte> const to_there(expected);
-        std::vector<Send> here_from, there_from;
-        std::vector<Receive> here_to, there_to;
+        std::vector<transport::Send> here_from, there_from;
+        std::vector<transport::Receive> here_to, there_to;
         for (int i = 0; i < count; ++i) {
             DType const type = random.pick(std::vector<DType>{DType::u8, DType::f16, DType::f32, DType::f64});
             Index const rows = random.between(1, 16);
             Index const columns = random.between(0, 28);
-            StridedBox const source = box_of(type, rows, columns, 4);
-            StridedBox const target = box_of(type, rows, columns, random.between(0, 4));
+            transport::StridedBox const source = box_of(type, rows, columns, 4);
+            transport::StridedBox const target = box_of(type, rows, columns, random.between(0, 4));
             Index const at = Index{i} * 4096;
             here_from.push_back({0, from.data() + at, source});
             there_from.push_back({0, from_there.data() + at, source});

@@ -168,10 +168,11 @@ public:
     [[nodiscard]] int rank() const noexcept { return inner_->rank(); }
     [[nodiscard]] int size() const noexcept { return inner_->size(); }
     [[nodiscard]] Traffic traffic() const noexcept { return inner_->traffic(); }
-    [[nodiscard]] Verdict agree(Verdict mine) { return inner_->agree(std::move(mine)); }
-    [[nodiscard]] exchange_type bind(std::span<Send const> sends, std::span<Receive const> receives) {
-        for (Send const& one : sends) check_memory(one.base, one.payload_bytes());
-        for (Receive const& one : receives) {
+    [[nodiscard]] transport::Verdict agree(transport::Verdict mine) { return inner_->agree(std::move(mine)); }
+    [[nodiscard]] exchange_type bind(std::span<transport::Send const> sends,
+                                     std::span<transport::Receive const> receives) {
+        for (transport::Send const& one : sends) check_memory(one.base, one.payload_bytes());
+        for (transport::Receive const& one : receives) {
             check_memory(one.base, one.payload_bytes());
             HostDevice::filled(one.base, one.payload_bytes());  // they are dense
         }

@@ -85,9 +85,9 @@ Placed place_aligned(std::mt19937& rng, std::vector<Index> const& extents, Index
 void copy_rows(Launches& launches, std::string const& kernel, bool transposes) {
     constexpr Index rows = 64;
     constexpr Index columns = 4096;
-    StridedBox const lie{{StridedDim{rows, 4 * columns}, StridedDim{columns, 4}}, 4};
-    StridedBox const stand{{StridedDim{rows, 4}, StridedDim{columns, 4 * rows}}, 4};
-    auto const placed = [&](StridedBox const& box) {  // from the begin of a sector on, as devices allocate
+    transport::StridedBox const lie{{transport::StridedDim{rows, 4 * columns}, transport::StridedDim{columns, 4}}, 4};
+    transport::StridedBox const stand{{transport::StridedDim{rows, 4}, transport::StridedDim{columns, 4 * rows}}, 4};
+    auto const placed = [&](transport::StridedBox const& box) {  // from the begin of a sector on, as devices allocate
         Placed result{box, std::vector<std::byte>(4 * rows * columns + 32), 0};
         while (reinterpret_cast<std::uintptr_t>(result.base()) % 32 != 0) ++result.first;
         launches.claim(result);
@@ -163,7 +163,7 @@ TEST_CASE("watched: folds, with and without a conversion, fills and factors of r
         Placed from =
             in_rows ? place_in_rows(rng, with_slots, bytes(type)) : place_aligned(rng, with_slots, bytes(type), true);
         launches.claim(from);
-        StridedBox slot{{}, bytes(type)};
+        transport::StridedBox slot{{}, bytes(type)};
         for (int d = 1; d < from.box.dims.size(); ++d) slot.dims.push_back(from.box.dims[d]);
         auto const fold =
             detail::fold_box(op, type, from.base(), slot, from.box.dims[0].stride, slots, to.base(), to.box, divisor);

@@ -76,7 +76,7 @@ TEST_SUITE("exec/detail/batch_check") {
     TEST_CASE("the first place counts at which any rank differs") {
         detail::BatchDigest const lists[] = {{1, {1, 2, 3, 4, 5, 6}}, {1, {1, 2, 3, 4, 5, 7}}, {1, {1, 2, 3, 9, 5, 6}}};
         run_on_threads(3, [&](ThreadCommunicator& comm) {
-            Verdict ended;
+            transport::Verdict ended;
             try {
                 detail::agree_on_batch(comm, {}, lists[comm.rank()],
                                        [](Index place) { return errors::concat("at ", place); });

@@ -56,11 +56,11 @@ struct Listening : CommunicatorBase<Listening> {
     [[nodiscard]] int rank() const noexcept { return 1; }
     [[nodiscard]] int size() const noexcept { return 3; }
     [[nodiscard]] Traffic traffic() const noexcept { return {}; }
-    exchange_type bind(std::span<Send const> sends, std::span<Receive const> receives) {
+    exchange_type bind(std::span<transport::Send const> sends, std::span<transport::Receive const> receives) {
         bound.push_back(transport::bound_transfers(name, sends, receives, 3));
         return {};
     }
-    Verdict agree(Verdict mine) { return mine; }
+    transport::Verdict agree(transport::Verdict mine) { return mine; }
     Listening split(int, int) { return {}; }
     void abort(ErrorCode, std::string_view) noexcept {}
 

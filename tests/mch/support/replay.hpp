@@ -53,7 +53,7 @@ private:
 /// What a rank brings to a collective call.
 struct Brought {
     Call call = Call::none;
-    Verdict verdict;
+    transport::Verdict verdict;
     std::vector<std::byte> bytes;  ///< all it sends, one transfer behind the other
     struct Piece {
         int peer = 0;
@@ -65,13 +65,13 @@ struct Brought {
 /// A collective call that all ranks have come to.
 struct Done {
     std::vector<Brought> brought;  ///< by rank
-    Verdict joint;
+    transport::Verdict joint;
     std::vector<std::vector<std::pair<int, Brought::Piece>>> inbox;  ///< by destination: (source, where), by source
 };
 
 /// Where a dense transfer begins. All that the mch room moves is dense.
 template <class Byte>
-[[nodiscard]] Byte* dense(Transfer<Byte> const& transfer) {
+[[nodiscard]] Byte* dense(transport::Transfer<Byte> const& transfer) {
     Index expected = transfer.box.element_bytes;
     for (int d = transfer.box.dims.size() - 1; d >= 0; --d) {
         if (transfer.box.dims[d].stride != expected && transfer.box.dims[d].extent != 1) {
@@ -120,8 +120,9 @@ private:
         for (replay::Brought const& one : done.brought)
             if (one.call != call) return false;
         if (call == replay::Call::agreement) {
-            done.joint = transport::joint_verdict(
-                ranks_, [&](int r) -> Verdict const& { return done.brought[static_cast<std::size_t>(r)].verdict; });
+            done.joint = transport::joint_verdict(ranks_, [&](int r) -> transport::Verdict const& {
+                return done.brought[static_cast<std::size_t>(r)].verdict;
+            });
         } else {
             for (Tamper const& one : tampers_) {
                 if (one.nth != exchanges_) continue;
@@ -155,7 +156,7 @@ private:
     int exchanges_ = 0;
     int failing_rank_ = -1;
     int failing_nth_ = 0;
-    Verdict failure_;
+    transport::Verdict failure_;
     std::vector<Tamper> tampers_;
     std::vector<replay::Done> done_;
     std::vector<replay::Brought> next_;  ///< what ranks bring to the call that is not done
@@ -179,7 +180,7 @@ public:
     [[nodiscard]] Traffic traffic() const noexcept { return end_.traffic; }
     [[nodiscard]] RankEnd& end() noexcept { return end_; }
 
-    [[nodiscard]] Verdict agree(Verdict mine) {
+    [[nodiscard]] transport::Verdict agree(transport::Verdict mine) {
         replay::Unlimited const unlimited;
         bool const fails = rank_ == world_->failing_rank_ && end_.agreements == world_->failing_nth_;
         ++end_.agreements;
@@ -189,7 +190,7 @@ public:
         throw replay::Stop{};
     }
 
-    exchange_type bind(std::span<Send const> sends, std::span<Receive const> receives) {
+    exchange_type bind(std::span<transport::Send const> sends, std::span<transport::Receive const> receives) {
         engine_.comm = this;
         return {engine_, {sends, receives, 0, 0, 0}};
     }
@@ -205,7 +206,7 @@ private:
         }
         [[nodiscard]] bool advance(bool) override { return true; }
     };
-    void move(std::span<Send const> sends, std::span<Receive const> receives) {
+    void move(std::span<transport::Send const> sends, std::span<transport::Receive const> receives) {
         replay::Unlimited const unlimited;
         ++end_.exchanges;
         if (auto const* done = next(replay::Call::exchange)) {
@@ -214,7 +215,7 @@ private:
         replay::Brought& mine = brought();
         mine.call = replay::Call::exchange;
         int last = 0;
-        for (Send const& send : sends) {
+        for (transport::Send const& send : sends) {
             if (send.peer < last || send.peer >= size()) refuse("sends are not sorted by peer");
             last = send.peer;
             Index const size = send.payload_bytes();
@@ -235,7 +236,7 @@ private:
         if (done.brought[0].call != call) refuse("a rank went another way the second time");
         return &done;
     }
-    void receive(replay::Done const& done, std::span<Receive const> receives) {
+    void receive(replay::Done const& done, std::span<transport::Receive const> receives) {
         auto const& inbox = done.inbox[static_cast<std::size_t>(rank_)];
         if (inbox.size() != receives.size()) refuse("transfers that are sent and received differ in number");
         for (std::size_t i = 0; i < receives.size(); ++i) {

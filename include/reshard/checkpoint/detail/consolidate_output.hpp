@@ -39,7 +39,7 @@ inline void check(RewriteOptions const& options) {
                   options.vote_bytes);
 }
 [[nodiscard]] inline std::string text_of(ConsolidateOptions const& options) {
-    Digest digest;
+    detail::Digest digest;
     for (auto const& [tensor, file] : options.weight_map) digest.add_text(tensor).add_text(file);
     return concat("max_file_bytes ", options.max_file_bytes, ", weight_map of ", options.weight_map.size(),
                   " tensors, digest ", digest.value(), ", manifest ", options.manifest ? "true" : "false", ", ",

@@ -62,7 +62,7 @@ private:
     void read_list(Text&& text) {
         commit_.agree([&] {
             std::string const terms = text();
-            commit_.set_terms(Digest{}.add_text(terms).value(), concat("rewrites files with ", terms));
+            commit_.set_terms(detail::Digest{}.add_text(terms).value(), concat("rewrites files with ", terms));
             check(options_);
             lists_.make_room(comm().size());
             if (commit_.is_first()) in_ = look();
@@ -94,7 +94,7 @@ private:
             output_ = make(from(), hex_text(id_, 16));
             check_replicas(from(), output_.catalogue, options_);
             maker_.emplace(from(), output_.catalogue, options_.replica);
-            Digest types;
+            detail::Digest types;
             for (StoredTensor const& tensor : output_.catalogue.tensors())
                 types.add(static_cast<std::uint64_t>(tensor.dtype));
             std::uint64_t const digest = output_.catalogue.digest();  // headers have theirs in it

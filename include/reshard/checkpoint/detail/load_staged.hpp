@@ -252,9 +252,9 @@ private:
             });
         }
         std::size_t count = 0;
-        for (std::vector<Send> const& sends : sends_to_) count += sends.size();
+        for (std::vector<transport::Send> const& sends : sends_to_) count += sends.size();
         lists_.sends.reserve(count);
-        for (std::vector<Send>& sends : sends_to_) {
+        for (std::vector<transport::Send>& sends : sends_to_) {
             lists_.sends.insert(lists_.sends.end(), sends.begin(), sends.end());
             sends.clear();
         }
@@ -291,7 +291,7 @@ private:
     bool passing_ = false;
     Workspace staging_;  ///< which the ranks of a node read in place, where the transport has it
     Needs needs_;
-    std::vector<std::vector<Send>> sends_to_;  ///< by rank, while a window is gone through
+    std::vector<std::vector<transport::Send>> sends_to_;  ///< by rank, while a window is gone through
     TransferLists lists_;
     std::span<Piece const> came_;  ///< by broadcast, and not yet taken from staging memory
 };

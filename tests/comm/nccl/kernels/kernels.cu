@@ -45,11 +45,12 @@ TEST_SUITE("comm/nccl") {
             auto comm = nccl_from<NcclKernelCommunicator>(host, stream);
             std::vector<std::byte> memory(256);
             std::vector<std::byte> const before = memory;
-            Conversion const widens{DType::f64, DType::f32, 1.0, transport::convert};
-            Conversion const plain{DType::f32, DType::f32, 1.0, transport::convert};
+            transport::Conversion const widens{DType::f64, DType::f32, 1.0, transport::convert};
+            transport::Conversion const plain{DType::f32, DType::f32, 1.0, transport::convert};
             int const shift = comm.rank() == 0 ? 4 : 0;
-            Send const send{1 - comm.rank(), memory.data(), test::box_of(4, {{4, 4}}), plain};
-            Receive const receive{1 - comm.rank(), memory.data() + 128 + shift, test::box_of(8, {{4, 8}}), widens};
+            transport::Send const send{1 - comm.rank(), memory.data(), test::box_of(4, {{4, 4}}), plain};
+            transport::Receive const receive{1 - comm.rank(), memory.data() + 128 + shift, test::box_of(8, {{4, 8}}),
+                                             widens};
             auto request = comm.exchange({&send, 1}, {&receive, 1});
             try {
                 request.wait();
@@ -66,12 +67,12 @@ TEST_SUITE("comm/nccl") {
         "what one side converts: the other, which travels as it is, is not given to a kernel where it is unaligned") {
         test::run_box_kernels_on_host();
         auto const exchange = [](auto& comm, std::vector<std::byte>& memory) {
-            Conversion const plain{DType::f32, DType::f32, 1.0, transport::convert};
-            Conversion const shortens{DType::bf16, DType::f32, 1.0, transport::convert};
+            transport::Conversion const plain{DType::f32, DType::f32, 1.0, transport::convert};
+            transport::Conversion const shortens{DType::bf16, DType::f32, 1.0, transport::convert};
             float const value = 3.5F;
             std::memcpy(memory.data() + 1, &value, sizeof(value));
-            Send const send{0, memory.data() + 1, test::box_of(4, {}), plain};
-            Receive const receive{0, memory.data() + 64, test::box_of(2, {}), shortens};
+            transport::Send const send{0, memory.data() + 1, test::box_of(4, {}), plain};
+            transport::Receive const receive{0, memory.data() + 64, test::box_of(2, {}), shortens};
             comm.exchange({&send, 1}, {&receive, 1}).wait();
         };
         int const before = test::launches(detail::copy_boxes_kernel<detail::CastBox>);
@@ -101,9 +102,9 @@ TEST_SUITE("comm/nccl") {
             std::vector<float> from(64);
             std::vector<float> to(64);
             int const peer = 1 - comm.rank();
-            StridedBox const box = test::box_of(4, {{16, 8}});
-            Send const sends[] = {{peer, reinterpret_cast<std::byte const*>(from.data()), box}};
-            Receive const receives[] = {{peer, reinterpret_cast<std::byte*>(to.data()), box}};
+            transport::StridedBox const box = test::box_of(4, {{16, 8}});
+            transport::Send const sends[] = {{peer, reinterpret_cast<std::byte const*>(from.data()), box}};
+            transport::Receive const receives[] = {{peer, reinterpret_cast<std::byte*>(to.data()), box}};
             if (comm.rank() == 0) test::fail_launch(cudaErrorInvalidConfiguration);
             comm.exchange(sends, receives).wait();
         });

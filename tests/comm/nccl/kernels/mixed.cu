@@ -126,12 +126,12 @@ TEST_SUITE("comm/device_or_host_memory") {
                 detail::DeviceOrHostMemory const memory(*passage, {});
                 memory.check("target", target.data(), 4);
                 memory.check("source", source.data(), 4);
-                std::vector<Send> sends;
-                std::vector<Receive> receives;
+                std::vector<transport::Send> sends;
+                std::vector<transport::Receive> receives;
                 auto wanted = expected;
                 for (auto const& [first, extent] : boxes) {
-                    StridedBox const from{{StridedDim{extent, 8}}, 4};
-                    StridedBox const to{{StridedDim{extent, -4}}, 4};
+                    transport::StridedBox const from{{transport::StridedDim{extent, 8}}, 4};
+                    transport::StridedBox const to{{transport::StridedDim{extent, -4}}, 4};
                     bool const empty = extent == 0;
                     sends.push_back({0, empty ? nullptr : source.data() + 8 * first, from});
                     receives.push_back({0, empty ? nullptr : target.data() + 4 * (first + extent - 1), to});
@@ -151,8 +151,8 @@ TEST_SUITE("comm/device_or_host_memory") {
         detail::DeviceOrHostMemory const memory(passage, {});
         Buffer const there(bytes_of({1.0F}), stream);
         Buffer const here(bytes_of({1.0F}), stream, Where::pageable);
-        Send const send{0, here.data(), {{}, 4}};
-        Receive const receive{0, there.data(), {{}, 4}};
+        transport::Send const send{0, here.data(), {{}, 4}};
+        transport::Receive const receive{0, there.data(), {{}, 4}};
         memory.check("source", here.data(), 4);
         CHECK_THROWS_WITH_AS(memory.deliver({&send, 1}, {&receive, 1}),
                              doctest::Contains("too little for two elements of 4. Fix: a larger window_bytes"),
@@ -166,7 +166,7 @@ TEST_SUITE("comm/device_or_host_memory") {
         detail::DeviceOrHostMemory const memory(passage, {});
         std::vector<float> const numbers{1, 2, 3, 4};
         std::vector<float> const zeros(4);
-        StridedBox const box{{StridedDim{4, 4}}, 4};
+        transport::StridedBox const box{{transport::StridedDim{4, 4}}, 4};
         Buffer const news(bytes_of(numbers), stream);
         auto const later = [&](Buffer const& from, Buffer const& to) {
             static_cast<void>(cudaMemcpyAsync(to.data(), from.data(), 16, cudaMemcpyDefault, stream));
@@ -176,13 +176,13 @@ TEST_SUITE("comm/device_or_host_memory") {
             Buffer const target(bytes_of(zeros), stream, place);
             memory.check("source", source.data(), 4);
             later(news, source);
-            Send const send{0, source.data(), box};
-            Receive const receive{0, target.data(), box};
+            transport::Send const send{0, source.data(), box};
+            transport::Receive const receive{0, target.data(), box};
             memory.deliver({&send, 1}, {&receive, 1});
             CHECK(floats_of(target) == numbers);
             memory.fold({Reduce::sum, DType::f32, 1, 1, 4, {0, news.data(), box}, {}, {0, target.data(), box}});
             CHECK(floats_of(target) == numbers);
-            Conversion const doubles{DType::f32, DType::f32, 2.0, host_memory().convert};
+            transport::Conversion const doubles{DType::f32, DType::f32, 2.0, host_memory().convert};
             memory.fold(
                 {Reduce::sum, DType::f32, 1, 1, 4, {0, news.data(), box}, {}, {0, target.data(), box, doubles}});
             CHECK(floats_of(target) == std::vector<float>{2, 4, 6, 8});
@@ -361,9 +361,9 @@ TEST_SUITE("comm/device_or_host_memory") {
             void* memory = nullptr;
             static_cast<void>(cudaMalloc(&memory, 64));  // never freed
             auto* const bytes = static_cast<std::byte*>(memory);
-            StridedBox const box{{StridedDim{4, 8}}, 4};
-            Send const send{1 - comm.rank(), bytes, box};
-            Receive const receive{1 - comm.rank(), bytes + 32, box};
+            transport::StridedBox const box{{transport::StridedDim{4, 8}}, 4};
+            transport::Send const send{1 - comm.rank(), bytes, box};
+            transport::Receive const receive{1 - comm.rank(), bytes + 32, box};
             child.exchange({&send, 1}, {&receive, 1}).wait();
             if (comm.rank() == 0) runtime::hold(stream, never);
             comm.exchange({&send, 1}, {&receive, 1}).wait();

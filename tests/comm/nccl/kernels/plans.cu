@@ -120,10 +120,10 @@ TEST_SUITE("memory/on_device") {
             for (std::size_t i = 0; i != count; ++i) numbers[i] = static_cast<float>(i);
             Buffer const source(bytes_of(numbers), stream);
             Buffer const target(bytes_of(std::vector<float>(count)), stream);
-            std::vector<Send> sends;
-            std::vector<Receive> receives;
+            std::vector<transport::Send> sends;
+            std::vector<transport::Receive> receives;
             for (Index i = 0; i != boxes; ++i) {
-                StridedBox const box{{StridedDim{4, 4}}, 4};
+                transport::StridedBox const box{{transport::StridedDim{4, 4}}, 4};
                 sends.push_back({0, source.data() + 16 * i, box});
                 receives.push_back({0, target.data() + 16 * (boxes - 1 - i), box});
             }

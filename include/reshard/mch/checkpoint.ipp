@@ -107,9 +107,8 @@ RESHARD_INLINE MchLoadedChange MchCheckpoint::load_redistributed(std::string_vie
     for (MchRead const& one : detail::overlaps_of(saved.table, shard.range())) {
         if (!rows.empty()) touched[detail::as_size(one.part)] = 1;
     }
-    bool const moves_misses = resize || mode.mode == MchMode::route;
     Index const part = current.slots.mesh().ordinal(rank);
-    auto const miss = moves_misses ? detail::miss_move(saved.table, current, part) : std::nullopt;
+    auto const miss = detail::miss_move(saved.table, current, part);
     if (miss && !rows.empty()) touched[detail::as_size(SlotRouter(saved.table.slots)(miss->from))] = 1;
     for (std::size_t p = 0; p < touched.size(); ++p) {
         if (touched[p] == 0) continue;

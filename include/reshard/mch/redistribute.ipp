@@ -83,7 +83,6 @@ public:
             if (one.stays()) continue;
             one.outgoing->unpack();
             one.incoming.arrange(options.mode, one.numbers);
-            if (options.mode != MchMode::route) continue;
             if (auto const miss = miss_move(one.saved, one.current, one.part)) one.numbers.moves.push_back(*miss);
         }
         result_.reserve(list_.size());

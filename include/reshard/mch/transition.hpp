@@ -10,7 +10,7 @@ namespace reshard::inline v0 {
 
 enum class MchMode : std::uint8_t {
     route,       ///< ids go to where they are looked up; slots are given anew there, and rows follow (MchChange::moves)
-    slot_owner,  ///< ids go to the owner of their slot; rows stay
+    slot_owner,  ///< ids go to the owner of their slot; rows stay, but for one on the slot of misses, and that row
 };
 
 struct MchOptions {
@@ -56,8 +56,8 @@ struct [[nodiscard]] MchChange {
     Index unpinned = 0;           ///< ids whose count was INT64_MAX, which nothing could have evicted (redistribute())
     std::vector<Index> left_out;  ///< ids it had and sent nowhere: unreachable ones that were to be dropped
     std::vector<Index> evicted;   ///< ids that found no slot on it, lowest score first
-    /// Into its slots, by ascending id. In mode `route`, and by MchLoadOptions::resize, the last may be that of the row
-    /// of misses: its last slot gets the row that answered the misses of the saved shard as far along.
+    /// Into its slots, by ascending id. The last may be that of the row of misses: its last slot gets the row that
+    /// answered the misses of the saved shard as far along.
     std::vector<MchRowMove> moves;
     Index bytes_sent = 0;  ///< of entries, to other ranks
 };

@@ -277,7 +277,7 @@ inline Outcome redistribute(Table const& table, std::vector<ShardBuffers> const&
         }
         // The row of misses is that of the saved shard as far along; of shards without slots, of the next before.
         Ids const& saved = table.saved_offsets;
-        if (mode == Mode::route && z != 0) {
+        if (z != 0) {
             std::size_t const reached = p * (saved.size() - 1) / parts;
             std::size_t from = 0;
             while (saved[from + 1] == 0) ++from;  // the first that has slots

@@ -30,11 +30,11 @@ struct Entry {
     double score;
 };
 
-/// One shard of the resized table: buffers, rows, and what it evicts.
+/// One shard of the resized table: buffers, rows, what it evicts, and slots whose rows begin anew.
 struct Expected {
     Module module;
     Rows rows;
-    std::vector<Index> evicted;
+    std::vector<Index> evicted, freed;
 
     Expected(World const& saved, World const& wanted, std::size_t part, double exponent)
         : module(wanted.ranks[part]), rows(wanted.ranks[part]) {
@@ -94,6 +94,12 @@ private:
         for (Id slot : free) module.mapping[at++] = slot;
         if (z == 0) return;
         module.mapping[at] = o + z - 1;
+        bool all_here = part < saved.ranks.size() && saved.ranks[part].o == o && saved.ranks[part].z == z;
+        for (std::size_t i = 0; all_here && i < saved.ranks[part].raw.size(); ++i) {
+            Id const id = saved.ranks[part].raw[i];
+            all_here = id == no_id || std::find(module.raw.begin(), module.raw.end(), id) != module.raw.end();
+        }
+        if (!all_here) freed.assign(free.begin(), free.end());
         std::size_t from = part * saved.ranks.size() / parts;  // the row of misses
         while (from > 0 && saved.ranks[from].z == 0) --from;
         source[o + z - 1] = saved.ranks[from].o + saved.ranks[from].z - 1;
@@ -151,6 +157,7 @@ TEST_SUITE("mch/checkpoint_resize") {
                                             state_of(loaded.ranks[p]), rows.views(), {}, {.resize = true})
                         .change;
                 CHECK(change.evicted == expected[p].evicted);
+                CHECK(change.freed == expected[p].freed);
                 CHECK(rows == expected[p].rows);
                 CHECK(change.unreachable == 0);
                 live += change.live_after;

@@ -84,6 +84,7 @@ void check_equal(Result const& is, Result const& wanted) {
     for (std::size_t r = 0; r < is.changes.size(); ++r) {
         CHECK(is.changes[r].moves == wanted.changes[r].moves);
         CHECK(is.changes[r].evicted == wanted.changes[r].evicted);
+        CHECK(is.changes[r].freed == wanted.changes[r].freed);
         CHECK(is.changes[r].live_after == wanted.changes[r].live_after);
         CHECK(is.changes[r].unreachable == wanted.changes[r].unreachable);
     }

@@ -107,6 +107,24 @@ std::string broken_law(Scene const& scene, Mode mode, Result const& result) {
                 return "an id is out of reach";
         }
     }
+    // Slots that no id has, where one had them or misses: their rows are those of others.
+    std::unordered_set<Id> had;
+    for (Id const end : table.saved_offsets) had.insert(end - 1);
+    for (ShardBuffers const& shard : scene.loaded) {
+        for (std::size_t i = 0; i < shard.raw.size(); ++i)
+            if (shard.raw[i] != INT64_MAX) had.insert(shard.slots[i]);
+    }
+    for (std::size_t r = 0; r < result.shards.size(); ++r) {
+        ShardBuffers const& shard = result.shards[r];
+        Ids const& freed = result.changes[r].freed;
+        std::unordered_set<Id> const listed(freed.begin(), freed.end());
+        for (std::size_t i = 0; i + 1 < shard.raw.size(); ++i) {
+            bool const is_listed = listed.count(shard.slots[i]) != 0;
+            if (shard.raw[i] != INT64_MAX && is_listed) return "the slot of an id is freed";
+            if (shard.raw[i] == INT64_MAX && !is_listed && had.count(shard.slots[i]) != 0)
+                return "a free slot has the row of an id that left";
+        }
+    }
     return {};
 }
 
@@ -237,7 +255,7 @@ TEST_SUITE("mch/redistribute") {
                 CHECK((twice.shards == once.shards));
                 for (Change const& one : twice.changes) {
                     CHECK(one.sent + one.received == 0);
-                    CHECK(one.evicted.size() + one.left_out.size() + one.moves.size() == 0);
+                    CHECK(one.evicted.size() + one.left_out.size() + one.moves.size() + one.freed.size() == 0);
                 }
             }
         }

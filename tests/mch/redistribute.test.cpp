@@ -246,6 +246,26 @@ TEST_SUITE("mch/redistribute") {
         }
     }
 
+    TEST_CASE("free slots whose rows are those of ids that left are listed; on the same ranks none is") {
+        World saved(12, 1, Policy::lfu, 28);  // of 2 ranks the first looks up ids below 14
+        for (Id i = 0; i < 8; ++i) saved.ranks[0].raw[static_cast<std::size_t>(i)] = 10 + i;
+        Outcome const route = change(saved, 2);
+        CHECK(route.changes[0].freed == std::vector<Index>{4});
+        CHECK(route.rows[0][2 * 4] == mark(4, 0));  // of id 14, which is on rank 1
+        CHECK(route.changes[1].freed == std::vector<Index>{10});
+        MchOptions options;
+        options.mode = MchMode::slot_owner;
+        Outcome const dropped = change(saved, 2, options);
+        CHECK(dropped.changes[0].freed == std::vector<Index>{4});
+        CHECK(dropped.changes[1].freed == std::vector<Index>{8, 9, 10});
+        for (MchMode mode : {MchMode::route, MchMode::slot_owner}) {
+            options.mode = mode;
+            CHECK(change(saved, 1, options).changes[0].freed.empty());
+        }
+        Outcome const back = change(route.world, 1);  // slot 5 answered misses
+        CHECK(back.changes[0].freed == std::vector<Index>{4, 5, 10});
+    }
+
     TEST_CASE("law: any policy, ids, fill, slots and change of ranks: found with its row, or listed") {
         for (std::uint64_t seed = 1; seed <= 80; seed += reshard::test::fewer_seeds() ? 5 : 1) {
             CAPTURE(seed);
@@ -433,6 +453,7 @@ TEST_SUITE("mch/redistribute") {
                 if (here) now.ranks[r].iteration[0] = r < saved.ranks.size() ? saved.ranks[r].iteration[0] : 0;
                 MchChange const one = redistribute(from, to, here ? state_of(now.ranks[r]) : MchState{}, comm);
                 if (here) CHECK(one.moves == expected.changes[r].moves);
+                if (here) CHECK(one.freed == expected.changes[r].freed);
             });
             CHECK(buffers(now) == buffers(expected.world));
         }

@@ -89,8 +89,8 @@ public:
     /// What load(), redistribute() and apply_row_moves() do together, by this rank alone: it reads the saved shards
     /// that plan_reads() names for the bounds of their ids, whole but piece by piece, keeps the entries that are its
     /// own, and reads the rows that go with them. Ids, slots, metadata, iteration, segments, rows, and the lists of
-    /// moves, evicted and left out ids are bit for bit those of the three calls (the left out ones by the rank that
-    /// would have had them). Bucketed tables are loaded by position, which is the same.
+    /// moves, freed slots, evicted and left out ids are bit for bit those of the three calls (the left out ones by the
+    /// rank that would have had them). Bucketed tables are loaded by position, which is the same.
     ///
     /// With MchLoadOptions::resize the table may have another size: see there.
     ///

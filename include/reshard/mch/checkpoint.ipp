@@ -132,7 +132,8 @@ RESHARD_INLINE MchLoadedChange MchCheckpoint::load_redistributed(std::string_vie
     detail::MchIncoming incoming(current, shard, mode.threads);
     incoming.expect(static_cast<int>(rank), change.received, saved.iteration, block.data());
     incoming.arrange(mode.mode, change);
-    if (miss) change.moves.push_back(*miss);
+    bool const was_saved = part >= 0 && part < saved.table.parts();
+    incoming.list_rows(saved.table, part, was_saved ? saved.ids[detail::as_size(part)].live : 0, change);
     std::vector<MchRowMove> moves = change.moves;
     std::sort(moves.begin(), moves.end(), [](MchRowMove const& a, MchRowMove const& b) { return a.from < b.from; });
     for (MchRows const& one : rows) {

@@ -40,7 +40,8 @@ struct MchLoadOptions {
     std::vector<std::string> leave_rows{};
     /// load_redistributed() of a sorted table, in mode `route`: the current table may have more or fewer slots than the
     /// saved one. Ids keep their slots where these are still theirs; where fewer slots are left than ids, the policy
-    /// evicts, and MchChange::evicted lists what. Rows of slots that were not saved are zeros.
+    /// evicts, and MchChange::evicted lists what. Rows of slots that were not saved are zeros, and
+    /// among MchChange::freed where no id has got one.
     bool resize = false;
 };
 

@@ -47,8 +47,9 @@ namespace reshard::inline v0 {
 /// lie among one another, as those of saved shards do not unless some are negative, and nothing is evicted.
 ///
 /// Memory beside the states: the entries that leave a rank, those that come to it, and 2 bytes for each it had; once
-/// the former are sent, 16 to 50 bytes for each it is to have. Where ids have to be merged, 24 bytes each while they
-/// are put in order and a copy of all that is kept; where ids are evicted, 16 more bytes each while they are chosen.
+/// the former are sent, 16 to 50 bytes for each it is to have; 8 for each slot of MchChange::freed. Where ids have to
+/// be merged, 24 bytes each while they are put in order and a copy of all that is kept; where ids are evicted, 16 more
+/// bytes each while they are chosen.
 ///
 /// Returns what became of each table on this rank, in the order of `tables`.
 [[nodiscard]] std::vector<MchChange> redistribute(std::span<MchTransition const> tables, CommunicatorRef comm,

@@ -83,7 +83,7 @@ public:
             if (one.stays()) continue;
             one.outgoing->unpack();
             one.incoming.arrange(options.mode, one.numbers);
-            if (auto const miss = miss_move(one.saved, one.current, one.part)) one.numbers.moves.push_back(*miss);
+            one.incoming.list_rows(one.saved, one.part, one.numbers.live_before, one.numbers);
         }
         result_.reserve(list_.size());
     }

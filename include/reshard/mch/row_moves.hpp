@@ -11,8 +11,8 @@ namespace reshard::inline v0 {
 /// Collective over `comm`. `rows` are this rank's parts of the table's weights and of its optimizer states, all of
 /// which follow the ids: one row per slot of its shard, [z] or [z, ...], dense, of any element type with whole bytes,
 /// loaded by position. Row `move.from` of each whole becomes row `move.to`, all at once: what is overwritten has been
-/// read. Rows that no move names stay, those of slots that no id has any more too. The same number of views in the same
-/// order on all ranks; a rank without slots may leave them null.
+/// read. Rows that no move names stay, those of slots that no id has any more (MchChange::freed) too. The same number
+/// of views in the same order on all ranks; a rank without slots may leave them null.
 ///
 /// One exchange of counts, one of row numbers, one of rows, however many views; with one rank no collective call.
 /// Memory beside the rows: those that leave this rank, those that come, their numbers, and a bit per row.

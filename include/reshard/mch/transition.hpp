@@ -59,6 +59,9 @@ struct [[nodiscard]] MchChange {
     /// Into its slots, by ascending id. The last may be that of the row of misses: its last slot gets the row that
     /// answered the misses of the saved shard as far along.
     std::vector<MchRowMove> moves;
+    /// Its slots without an id but the last, ascending: their rows, once `moves` are applied, may be of ids that left
+    /// or of misses, and are to be what new rows are. None where it has the slots and all ids it was saved with.
+    std::vector<Index> freed;
     Index bytes_sent = 0;  ///< of entries, to other ranks
 };
 

@@ -110,6 +110,7 @@ void check_equal(std::vector<Part> const& is, std::vector<Part> const& expected,
         CHECK(a.change.left_out == b.change.left_out);
         CHECK(a.change.evicted == b.change.evicted);
         CHECK(a.change.moves == b.change.moves);
+        CHECK(a.change.freed == b.change.freed);
         CHECK(a.change.bytes_sent == b.change.bytes_sent);
         if (rank < static_cast<int>(a.world.ranks.size())) {
             Module const& has = a.world.ranks[static_cast<std::size_t>(rank)];

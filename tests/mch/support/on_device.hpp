@@ -62,6 +62,7 @@ DeviceRun run_on_device(Scene const& scene, Mode mode, ThreadOrder threads, bool
         CHECK(change.moves.size() == changes[0].moves().size());
         CHECK(change.evicted.size() == changes[0].evicted().size());
         CHECK(change.left_out.size() == changes[0].left_out().size());
+        CHECK(change.freed.size() == changes[0].freed().size());
         result.changes[r] = change_of(change);
     });
     CHECK(device.pieces() == claimed);

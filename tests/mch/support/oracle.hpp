@@ -74,7 +74,7 @@ struct ShardBuffers {
 
 struct Change {
     Id live_before = 0, live_after = 0, sent = 0, received = 0, unreachable = 0, unpinned = 0;
-    Ids left_out, evicted;
+    Ids left_out, evicted, freed;
     std::vector<std::pair<Id, Id>> moves;
 
     [[nodiscard]] friend bool operator==(Change const&, Change const&) = default;
@@ -290,6 +290,12 @@ inline Outcome redistribute(Table const& table, std::vector<ShardBuffers> const&
             shard.raw.push_back(INT64_MAX);
             shard.slots.push_back(next_free());  // beyond the others: the row of misses
         }
+        // Rows begin anew unless the shard has the slots it was saved with, and every id that had one of them.
+        bool all_here = p + 1 < saved.size() && saved[p] == begin && saved[p + 1] == begin + z;
+        std::unordered_set<Id> const here(shard.raw.begin(), shard.raw.end());
+        for (Id const raw : loaded[p].raw) all_here = all_here && (raw == INT64_MAX || here.count(raw) != 0);
+        for (Id i = change.live_after; !all_here && i < z - 1; ++i)
+            change.freed.push_back(shard.slots[static_cast<std::size_t>(i)]);
         for (std::size_t c = 0; c < table.columns.size(); ++c) {
             shard.metadata[c].resize(static_cast<std::size_t>(z * table.columns[c].bytes), table.columns[c].empty);
         }

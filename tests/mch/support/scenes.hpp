@@ -247,9 +247,8 @@ inline MchOptions library_options(Mode mode) {
 }
 
 inline Change change_of(MchChange const& change) {
-    Change result{change.live_before, change.live_after,  change.sent,
-                  change.received,    change.unreachable, change.unpinned,
-                  change.left_out,    change.evicted,     {}};
+    Change result{change.live_before, change.live_after, change.sent,    change.received, change.unreachable,
+                  change.unpinned,    change.left_out,   change.evicted, change.freed,    {}};
     for (MchRowMove const& move : change.moves) result.moves.push_back({move.from, move.to});
     return result;
 }
@@ -311,6 +310,7 @@ inline std::string difference(Table const& table, Result const& is, Outcome cons
         if (x == y) continue;
         if (x.evicted != y.evicted) return where("evicted ids", x.evicted, y.evicted);
         if (x.left_out != y.left_out) return where("ids left out", x.left_out, y.left_out);
+        if (x.freed != y.freed) return where("freed slots", x.freed, y.freed);
         if (x.moves != y.moves) return errors::concat("rank ", r, ": moves differ");
         return errors::concat("rank ", r, ": counts differ: before ", x.live_before, "/", y.live_before, ", after ",
                               x.live_after, "/", y.live_after, ", sent ", x.sent, "/", y.sent, ", received ",

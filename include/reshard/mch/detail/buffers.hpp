@@ -58,7 +58,8 @@ public:
                    " entries, but the shard has ", rows, " (slots ", table_.range(rank_).begin, " to ",
                    table_.range(rank_).end, " of ", table_.size(),
                    "). Fix: configure the size and the ranks the buffers were made for; columns of other ranks are "
-                   "loaded by position first, or taken there by a plan (docs/mch.md, \"Without a file\").");
+                   "loaded by position first, or taken there by redistribute(plan_across(saved.slots, current.slots), "
+                   "comm, old_column, column) (docs/mch.md, \"Without a file\").");
         }
         if (entry_bytes(view) != bytes_per_row) {
             refuse(ErrorCode::buffer, what, " has ", entry_bytes(view), " bytes an entry, the table says ",

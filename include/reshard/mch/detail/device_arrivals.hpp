@@ -16,7 +16,6 @@
 #include <reshard/mch/transition.hpp>
 
 #include <algorithm>  // sort
-#include <optional>   // optional
 
 namespace reshard::inline v0::detail {
 
@@ -27,6 +26,8 @@ struct MchDeviceLists {
     WorkList<MchRowMove, Work> moves;
     WorkList<Index, Work> left_out;
     WorkList<Index, Work> evicted;
+    WorkList<Index, Work> free;  ///< behind the first `given` of them: those that are freed
+    Index given = 0;
 };
 
 /// An MchChange whose lists lie in memory of the device: they may be as long as the table. Their memory is given back
@@ -44,6 +45,10 @@ public:
     [[nodiscard]] std::span<Index const> left_out() const noexcept { return lists_.left_out.span(); }
     /// Ids that found no slot on it, lowest score first: MchChange::evicted.
     [[nodiscard]] std::span<Index const> evicted() const noexcept { return lists_.evicted.span(); }
+    /// Slots of this rank whose rows are to be what new rows are: MchChange::freed.
+    [[nodiscard]] std::span<Index const> freed() const noexcept {
+        return lists_.free.span().subspan(as_size(lists_.given));
+    }
 
     /// All of it, as redistribute() returns it. Copies the lists, and waits for them.
     [[nodiscard]] MchChange on_host() {
@@ -51,6 +56,7 @@ public:
         change.moves = lists_.moves.host(work_);
         change.left_out = lists_.left_out.host(work_);
         change.evicted = lists_.evicted.host(work_);
+        change.freed = fetch(work_, freed().data(), as_index(freed().size()));
         return change;
     }
 
@@ -194,8 +200,9 @@ public:
         homeless_at_ = steps.asked.add(moved_before_);
         steps.asked.add(moved_before_ + kept_);
     }
-    /// Gives the others a slot. `miss`: of the row of misses, the last of the moves.
-    void give(Work& work, MchDeviceSteps<Work>& steps, std::optional<MchRowMove> const& miss, List<MchRowMove>& moves) {
+    /// Gives the others a slot. The last of the moves is that of the row of misses.
+    void give(Work& work, MchDeviceSteps<Work>& steps, MchTable const& saved, Index part,
+              MchDeviceLists<Work>& change) {
         Index const z = shard_.entries;
         if (z == 0) return;
         see(steps.asked);
@@ -211,6 +218,8 @@ public:
         steps.count_free.add(among.words() + 1, {among});
         free_ = List<Index>(work, z - (kept_ - homeless));
         steps.list_free.add(z, {among, free_.data()});
+        auto const miss = miss_move(saved, *table_, part);
+        List<MchRowMove>& moves = change.moves;
         moves = List<MchRowMove>(work, homeless + (miss ? 1 : 0));
         if (miss) steps.written.add(moves.data() + homeless, &*miss, sizeof(MchRowMove) / 8);
         steps.write_ids.add(z, {ids_.data(), kept_, empty_id(table_->layout), shard_.ids});
@@ -220,6 +229,10 @@ public:
         write_columns(steps.write_halves);
         write_columns(steps.write_quarters);
         write_columns(steps.write_bytes);
+        if (!has_freed(saved, *table_, part, change.numbers.live_before, kept_ - homeless + on_reserved)) return;
+        free_.shorten(homeless + z - 1 - kept_);
+        change.free = std::move(free_);
+        change.given = homeless;
     }
 
     /// What is to be written of the shard but for its columns.

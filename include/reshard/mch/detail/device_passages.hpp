@@ -111,7 +111,7 @@ public:
         counts_at_ = steps.asked.add(counted_.data());
     }
     void give(Work& work, MchDeviceSteps<Work>& steps) {
-        arrivals_.give(work, steps, miss_move(saved, current, part), lists_.moves);
+        arrivals_.give(work, steps, saved, part, lists_);
         if (rule_.leaves_strays()) change().unreachable = steps.asked[counts_at_];
     }
     [[nodiscard]] MchDeviceLists<Work> lists() noexcept { return std::move(lists_); }

@@ -63,6 +63,19 @@ public:
         check_slots();  // throws: one is not of the shard
     }
 
+    /// Lists, behind arrange(), the move of the row of misses, and slots whose rows have to begin anew. `live`: ids
+    /// that were saved in this part, if it was.
+    void list_rows(MchTable const& saved, Index part, Index live, MchChange& change) const {
+        if (auto const miss = miss_move(saved, *table_, part)) change.moves.push_back(*miss);
+        if (shard_.entries == 0) return;
+        MchGivenSlots const& given = succession_->given();
+        if (!has_freed(saved, *table_, part, live, given.from_shard())) return;
+        auto const free = given.free();
+        change.freed.reserve(free.size());
+        prefer_large_pages(change.freed.data(), free.size_bytes());
+        change.freed.insert(change.freed.end(), free.begin(), free.end());
+    }
+
     /// Writes the shard. \pre all ranks have agreed.
     void commit() {
         succession_->commit(threads_);

@@ -38,6 +38,15 @@ namespace reshard::inline v0::detail {
     return move.from == move.to ? std::nullopt : std::optional(move);
 }
 
+/// Whether rows of a part's free slots may be of ids that left or of misses: unless it was saved with the same slots
+/// and has all of the ids that had them. `live`: ids that were saved in it, if it was; `kept`: those it has.
+/// \pre the part has slots.
+[[nodiscard]] inline bool has_freed(MchTable const& saved, MchTable const& current, Index part, Index live,
+                                    Index kept) {
+    bool const same = part < saved.parts() && saved.part_range(part) == current.part_range(part);
+    return !same || kept < live;
+}
+
 /// Gives every entry a slot of the shard: its own where it can keep it, else the lowest free one. The last slot is the
 /// row of misses. Entries come in the order of their ids.
 class MchGivenSlots {
@@ -77,12 +86,19 @@ public:
         Index on_reserved = 0;
         for (MchRowMove const& one : homeless_) on_reserved += static_cast<Index>(one.from == range_.end - 1);
         auto const moving = as_index(homeless_.size());
+        from_shard_ = entries_ - moving + on_reserved;
         bool const distinct = taken_.taken() == entries_ - moving + 1 && on_reserved <= 1;
         if (!distinct || (!may_move && moving != on_reserved)) return false;
         free_memory_ = taken_.list_free();
         free_ = free_memory_.words();
         list_moves(moves);
         return true;
+    }
+    /// Entries that came with a slot of the shard. \pre give().
+    [[nodiscard]] Index from_shard() const noexcept { return from_shard_; }
+    /// Slots that no entry has, ascending, but the last. \pre give().
+    [[nodiscard]] std::span<Index const> free() const noexcept {
+        return free_.subspan(homeless_.size(), as_size(range_.size() - 1 - entries_));
     }
     /// Writes the slots that were given, and behind the entries those that are left. \pre the column has the entries'
     /// own.
@@ -114,6 +130,7 @@ private:
     Index entries_;
     MchTakenSlots taken_;
     Index position_ = 0;
+    Index from_shard_ = 0;
     Scratch homeless_memory_;
     std::span<MchRowMove> homeless_;  ///< slots that cannot be kept, and the positions of their entries
     Scratch free_memory_;
@@ -146,6 +163,8 @@ public:
         return is_sound(iteration) && give_slots(may_move, moves);
     }
     [[nodiscard]] Index kept() const noexcept { return kept_; }
+    /// \pre arrange() of a shard that has slots.
+    [[nodiscard]] MchGivenSlots const& given() const noexcept { return *given_; }
 
     /// Writes the columns, each part by a thread.
     void commit(int parts) {

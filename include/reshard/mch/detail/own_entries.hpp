@@ -85,13 +85,13 @@ struct MchOwnEntries {
     }
 
 private:
-    template <int Columns>
+    template <std::size_t Columns>
     void move_words(std::byte* const* list) const noexcept {
         std::byte* columns[Columns];
-        for (int c = 0; c < Columns; ++c) columns[c] = list[c];
+        for (std::size_t c = 0; c < Columns; ++c) columns[c] = list[c];
         move_each(
             [&columns](Index to, Index from) {
-                for (int c = 0; c < Columns; ++c) {
+                for (std::size_t c = 0; c < Columns; ++c) {
                     store_as(columns[c] + to * 8, load_as<Index>(columns[c] + from * 8));
                 }
             },

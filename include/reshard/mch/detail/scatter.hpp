@@ -61,7 +61,7 @@ inline void place_words(std::byte const* const* columns, Index entry, StreamCurs
 /// Entries [begin, end), all columns 8 bytes wide. `bin(entry)` is in [0, bins].
 template <int Columns, class Bin>
 void scatter_words(Bin const& bin, PartitionColumn const* list, Index begin, Index end, StreamCursor* cursors) {
-    std::byte const* columns[Columns];
+    std::byte const* columns[as_size(Columns)];
     for (int c = 0; c < Columns; ++c) columns[c] = list[c].data;
     Index entry = begin;
     for (; entry + 4 <= end; entry += 4) {  // four bins first: their loads and products overlap

@@ -26,14 +26,17 @@ Block block_of(std::size_t bytes) {
     detail::HostBlock const block = detail::allocate_host(bytes);
     return {block.data, {block.release}};
 }
+std::uintptr_t place_of(Block const& block) { return reinterpret_cast<std::uintptr_t>(block.get()); }
+/// Of one that is freed again.
+std::uintptr_t place_of(std::size_t bytes) { return place_of(block_of(bytes)); }
 constexpr std::size_t large = detail::large_block;
 
 /// In a thread of its own, which has kept nothing so far. Whether blocks are kept at all is what the first two tell.
 template <class Work>
 void in_new_thread(Work work) {
     std::thread([&] {
-        void* const first = block_of(large).get();
-        if (block_of(large).get() == first) {
+        std::uintptr_t const first = place_of(large);
+        if (place_of(large) == first) {
             work();
         } else {
             MESSAGE("skipped: this system, or this sanitizer, has every block freed");
@@ -48,9 +51,7 @@ TEST_SUITE("core/large_memory") {
             CAPTURE(seed);
             std::mt19937_64 random(seed);
             std::vector<std::pair<Block, std::size_t>> blocks;
-            auto const mark_of = [](Block const& block) {
-                return static_cast<int>(reinterpret_cast<std::uintptr_t>(block.get()) >> 6U & 127U);
-            };
+            auto const mark_of = [](Block const& block) { return static_cast<int>(place_of(block) >> 6U & 127U); };
             for (int step = 0; step < 40; ++step) {
                 if (blocks.size() < 6 && random() % 2 == 0) {
                     std::size_t const bytes = random() % 4 == 0 ? random() % 100000 : large - 4096 + random() % large;
@@ -73,14 +74,14 @@ TEST_SUITE("core/large_memory") {
 
     TEST_CASE("a thread's next block of about the size is the one that it freed last") {
         in_new_thread([] {
-            void* const first = block_of(2 * large).get();
-            CHECK(block_of(2 * large).get() == first);
-            CHECK(block_of(2 * large - 100).get() == first);
-            CHECK(block_of(2 * large + 1).get() != first);  // too large
-            CHECK(block_of(2 * large * 8 / 9 + 1).get() == first);
-            CHECK(block_of(large + large / 2).get() != first);  // would waste a quarter
+            std::uintptr_t const first = place_of(2 * large);
+            CHECK(place_of(2 * large) == first);
+            CHECK(place_of(2 * large - 100) == first);
+            CHECK(place_of(2 * large + 1) != first);  // too large
+            CHECK(place_of(2 * large * 8 / 9 + 1) == first);
+            CHECK(place_of(large + large / 2) != first);  // would waste a quarter
             Block const taken = block_of(2 * large);
-            CHECK(block_of(2 * large).get() != taken.get());
+            CHECK(place_of(2 * large) != place_of(taken));
         });
     }
 

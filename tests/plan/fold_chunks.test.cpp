@@ -202,8 +202,8 @@ TEST_SUITE("plan/fold_chunks") {
                 }
             }
         }
-        CHECK(pieces > 0);
-        CHECK(blocks > 0);
-        CHECK(results > 0);
+        CHECK((pieces > 0 || test::fewer_seeds()));
+        CHECK((blocks > 0 || test::fewer_seeds()));
+        CHECK((results > 0 || test::fewer_seeds()));
     }
 }

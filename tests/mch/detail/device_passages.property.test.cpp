@@ -120,7 +120,7 @@ TEST_CASE(
     CHECK(strays > test::of_seeds(5));
     for (std::size_t kind = 0; kind < 7; ++kind) {
         CAPTURE(kind);
-        CHECK(kinds[kind] > 0);
+        CHECK((kinds[kind] > 0 || test::fewer_seeds()));
     }
 }
 

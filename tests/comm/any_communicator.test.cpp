@@ -150,7 +150,32 @@ TEST_SUITE("comm/any_communicator") {
         CHECK(got == 3);
     }
 
+    TEST_CASE("memory of any element type, as the communicator of a transport has it") {
+        AnyCommunicator self{SelfCommunicator()};
+        auto doubles = self.allocate<double>(6);
+        CHECK(doubles.size() == 6);
+        for (double& value : doubles.span()) CHECK(std::exchange(value, 3.0) == 0.0);
+        CHECK(doubles.view(Shape{2, 3})(1, 2) == 3.0);
+        CHECK_THROWS_AS(static_cast<void>(doubles.view(Shape{7})), BufferError);
+        auto const moved = std::move(doubles);
+        CHECK(doubles.data() == nullptr);  // NOLINT: moved-from buffers have nothing
+        CHECK(moved.span().back() == 3.0);
+        CHECK(self.allocate<std::byte>(0).size() == 0);
+        Sharing::allocations = 0;
+        Trace trace;
+        Traced<AnyCommunicator> traced(AnyCommunicator(Sharing()), trace);
+        CHECK(traced.allocate<BFloat16>(4).size() == 4);
+        CHECK(Sharing::allocations == 1);
+        run_on_threads(2, [](ThreadCommunicator& threads) {
+            AnyCommunicator comm(threads.split(0, threads.rank()));
+            CHECK(comm.allocate<std::int16_t>(3 * comm.rank()).size() == 3 * comm.rank());
+            CHECK_THROWS_AS(static_cast<void>(comm.allocate<float>(comm.rank() == 1 ? -1 : 8)), BufferError);
+            CHECK_THROWS_AS(static_cast<void>(comm.allocate<float>(comm.rank() == 1 ? INT64_MAX / 2 : 8)), OutOfMemory);
+        });
+    }
+
     TEST_CASE("memory that peers read in place comes from the transport that has it, else from the heap") {
+        Sharing::allocations = 0;
         Sharing sharing;
         Workspace const theirs = CommunicatorRef(sharing).allocate(16);
         CHECK(Sharing::allocations == 1);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/comm/any_communicator.hpp
 /// \brief  A communicator as a value: CommunicatorRef refers to one of any type, AnyCommunicator owns one.
-/// \depends comm/communicator.hpp, memory/memory_policy.hpp, <new>.
+/// \depends comm/{communicator,detail/element_buffer}.hpp, memory/memory_policy.hpp, <new>.
 ///
 ///     AnyCommunicator comm{MpiCommunicator{MPI_COMM_WORLD}};         // a transport that is picked at run time
 ///     redistribute(plan, comm, source, destination);                // whatever takes a communicator takes it
@@ -11,6 +11,7 @@
 #pragma once
 
 #include <reshard/comm/communicator.hpp>
+#include <reshard/comm/detail/element_buffer.hpp>
 #include <reshard/memory/memory_policy.hpp>
 
 #include <new>  // placement new
@@ -334,11 +335,14 @@ public:
         if (comm_ != nullptr) table_->end(comm_);
     }
 
-    /// CommunicatorRef::allocate() by the name that transports have: bytes, as who frees them is known to the
-    /// transport.
-    template <std::same_as<std::byte> T>
-    [[nodiscard]] Workspace allocate(Index bytes) {
-        return CommunicatorRef::allocate(bytes);
+    /// CommunicatorRef::allocate() as transports have it, MpiCommunicator for one: `elements` elements, each rank as
+    /// many as it says, of which the result has data(), size(), span() and view(shape).
+    template <Element T>
+    [[nodiscard]] auto allocate(Index elements) {
+        static_assert(std::is_trivially_copyable_v<T>, "reshard::AnyCommunicator: elements are moved as bytes.");
+        Index bytes = elements;  // a count that is none, or has too many bytes, is an error of all, not of this rank
+        if (elements >= 0 && !detail::multiply_fits(elements, detail::as_index(sizeof(T)), bytes)) bytes = INT64_MAX;
+        return detail::ElementBuffer<T, Workspace>(CommunicatorRef::allocate(bytes), elements);
     }
 
 private:

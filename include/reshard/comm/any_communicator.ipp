@@ -12,7 +12,10 @@ namespace reshard::inline v0 {
 RESHARD_INLINE Workspace CommunicatorRef::allocate(Index bytes) const {
     if (table_->allocate != nullptr) return table_->allocate(comm_, bytes);
     Workspace memory;
-    agree_on_errors(*this, [&] { memory = Workspace(std::vector<std::byte>(detail::as_size(bytes))); });
+    agree_on_errors(*this, [&] {
+        if (bytes < 0) errors::raise(ErrorCode::buffer, "reshard::allocate: less than nothing. Fix: check the count.");
+        memory = Workspace(std::vector<std::byte>(detail::as_size(bytes)));
+    });
     return memory;
 }
 

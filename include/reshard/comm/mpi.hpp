@@ -2,7 +2,7 @@
 /// \file   reshard/comm/mpi.hpp
 /// \brief  Ranks that are MPI processes: MpiCommunicator, memory they share on a node, run_on_mpi() which runs a
 ///         program.
-/// \depends comm/detail/group_engine.hpp, comm/mpi_options.hpp, core/{function_ref,tensor_view}.hpp, <memory>. Needs
+/// \depends comm/detail/{element_buffer,group_engine}.hpp, comm/mpi_options.hpp, core/function_ref.hpp, <memory>. Needs
 /// exceptions. Link reshard::mpi.
 ///
 /// Between nodes boxes travel as MPI messages; two ranks with transfers first tell each other what they are, in one
@@ -12,10 +12,10 @@
 /// node share.
 #pragma once
 
+#include <reshard/comm/detail/element_buffer.hpp>
 #include <reshard/comm/detail/group_engine.hpp>
 #include <reshard/comm/mpi_options.hpp>
 #include <reshard/core/function_ref.hpp>
-#include <reshard/core/tensor_view.hpp>
 
 #include <memory>  // shared_ptr, unique_ptr
 #include <span>    // span
@@ -44,30 +44,7 @@ using MpiMemory = std::unique_ptr<std::byte, MpiRelease>;
 /// Memory that the ranks of a node read in place. Made by MpiCommunicator::allocate(); each rank owns its own part and
 /// frees it without waiting for the others. Move-only; all elements are zero bytes; aligned to a page.
 template <Element T>
-class MpiBuffer {
-public:
-    MpiBuffer() = default;
-    [[nodiscard]] T* data() noexcept { return reinterpret_cast<T*>(memory_.get()); }
-    [[nodiscard]] T const* data() const noexcept { return reinterpret_cast<T const*>(memory_.get()); }
-    [[nodiscard]] Index size() const noexcept { return memory_ == nullptr ? 0 : size_; }
-    [[nodiscard]] std::span<T> span() noexcept { return {data(), detail::as_size(size())}; }
-    [[nodiscard]] std::span<T const> span() const noexcept { return {data(), detail::as_size(size())}; }
-    /// A dense row-major tensor in it. Throws BufferError for a shape with more elements than the buffer has.
-    [[nodiscard]] TensorView<T> view(DynamicShape const& shape) { return {room_for(shape), shape}; }
-    [[nodiscard]] TensorView<T const> view(DynamicShape const& shape) const { return {room_for(shape), shape}; }
-
-private:
-    friend class MpiCommunicator;
-    MpiBuffer(detail::MpiMemory memory, Index size) noexcept : memory_(std::move(memory)), size_(size) {}
-    [[nodiscard]] T* room_for(DynamicShape const& shape) const {
-        if (shape.size() <= size()) return reinterpret_cast<T*>(memory_.get());
-        errors::raise(ErrorCode::buffer, "reshard::MpiBuffer: a view of shape ", to_string(shape), " in a buffer of ",
-                      size(), " elements. Fix: allocate as many as the shape has.");
-    }
-
-    detail::MpiMemory memory_;
-    Index size_ = 0;
-};
+using MpiBuffer = detail::ElementBuffer<T, detail::MpiMemory>;
 
 /// A rank among MPI processes. Used by one thread at a time; must be gone before MPI_Finalize.
 ///

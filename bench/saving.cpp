@@ -174,7 +174,7 @@ struct SavedBesideRaw {
 template <class Strategy>
 Strategy unchecked() {
     Strategy strategy;
-    strategy.options.verify_checksums = false;
+    strategy.options.verify_checksums = Checksums::none;
     return strategy;
 }
 

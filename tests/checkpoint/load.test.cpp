@@ -592,7 +592,10 @@ TEST_SUITE("checkpoint/load") {
                        ErrorCode::mismatch, {one, "but rank 0", other});
         };
         std::string const usual = "bytes, cooperation by_model, in_flight ";
-        check("bytes, verify_checksums false, coop", usual, [](auto& s) { s.options.verify_checksums = false; });
+        check("bytes, verify_checksums none, coop", usual,
+              [](auto& s) { s.options.verify_checksums = Checksums::none; });
+        check("bytes, verify_checksums touched_blocks, coop", usual,
+              [](auto& s) { s.options.verify_checksums = Checksums::touched_blocks; });
         check("bytes, replica_axes 0,2, coop", usual, [](auto& s) { s.options.replica_axes = {0, 2}; });
         check("bytes, rename of 'x' to 'a', 'y.*' to 'b.*', coop", usual, [](auto& s) {
             s.options.rename = {{"x", "a"}, {"y.*", "b.*"}};

@@ -25,6 +25,7 @@ struct Case {
     std::vector<Saved> saved;
     std::vector<int> axes;  ///< replica_axes
     int ranks = 1;
+    Checksums compared = Checksums::whole_blocks;
 
     [[nodiscard]] static bool is_of_copies(Goal const& goal, int axis) {
         return goal.to.placement(axis) == Placement::replicate() && goal.to.mesh().extent(axis) > 1;
@@ -87,6 +88,7 @@ struct Outcome {
 template <class Strategy>
 Outcome outcome(std::string const& path, Case const& one, Strategy strategy) {
     strategy.options.replica_axes = one.axes;
+    strategy.options.verify_checksums = one.compared;
     Outcome result;
     result.reports.resize(static_cast<std::size_t>(one.ranks));
     std::mutex guard;
@@ -115,6 +117,7 @@ template <class Strategy>
 void check_forecast(Catalogue const& catalogue, Case const& one, Strategy strategy, Outcome const& counted,
                     bool exact_lists) {
     strategy.options.replica_axes = one.axes;
+    strategy.options.verify_checksums = one.compared;
     LocalTensors tensors(one.goals, 0);
     LoadForecast const forecast = forecast_load(catalogue, placed_tensors(tensors.list()), one.ranks, strategy);
     CAPTURE(forecast.strategy);
@@ -181,6 +184,7 @@ TEST_SUITE("checkpoint/load") {
                 }
             }
             bool const checksums = random.chance(80);
+            if (random.chance(50)) one.compared = Checksums::touched_blocks;
             Index const block_bytes = random.pick(std::vector<Index>{1, 40, 64, 1000, default_block_bytes});
             Manifest const manifest =
                 write_sharded(folder.path(), one.saved, files,
@@ -218,6 +222,8 @@ TEST_SUITE("checkpoint/load") {
             auto const boxes = outcome(folder.path(), one, EachRankReadsItsBoxes{reads});
             CHECK(boxes.wrong == "");
             CHECK(boxes.sum(&LoadReport::bytes_verified) == every.sum(&LoadReport::bytes_verified));
+            if (one.compared == Checksums::touched_blocks && by_manifest && checksums)
+                CHECK(every.sum(&LoadReport::bytes_verified) >= every.sum(&LoadReport::bytes_loaded));
             check_forecast(catalogue, one, EachRankReadsItsBoxes{reads}, boxes, true);
             auto const scattered = outcome(folder.path(), one, OneRankReads<Scatter>{source, window, reads});
             CHECK(scattered.wrong == "");

@@ -7,6 +7,7 @@
 
 #include <reshard/checkpoint/detail/load_choice.hpp>
 #include <reshard/checkpoint/detail/load_match.hpp>
+#include <reshard/checkpoint/load_forecast.hpp>
 #include <reshard/comm/threads.hpp>
 
 #include "sharded_support.hpp"
@@ -365,7 +366,7 @@ TEST_SUITE("checkpoint/load") {
             check_same(run(), ErrorCode::format,
                        {"box [0:5] of tensor 'v', replica 1, in '" + shard(3) + "' at byte", "CRC-32C",
                         "The tensors are partly filled"});
-            strategy.options.verify_checksums = false;
+            strategy.options.verify_checksums = Checksums::none;
             check_none(run());
             CHECK(bytes == 0);
         });
@@ -398,19 +399,26 @@ TEST_SUITE("checkpoint/load") {
             Index comparable = 0;
             for (Index byte = 0; byte < 2560; ++byte) comparable += lies_in_one(byte) ? 1 : 0;
             Index verified = 0;
-            auto const load_all = [&](Cooperation cooperation) {
+            auto const load_all = [&](Cooperation cooperation, Checksums compared = Checksums::whole_blocks) {
                 verified = 0;
                 std::mutex guard;
                 return thrown_by(4, [&](ThreadCommunicator& comm) {
                     LocalTensors tensors(goals, comm.rank());
-                    auto const report =
-                        load(folder.path(), tensors.list(), comm, CooperativeRead{0, {}, cooperation, {}});
+                    auto const report = load(folder.path(), tensors.list(), comm,
+                                             CooperativeRead{0, {}, cooperation, {}, {.verify_checksums = compared}});
+                    CHECK(report.bytes_loaded == 640);
                     std::scoped_lock const lock(guard);
                     verified += report.bytes_verified;
                 });
             };
             check_none(load_all(Cooperation::never));
             CHECK(verified == comparable);
+            Index touched = 0;  // of each rank, from the first block that it has some of to the last
+            for (Index rank = 0; rank < 4; ++rank)
+                touched +=
+                    std::min<Index>(((rank + 1) * 640 + block - 1) / block * block, 2560) - rank * 640 / block * block;
+            check_none(load_all(Cooperation::never, Checksums::touched_blocks));
+            CHECK(verified == touched);
             check_none(load_all(Cooperation::always));
             CHECK(verified == 2560);
             for (Index byte = 3; byte < 2560; byte += test::fewer_seeds() ? 389 : 97) {
@@ -426,10 +434,18 @@ TEST_SUITE("checkpoint/load") {
                 std::string const place =
                     block < 2560 ? errors::concat("bytes ", byte / block * block, " to ") : "2560 bytes";
                 check_same(load_all(Cooperation::always), ErrorCode::format, {place, "partly filled"});
+                check_same(load_all(Cooperation::never, Checksums::touched_blocks), ErrorCode::format,
+                           {place, "partly filled"});
                 LocalTensors tensors(goals, static_cast<int>(byte / 640));
                 Caught const alone = caught(
                     [&] { load(Checkpoint::open(folder.path()), tensors.list(), static_cast<int>(byte / 640)); });
                 CHECK((alone.code == ErrorCode::format) == told);
+                EveryRankReads every;
+                every.options.verify_checksums = Checksums::touched_blocks;
+                Caught const sure = caught([&] {
+                    load(Checkpoint::open(folder.path()), tensors.list(), static_cast<int>(byte / 640), every);
+                });
+                CHECK(sure.code == ErrorCode::format);
                 spoil(folder / leaf, data + byte);
             }
         }
@@ -440,13 +456,13 @@ TEST_SUITE("checkpoint/load") {
         for (int f = 0; f < 8; ++f) saved[0].parts.push_back({0, f, Box{{8 * f, 8 * f + 8}, {0, 16}}});
         TempFolder const folder;
         write_sharded(folder.path(), saved, 8, Described::by_manifest);
-        auto const verified = [&](int ranks, Cooperation cooperation) {
+        auto const verified = [&](int ranks, Cooperation cooperation, Checksums compared = Checksums::whole_blocks) {
             std::vector<Goal> const goals{goal("w", DType::f32, errors::concat("(", ranks, "):(S0)"), Shape{64, 16})};
             std::atomic<Index> sum{0};
             run_on_threads(ranks, [&](ThreadCommunicator& comm) {
                 LocalTensors tensors(goals, comm.rank());
-                sum +=
-                    load(folder.path(), tensors.list(), comm, CooperativeRead{0, {}, cooperation, {}}).bytes_verified;
+                CooperativeRead const how{0, {}, cooperation, {}, {.verify_checksums = compared}};
+                sum += load(folder.path(), tensors.list(), comm, how).bytes_verified;
                 CHECK(tensors.wrong() == "");
             });
             return sum.load();
@@ -455,6 +471,112 @@ TEST_SUITE("checkpoint/load") {
         CHECK(verified(3, Cooperation::never) == 4096 * 6 / 8);
         CHECK(verified(16, Cooperation::never) == 0);
         CHECK(verified(16, Cooperation::always) == 4096);
+        // Unless they are to read the rest of these shards as well.
+        CHECK(verified(8, Cooperation::never, Checksums::touched_blocks) == 4096);
+        CHECK(verified(3, Cooperation::never, Checksums::touched_blocks) == 4096 * 10 / 8);
+        CHECK(verified(16, Cooperation::never, Checksums::touched_blocks) == 2 * 4096);
+        CHECK(verified(16, Cooperation::always, Checksums::touched_blocks) == 4096);
+    }
+
+    TEST_CASE("of a box of a larger tensor the blocks that it touches are read and compared, whoever reads") {
+        constexpr Index rows = 100;
+        TempFolder const folder;
+        write_sharded(folder.path(), {{{"w", DType::u8, Shape{rows, 10}}, 1, {{0, 0, Box(Shape{rows, 10})}}}}, 1,
+                      Described::by_manifest, true, 64);
+        std::string const path = folder / "shard-00001-of-00001.0123456789abcdef.safetensors";
+        Index const data = SafetensorsFile::open(path).data_offset();
+        with_all([&](auto strategy) {
+            CAPTURE(strategy.name);
+            bool const direct = std::string_view(strategy.name) == EachRankReadsItsBoxes::name;
+            std::atomic<Index> read{0};
+            std::atomic<Index> verified{0};
+            auto const run = [&](Checksums compared) {
+                read = verified = 0;
+                strategy.options.verify_checksums = compared;
+                return thrown_by(3, [&](ThreadCommunicator& comm) {
+                    std::vector<std::byte> row(10);  // row 30 is bytes 300 to 310, in the block of 256 to 320
+                    std::vector<LocalTensor> const list{{"w",
+                                                         parse("(3):(R)", Shape{1, 10}),
+                                                         DynamicView(row.data(), DType::u8, Shape{1, 10}),
+                                                         {.shape = Shape{rows, 10}, .begin = {30, 0}}}};
+                    LoadReport const report = load(folder.path(), list, comm, strategy);
+                    read += report.bytes_read;
+                    verified += report.bytes_verified;
+                    CHECK(report.bytes_loaded == 10);
+                    for (Index i = 0; i < 10; ++i)
+                        CHECK(row[static_cast<std::size_t>(i)] == expected_byte("w", 300 + i));
+                });
+            };
+            Index const readers = direct ? 3 : 1;
+            check_none(run(Checksums::whole_blocks));
+            CHECK(read == readers * 10);
+            CHECK(verified == 0);
+            check_none(run(Checksums::touched_blocks));
+            CHECK(read == readers * 64);
+            CHECK(verified == readers * 64);
+            for (Index const byte : {256, 299, 310, 319}) {  // of the block, and not of the row
+                spoil(path, data + byte);
+                check_none(run(Checksums::whole_blocks));
+                check_same(run(Checksums::touched_blocks), ErrorCode::format,
+                           {"of tensor 'w'", "bytes 256 to 320", "partly filled"});
+                spoil(path, data + byte);
+            }
+            for (Index const byte : {255, 320}) {  // of others
+                spoil(path, data + byte);
+                check_none(run(Checksums::touched_blocks));
+                spoil(path, data + byte);
+            }
+        });
+    }
+
+    TEST_CASE("of columns every block is read whole, whichever gaps are read in any case") {
+        std::vector<Goal> const goals{goal("w", DType::f32, "(4):(S1)", Shape{64, 4096})};  // gaps of 12 KiB
+        TempFolder const folder;
+        Manifest const manifest = write_sharded(folder.path(), {{goals[0].stored, 1, {{0, 0, Box(Shape{64, 4096})}}}},
+                                                1, Described::by_manifest, true, 40'000);
+        constexpr Index all = Index{4} * 64 * 4096;
+        for (Index const chunk : {Index{30'000}, Index{100'000}, Index{8} << 20}) {
+            for (Index const gap : {Index{0}, Index{16'000}}) {
+                CAPTURE(chunk);
+                CAPTURE(gap);
+                EveryRankReads how;
+                how.options.verify_checksums = Checksums::touched_blocks;
+                how.reads.chunk_bytes = chunk;
+                how.reads.gap_bytes = gap;
+                how.reads.over_read = 8;
+                for (int rank = 0; rank < 4; ++rank) {
+                    LocalTensors tensors(goals, rank);
+                    LoadReport const report = load(Checkpoint::open(folder.path()), tensors.list(), rank, how);
+                    CHECK(tensors.wrong() == "");
+                    CHECK(report.bytes_read == all);
+                    CHECK(report.bytes_verified == all);
+                    CHECK(report.bytes_loaded == all / 4);
+                    CHECK(report.extra_bytes <= 4 * chunk);
+                }
+                auto const forecast =
+                    forecast_load(Catalogue(manifest), placed_tensors(LocalTensors(goals, 0).list()), 4, how);
+                CHECK(forecast.bytes_read == 4 * all);
+                CHECK(forecast.bytes_verified == 4 * all);
+            }
+        }
+    }
+
+    TEST_CASE("a sum of more than a block is compared where all that it is of is loaded, and costs nothing else") {
+        std::vector<Goal> const goals{goal("w", DType::f32, "(2):(S0)", Shape{40, 16})};
+        TempFolder const folder;
+        Manifest manifest = write_sharded(folder.path(), {{goals[0].stored, 1, {{0, 0, Box(Shape{40, 16})}}}}, 1,
+                                          Described::by_manifest, true, 64);
+        manifest.extents[0].block_sums.clear();  // as releases wrote it that knew no blocks
+        Catalogue const catalogue(manifest);
+        EachRankReadsItsBoxes how;
+        how.options.verify_checksums = Checksums::touched_blocks;
+        auto const half = forecast_load(catalogue, placed_tensors(LocalTensors(goals, 0).list()), 2, how);
+        CHECK(half.bytes_read == 2560);
+        CHECK(half.bytes_verified == 0);
+        std::vector<Goal> const whole{goal("w", DType::f32, "(2):(R)", Shape{40, 16})};
+        auto const all = forecast_load(catalogue, placed_tensors(LocalTensors(whole, 0).list()), 2, how);
+        CHECK(all.bytes_read == 2 * 2560);
+        CHECK(all.bytes_verified == 2 * 2560);
     }
 
     TEST_CASE("a bit of an extent that two ranks read in parts is found as well") {

@@ -3,6 +3,7 @@
 #include "support.hpp"
 
 #include <reshard/checkpoint/load_forecast.hpp>
+#include <reshard/checkpoint/save_plan.hpp>
 
 #include <string>
 #include <vector>
@@ -197,6 +198,33 @@ TEST_SUITE("checkpoint/load_forecast") {
         CHECK(targets[0].dtype == DType::f32);
     }
 
+    TEST_CASE("what it costs to compare every block: saved as rows by 8, ten tensors, loaded by others") {
+        std::vector<TensorSpec> specs;
+        for (int t = 0; t < 10; ++t) specs.push_back({errors::concat("t", t), DType::bf16, Shape{2048, 1024}});
+        Manifest manifest = plan_save(all_as(specs, 8, "S0"), 8).manifest;
+        for (Extent& extent : manifest.extents) extent.has_checksum = true;
+        Catalogue const catalogue(manifest);
+        constexpr Index mib = Index{1} << 20;
+        EachRankReadsItsBoxes boxes;
+        CooperativeRead together;
+        CHECK(forecast_load(catalogue, all_as(specs, 16, "S0"), 16, boxes).bytes_read == 40 * mib);
+        CHECK(forecast_load(catalogue, all_as(specs, 16, "S0"), 16, boxes).bytes_verified == 0);
+        CHECK(forecast_load(catalogue, all_as(specs, 16, "S0"), 16, together).bytes_verified == 0);
+        boxes.options.verify_checksums = together.options.verify_checksums = Checksums::touched_blocks;
+        std::vector<std::pair<int, Index>> const cases{{8, 40}, {3, 50}, {6, 65}, {16, 80}};
+        for (std::pair<int, Index> const& one : cases) {  // ranks; MiB, of which 40 are loaded
+            CAPTURE(one.first);
+            LoadForecast const forecast = forecast_load(catalogue, all_as(specs, one.first, "S0"), one.first, boxes);
+            CHECK(forecast.bytes_read == one.second * mib);
+            CHECK(forecast.bytes_verified == one.second * mib);
+            CHECK(forecast.bytes_loaded == 40 * mib);
+        }
+        LoadForecast const shared = forecast_load(catalogue, all_as(specs, 16, "S0"), 16, together);
+        CHECK_FALSE(shared.read_directly);  // two ranks want each block: it is read once and passed on
+        CHECK(shared.bytes_read == 40 * mib);
+        CHECK(shared.bytes_verified == 40 * mib);
+    }
+
     TEST_CASE("explain tells what passes, what is read and what it takes") {
         std::vector<TensorSpec> const specs{{"a", DType::f32, Shape{32, 32}}};
         Catalogue const catalogue = Catalogue::of(specs);
@@ -208,6 +236,7 @@ TEST_SUITE("checkpoint/load_forecast") {
             "  collectives: 1 scatter, 2 broadcasts, 6 agreements\n"
             "  pass 4.0 KiB of tensors, of which 2.0 KiB cross ranks in 1 message; lists of tensors and figures 100 B\n"
             "  reads 4.0 KiB in 1 read, 1 open file and 1 for lists; a rank at most 4.0 KiB in 1 read\n"
+            "  verified 0 B, 4.0 KiB not compared with any checksum\n"
             "  memory beyond the local tensors: at most 4.0 KiB on a rank\n"
             "  about 153.1 us by the model\n");
         LoadReport report;  // and of what was done, in the same order

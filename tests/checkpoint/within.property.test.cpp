@@ -173,9 +173,14 @@ TEST_SUITE("checkpoint/within") {
             options.durable = false;
             Index const window = random.pick(std::vector<Index>{0, 16, 100, 1 << 20});
             TempFolder const folder;
-            OneRankReads<Scatter> const scatters{.window_bytes = window};
-            OneRankReads<Broadcast> const broadcasts{.window_bytes = window};
-            CooperativeRead const together{.window_bytes = window, .cooperation = Cooperation::always};
+            LoadOptions const compared{.verify_checksums =
+                                           random.chance(50) ? Checksums::touched_blocks : Checksums::whole_blocks};
+            EveryRankReads const every{.options = compared};
+            EachRankReadsItsBoxes const boxes{.options = compared};
+            OneRankReads<Scatter> const scatters{.window_bytes = window, .options = compared};
+            OneRankReads<Broadcast> const broadcasts{.window_bytes = window, .options = compared};
+            CooperativeRead const together{
+                .window_bytes = window, .cooperation = Cooperation::always, .options = compared};
             for (int how = 0; how < 5; ++how) {
                 CAPTURE(how);
                 std::vector<LoadReport> reports(static_cast<std::size_t>(ranks));
@@ -190,8 +195,8 @@ TEST_SUITE("checkpoint/within") {
                     Memory memory(loaded, comm.rank(), gaps);
                     LoadReport& report = reports[static_cast<std::size_t>(comm.rank())];
                     auto const& list = memory.list();
-                    if (how == 0) report = load(Checkpoint::open(folder.path()), list, comm.rank());
-                    if (how == 1) report = load(folder.path(), list, comm, EachRankReadsItsBoxes{});
+                    if (how == 0) report = load(Checkpoint::open(folder.path()), list, comm.rank(), every);
+                    if (how == 1) report = load(folder.path(), list, comm, boxes);
                     if (how == 2) report = load(folder.path(), list, comm, scatters);
                     if (how == 3) report = load(folder.path(), list, comm, broadcasts);
                     if (how == 4) report = load(folder.path(), list, comm, together);
@@ -199,9 +204,8 @@ TEST_SUITE("checkpoint/within") {
                 });
                 CHECK(wrong == std::vector<Index>(static_cast<std::size_t>(ranks), 0));
                 Catalogue const catalogue(Checkpoint::open(folder.path()));
-                LoadForecast const forecast = how == 0 ? forecast_load(catalogue, loaded, ranks, EveryRankReads{})
-                                              : how == 1
-                                                  ? forecast_load(catalogue, loaded, ranks, EachRankReadsItsBoxes{})
+                LoadForecast const forecast = how == 0   ? forecast_load(catalogue, loaded, ranks, every)
+                                              : how == 1 ? forecast_load(catalogue, loaded, ranks, boxes)
                                               : how == 2 ? forecast_load(catalogue, loaded, ranks, scatters)
                                               : how == 3 ? forecast_load(catalogue, loaded, ranks, broadcasts)
                                                          : forecast_load(catalogue, loaded, ranks, together);
@@ -218,6 +222,8 @@ TEST_SUITE("checkpoint/within") {
                 CHECK(sum.reads == forecast.reads);
                 CHECK(sum.files_opened == forecast.files_opened);
                 CHECK(sum.bytes_verified == forecast.bytes_verified);
+                if (compared.verify_checksums == Checksums::touched_blocks && how >= 2)
+                    CHECK(sum.bytes_verified == forecast.bytes_in_files);  // all that is read, each byte once
             }
         }
     }

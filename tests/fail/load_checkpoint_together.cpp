@@ -7,7 +7,7 @@ using namespace reshard;
 
 LoadReport loaded(std::string const& path, std::span<LocalTensor const> tensors, SelfCommunicator& comm) {
 #ifndef RESHARD_FAIL
-    return load(path, tensors, comm, {.options = {.verify_checksums = false}});  // of no strategy that is named
+    return load(path, tensors, comm, {.options = {.replica_axes = {0}}});  // of no strategy that is named
 #else
     return load(Checkpoint::open(path), tensors, comm, CooperativeRead{});
 #endif

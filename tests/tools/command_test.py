@@ -195,6 +195,10 @@ def test_plan_load(here):
     for strategy, said in words.items():
         ask("plan-load", here / "saved", "(4):(S0)", "--strategy", strategy, says=said)
     ask("plan-load", here / "saved", "(4):(S0)", "--strategy", "none", status=2, says="--strategy: none not in {")
+    compared = [asked("plan-load", here / "saved", "(16):(S0)", "--strategy", "every", "--checksums", which) for which in ("none", "whole", "touched")]
+    expect(compared[0]["bytes_verified"] == 0 and compared[0]["bytes_read"] == compared[1]["bytes_read"], "whole blocks take no more reading")
+    expect(compared[1]["bytes_verified"] < compared[2]["bytes_verified"] and compared[1]["bytes_read"] < compared[2]["bytes_read"], "touched blocks do")
+    expect(compared[2]["bytes_verified"] >= 295248, "and all of them are compared")
     ask("plan-load", here / "saved", "(5000):(S0)", status=2, says="WHERE: more than 4096 ranks. Fix: ")
     ask("plan-load", here / "saved", "(2):(S2)", status=2, says="WHERE: no tensor has a dimension 2. Fix: ")
     ask("plan-load", here / "saved", "(2:(S0)", status=2, says=["WHERE: ", "Fix: "])

@@ -16,12 +16,16 @@ struct PlanLoad {
     std::string path;
     std::string where;
     std::string strategy = "cooperative";
+    std::string checksums = "whole";
     std::vector<std::string> apart;
 
     void run(Session& session) const {
         auto const rule = given("WHERE", [&] { return PlacementRule(where); });
         int const ranks = planned_ranks("WHERE", rule);
         LoadOptions options;
+        options.verify_checksums = checksums == "none"    ? Checksums::none
+                                   : checksums == "whole" ? Checksums::whole_blocks
+                                                          : Checksums::touched_blocks;
         for (std::string const& text : apart)
             options.replica_axes.push_back(axis_given("--apart", text, "WHERE", rule.mesh()));
         if (!Session::speaks()) return;
@@ -94,6 +98,12 @@ void add_plan_load(CLI::App& app, Session& session) {
                      "cooperative: together, as load() does; boxes, every: each rank its own part, with or without "
                      "agreement; scatter, broadcast: one rank reads")
         ->check(CLI::IsMember({"cooperative", "boxes", "every", "scatter", "broadcast"}))
+        ->capture_default_str();
+    command
+        ->add_option("--checksums", verb->checksums,
+                     "what is compared with them: whole, the blocks that lie in what a rank reads; touched, all blocks "
+                     "with something of it, the rest of which is read as well; none")
+        ->check(CLI::IsMember({"none", "whole", "touched"}))
         ->capture_default_str();
     command
         ->add_option(

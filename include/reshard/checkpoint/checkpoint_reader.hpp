@@ -23,9 +23,7 @@ public:
     /// unspecified then.
     Index read_part(Extent const& extent, Index begin, Index end, std::byte* to) {
         SafetensorsFile const& file = open(extent.file);
-        Index const bytes = extent_bytes(manifest(), extent);
-        bool const checked = extent.has_checksum && ((begin == 0 && end == bytes) || bytes <= manifest().block_bytes);
-        if (extent.block_sums.empty() && !checked) {
+        if (touched_blocks(manifest(), extent, begin, end).empty()) {
             file.read_data(extent.begin + begin, {to, as_size(end - begin)});
             return end - begin;
         }

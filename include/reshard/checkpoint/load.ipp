@@ -24,7 +24,7 @@ using LoadClock = std::chrono::steady_clock;
 [[nodiscard]] inline ReadPlan plan_direct(LoadFiles& files, std::span<WantedExtent const> wanted,
                                           std::span<ReadBox const> boxes, ReadOptions const& reads,
                                           LoadOptions const& options) {
-    ReadPlan plan(boxes, reads);
+    ReadPlan plan = plan_reads(files.catalogue(), wanted, boxes, reads, options);
     for (PlannedRead const& read : plan.reads()) files.open(read.file);
     files.count_sums(summed_runs(files.catalogue(), wanted, plan.reads(), options));
     return plan;
@@ -58,7 +58,9 @@ inline void read_direct(LoadFiles& files, ReadPlan const& plan, LoadReport& repo
 [[nodiscard]] inline TensorTask task_of(LoadTerms const& terms) {
     std::string text =
         concat("with '", terms.strategy, "', root ", terms.root, ", windows of ", terms.window_bytes, " bytes");
-    if (!terms.options.verify_checksums) text += ", verify_checksums false";
+    Checksums const checksums = terms.options.verify_checksums;
+    if (checksums == Checksums::none) text += ", verify_checksums none";
+    if (checksums == Checksums::touched_blocks) text += ", verify_checksums touched_blocks";
     std::string_view before = ", replica_axes ";
     for (int const axis : terms.options.replica_axes) text += concat(std::exchange(before, ","), axis);
     if (!terms.options.rename.empty()) text += concat(", rename of ", renames_text(terms.options.rename));
@@ -90,6 +92,7 @@ public:
         share_list(files_, path, comm, terms.root, lists_, pending_);
         attempt([&] {
             wanted_ = match(catalogue(), tensors, terms.options, &report_.not_listed);
+            add_touched_blocks(catalogue(), wanted_, terms.options);
             report_.lists_opened = comm.rank() == terms.root ? lists_opened(catalogue()) : 0;
             report_.tensors = as_index(tensors.size());
             report_.files_digest = catalogue().digest();
@@ -105,7 +108,8 @@ public:
         if (terms_.cooperation == Cooperation::by_model) {
             LoadShare mine;
             attempt([&, this] {
-                mine = share_of(count_reads(needs(), terms_.reads), schedule, wanted_, tensors_, comm_.rank());
+                ReadPlan const direct = plan_reads(catalogue(), wanted_, needs(), terms_.reads, terms_.options);
+                mine = share_of(direct.totals(), schedule, wanted_, tensors_, comm_.rank());
             });
             together =
                 exchange_pays(gather_shares(mine), schedule.windows, terms_.reads.in_flight, terms_.chooser->model);

@@ -35,6 +35,7 @@ public:
                 {target.name, target.distribution, DynamicView(nullptr, target.dtype, Shape{0}), target.within});
         }
         wanted_ = match(catalogue, targets_, terms.options, &result_.not_listed);
+        add_touched_blocks(catalogue, wanted_, terms.options);
         result_.strategy = terms.strategy;
         result_.ranks = ranks;
         result_.tensors = as_index(targets.size());
@@ -89,7 +90,8 @@ private:
                 target.view = DynamicView(next, target.view.dtype(), target.distribution.local_shape(rank));
                 next += target.view.size() * bytes(target.view.dtype()) + 64;
             }
-            ReadPlan const plan(needed_boxes(wanted_, targets_, rank), terms_.reads);
+            ReadPlan const plan =
+                plan_reads(catalogue_, wanted_, needed_boxes(wanted_, targets_, rank), terms_.reads, terms_.options);
             result.push_back({plan.totals(), sum_of(summed_runs(catalogue_, wanted_, plan.reads(), terms_.options))});
         }
         return result;
@@ -235,7 +237,9 @@ RESHARD_INLINE std::string explain(LoadForecast const& forecast) {
     append(text, {"  reads ", bytes_text(forecast.bytes_read), " in ", count_text(forecast.reads, "read"), ", ",
                   count_text(forecast.files_opened, "open file"), " and ", forecast.lists_opened,
                   " for lists; a rank at most ", bytes_text(forecast.most_bytes_read), " in ",
-                  count_text(forecast.most_reads, "read"), "\n", detail::not_listed_text(forecast.not_listed)});
+                  count_text(forecast.most_reads, "read"), "\n  ",
+                  detail::verified_text(forecast.bytes_read, forecast.bytes_verified), "\n",
+                  detail::not_listed_text(forecast.not_listed)});
     append(text, {"  memory beyond the local tensors: at most ", bytes_text(forecast.extra_bytes), " on a rank\n"});
     append(text, {"  about ", detail::seconds_text(forecast.seconds), " by the model\n"});
     return text;

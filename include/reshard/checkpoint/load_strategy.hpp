@@ -16,6 +16,14 @@ namespace reshard::inline v0 {
 /// Bytes that a reader holds at once. Large enough for messages that pay, small enough for any host.
 inline constexpr Index default_window_bytes = Index{32} << 20;
 
+/// What a load compares with the checksums that extents were saved with: one of each block (1 MiB; all of a smaller
+/// extent).
+enum class Checksums : int {
+    none,            ///< nothing
+    whole_blocks,    ///< blocks that lie whole in what is read anyway: on more ranks than saved perhaps none
+    touched_blocks,  ///< every block that has something of what is loaded: what else is in it is read, and not kept
+};
+
 /// What all strategies do alike.
 struct LoadOptions {
     /// Of a tensor that was saved in k replicas a rank reads replica (c mod k), where c is its place along those of
@@ -24,11 +32,11 @@ struct LoadOptions {
     /// rank that it is R on; MismatchError where there are several. Ranks of targets without such an axis read
     /// replica 0.
     std::vector<int> replica_axes{};
-    /// Whether extents that were saved with a CRC-32C are compared with it as they are read. Tensors that
-    /// are read in staging memory are compared whole; who reads directly, or asks for boxes of larger tensors, compares
-    /// the blocks (1 MiB; all of a smaller extent) that lie whole in what is read: on more ranks than saved perhaps
-    /// none. LoadReport::bytes_verified says how many bytes.
-    bool verify_checksums = true;
+    /// What is compared as it is read. Tensors that are read in staging memory are in any case compared whole; who
+    /// reads directly, or asks for boxes of larger tensors, has parts of blocks. LoadReport::bytes_verified says how
+    /// many bytes were compared. (An extent of more than a block that has one sum is compared where all of it is
+    /// loaded.)
+    Checksums verify_checksums = Checksums::whole_blocks;
     /// (name in the checkpoint, name in the list): tensors that the program calls otherwise. `model.layers.*` to
     /// `blocks.*` is about all that begin so; the first that fits counts, and a name that none fits is that of the
     /// file.
@@ -120,7 +128,7 @@ struct LoadReport {
     std::string_view strategy;
     Index tensors = 0;
     Index bytes_loaded = 0;  ///< of the local tensors, without identities
-    Index bytes_read = 0;    ///< from files, gaps that were read along included
+    Index bytes_read = 0;    ///< from files, gaps and the rest of blocks that were read along included
     Index reads = 0;
     Index files_opened = 0;    ///< for their data
     Index lists_opened = 0;    ///< manifest, index, and files whose headers were read for the list of tensors
@@ -153,8 +161,8 @@ struct LoadForecast {
     Index bytes_on_wire = 0;  ///< of these, what crosses ranks
     Index messages = 0;       ///< that carry them: one from a rank to another for each window that has something for it
     Index bytes_of_lists = 0;   ///< cross ranks besides: lists of tensors, figures for a choice, sums of parts
-    Index bytes_in_files = 0;   ///< of the rows that somebody reads, each counted once
-    Index bytes_read = 0;       ///< from files, gaps that are read along included
+    Index bytes_in_files = 0;   ///< of the rows, or touched blocks, that somebody reads, each counted once
+    Index bytes_read = 0;       ///< from files, gaps and the rest of blocks that are read along included
     Index most_bytes_read = 0;  ///< by one rank
     Index reads = 0;
     Index most_reads = 0;                 ///< of one rank
@@ -221,6 +229,8 @@ template <class How>
 
 /// A line of a report; nothing where all are listed.
 [[nodiscard]] std::string not_listed_text(std::vector<std::string> const& names);
+/// How much of what is read is compared, in a line of a report.
+[[nodiscard]] std::string verified_text(Index bytes_read, Index bytes_verified);
 /// Two lines of a report.
 [[nodiscard]] std::string traffic_text(Collectives const& collectives, Traffic const& traffic);
 

@@ -27,6 +27,13 @@ RESHARD_INLINE std::string detail::traffic_text(Collectives const& collectives, 
                   " in ", count_text(traffic.messages_received, "message"), "\n");
 }
 
+RESHARD_INLINE std::string detail::verified_text(Index bytes_read, Index bytes_verified) {
+    std::string text = concat("verified ", bytes_text(bytes_verified));
+    Index const not_compared = bytes_read - bytes_verified;
+    if (not_compared > 0) append(text, {", ", bytes_text(not_compared), " not compared with any checksum"});
+    return text;
+}
+
 RESHARD_INLINE std::string detail::not_listed_text(std::vector<std::string> const& names) {
     if (names.empty()) return {};
     std::string text =
@@ -41,11 +48,9 @@ RESHARD_INLINE std::string explain(LoadReport const& report) {
                                       count_text(report.tensors, "tensor"), ", ", bytes_text(report.bytes_loaded),
                                       " on this rank\n", detail::traffic_text(report.collectives, report.traffic));
     append(text, {"  read ", bytes_text(report.bytes_read), " in ", count_text(report.reads, "read"), ", ",
-                  count_text(report.files_opened, "open file"), " and ", report.lists_opened, " for lists; verified ",
-                  bytes_text(report.bytes_verified)});
-    Index const not_compared = report.bytes_read - report.bytes_verified;
-    if (not_compared > 0) append(text, {", ", bytes_text(not_compared), " not compared with any checksum"});
-    append(text, {"\n", detail::not_listed_text(report.not_listed)});
+                  count_text(report.files_opened, "open file"), " and ", report.lists_opened, " for lists; ",
+                  detail::verified_text(report.bytes_read, report.bytes_verified), "\n",
+                  detail::not_listed_text(report.not_listed)});
     append(text, {"  memory beyond the local tensors: ", bytes_text(report.extra_bytes), "\n  ",
                   detail::seconds_text(report.seconds), "\n"});
     return text;

@@ -121,6 +121,16 @@ struct SummedBytes {
     return {begin, smaller(begin + manifest.block_bytes, bytes), extent.block_sums[as_size(block)]};
 }
 
+/// The blocks that have some of bytes [begin, end) of an extent: what is read so that all of these are compared. Empty
+/// where they cannot be: without a checksum, or with one of more than a block, of which that is not all.
+[[nodiscard]] inline Interval touched_blocks(Manifest const& manifest, Extent const& extent, Index begin,
+                                             Index end) noexcept {
+    Index const bytes = extent_bytes(manifest, extent);
+    bool const in_blocks = !extent.block_sums.empty() || bytes <= manifest.block_bytes;
+    if (!extent.has_checksum || begin >= end || !(in_blocks || (begin == 0 && end == bytes))) return {};
+    return {summed_bytes(manifest, extent, begin).begin, summed_bytes(manifest, extent, end - 1).end};
+}
+
 /// The extents of a tensor, sorted by (file, begin). Asked for one tensor after the other, from 0 on; what it gives is
 /// good until the next.
 using ExtentsOf = FunctionRef<std::span<Extent const* const>(std::size_t tensor)>;

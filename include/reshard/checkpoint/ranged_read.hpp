@@ -55,10 +55,12 @@ inline void check(ReadOptions const& options) {
 /// The boxes in the order of the files, and the reads that cover them.
 class ReadPlan {
 public:
-    /// Throws BufferError for options that mean nothing.
-    ReadPlan(std::span<ReadBox const> boxes, ReadOptions const& options) : options_(options) {
+    /// `unkept` is read as well, and goes nowhere. Throws BufferError for options that mean nothing.
+    ReadPlan(std::span<ReadBox const> boxes, ReadOptions const& options, std::span<ReadBox const> unkept = {})
+        : options_(options) {
         check(options);
-        boxes_.reserve(boxes.size());
+        boxes_.reserve(boxes.size() + unkept.size());
+        for (ReadBox const& run : unkept) boxes_.push_back({FileBox(run, options.direct_bytes), 0});
         for (ReadBox const& box : boxes) {
             if (box.in_file.payload_bytes() <= 0) continue;
             if (box.onto != nullptr) onto_ = box.onto;

@@ -14,8 +14,8 @@ namespace reshard::inline v0::detail {
 struct ReadBox {
     int file = 0;      ///< any number >= 0 that `read_at` knows
     Index offset = 0;  ///< bytes from the start of the file (or of its data section) to the box's first element
-    transport::StridedBox in_file;       ///< strides in bytes, in any order, zero or more
-    std::byte* to = nullptr;             ///< address of the first element in memory
+    transport::StridedBox in_file;  ///< strides in bytes, in any order, zero or more
+    std::byte* to = nullptr;  ///< address of the first element in memory; null: it is counted, or read and not kept
     transport::StridedBox in_memory;     ///< strides in bytes
     MemoryPolicy const* onto = nullptr;  ///< what brings it there, where that is a device's
 };
@@ -108,8 +108,9 @@ public:
         Index at_[max_dims + 1] = {};
     };
 
-    /// Copies what belongs to the box of `bytes`, which are the file's from `offset` on.
+    /// Copies what belongs to the box of `bytes`, which are the file's from `offset` on; nothing where it goes nowhere.
     void fill(std::byte const* bytes, Index offset, Index count, CopyHint hint) const {
+        if (to_ == nullptr) return;
         fill(0, begin_, to_, {bytes, offset, offset + count, hint});
     }
 

@@ -150,8 +150,8 @@ inline void refuse_wrong(Catalogue const& catalogue, std::span<ExtentRun const> 
     std::string const more =
         wrong.size() == 1 ? std::string() : concat(" (and ", wrong.size() - 1, " more extents are wrong)");
     raise(ErrorCode::format, "reshard::load: ", describe_wrong(catalogue, wrong.front()), more,
-          ". Fix: fetch the file again, or load another checkpoint; verify_checksums = false "
-          "loads it as it is.");
+          ". Fix: fetch the file again, or load another checkpoint; verify_checksums = "
+          "Checksums::none loads it as it is.");
 }
 
 /// The catalogue of a checkpoint, and the files of it that this rank opens: before the first read; reads from several

@@ -28,6 +28,7 @@ namespace reshard::inline v0::detail {
     std::vector<ReadBox> boxes;
     Needs needs;
     for (WantedExtent const& extent : wanted) {
+        if (extent.target == WantedExtent::nobody) continue;
         LocalTensor const& target = targets[extent.target];
         if (!find_needs(needs, extent, extent.box, target, rank)) continue;
         MemoryPolicy const* const onto = policy_for(memory, target.view.data());
@@ -88,6 +89,30 @@ void for_each_window(ReadSchedule const& schedule, Visit&& visit) {
     }
 }
 
+/// visit(run) for each run without a gap that `reads` have of the extents with a checksum, in their order.
+template <class Visit>
+void for_each_run_read(Catalogue const& catalogue, std::span<WantedExtent const> wanted,
+                       std::span<PlannedRead const> reads, Visit&& visit) {
+    std::vector<std::size_t> places;
+    places.reserve(wanted.size());
+    for (WantedExtent const& extent : wanted) places.push_back(extent.extent);
+    for (ExtentRun const& all : whole_runs(catalogue, std::move(places))) {
+        Extent const& extent = catalogue.extents()[as_size(all.extent)];
+        ExtentRun run{all.extent, 0, 0, 0};
+        auto read = std::partition_point(reads.begin(), reads.end(), [&](PlannedRead const& one) {
+            return one.file != extent.file ? one.file < extent.file : one.offset + one.bytes <= extent.begin;
+        });
+        for (; read != reads.end() && read->file == extent.file && read->offset < extent.begin + all.end; ++read) {
+            Index const begin = larger<Index>(read->offset - extent.begin, 0);
+            if (begin > run.end) {
+                if (run.begin < run.end) visit(run);
+                run.begin = begin;
+            }
+            run.end = smaller(read->offset + read->bytes - extent.begin, all.end);
+        }
+        if (run.begin < run.end) visit(run);
+    }
+}
 /// What is compared with its sums of what a rank reads directly: the blocks, and extents without blocks, that it has
 /// read whole ...
 [[nodiscard]] inline std::vector<ExtentRun> summed_runs(Catalogue const& catalogue,
@@ -95,39 +120,19 @@ void for_each_window(ReadSchedule const& schedule, Visit&& visit) {
                                                         std::span<PlannedRead const> reads,
                                                         LoadOptions const& options) {
     std::vector<ExtentRun> runs;
-    std::vector<std::size_t> places;
-    if (!options.verify_checksums) return runs;
-    places.reserve(wanted.size());
-    for (WantedExtent const& extent : wanted) places.push_back(extent.extent);
-    for (ExtentRun const& all : whole_runs(catalogue, std::move(places))) {
-        Extent const& extent = catalogue.extents()[as_size(all.extent)];
-        ExtentRun row{all.extent, 0, 0, 0};  // what is read without a gap
-        auto const close = [&] {
-            ExtentRun const behind{row.extent, row.end, 0, 0};
-            SummedBytes const first = summed_bytes(catalogue, row);
-            if (row.begin != first.begin) row.begin = first.end;
-            if (row.end != all.end) row.end = summed_bytes(catalogue, behind).begin;
-            if (row.begin < row.end) runs.push_back(row);
-        };
-        auto read = std::partition_point(reads.begin(), reads.end(), [&](PlannedRead const& one) {
-            return one.file != extent.file ? one.file < extent.file : one.offset + one.bytes <= extent.begin;
-        });
-        for (; read != reads.end() && read->file == extent.file && read->offset < extent.begin + all.end; ++read) {
-            Index const begin = larger<Index>(read->offset - extent.begin, 0);
-            if (begin > row.end) {
-                close();
-                row.begin = begin;
-            }
-            row.end = smaller(read->offset + read->bytes - extent.begin, all.end);
-        }
-        close();
-    }
+    if (options.verify_checksums == Checksums::none) return runs;
+    for_each_run_read(catalogue, wanted, reads, [&](ExtentRun run) {
+        ExtentRun const behind{run.extent, run.end, 0, 0};
+        SummedBytes const first = summed_bytes(catalogue, run);
+        if (run.begin != first.begin) run.begin = first.end;
+        Extent const& extent = catalogue.extents()[as_size(run.extent)];
+        if (run.end != catalogue.extent_bytes(extent)) run.end = summed_bytes(catalogue, behind).begin;
+        if (run.begin < run.end) runs.push_back(run);
+    });
     return runs;
 }
-/// ... and of what goes by way of staging memory, where ranks together read all rows that are wanted.
-[[nodiscard]] inline std::vector<ExtentRun> summed_runs(Catalogue const& catalogue,
-                                                        std::span<WantedExtent const> wanted,
-                                                        LoadOptions const& options) {
+/// The rows that are wanted, as if each were read by itself.
+[[nodiscard]] inline std::vector<PlannedRead> wanted_rows(std::span<WantedExtent const> wanted) {
     std::vector<PlannedRead> reads;
     reads.reserve(wanted.size());
     for (WantedExtent const& extent : wanted) {
@@ -135,7 +140,78 @@ void for_each_window(ReadSchedule const& schedule, Visit&& visit) {
         Index const before = place_in(extent.box, extent.read()) * bytes(extent.dtype);
         reads.push_back({extent.file, extent.begin + before, extent.bytes(), nullptr});
     }
-    return summed_runs(catalogue, wanted, reads, options);
+    return reads;
+}
+/// ... and of what goes by way of staging memory, where ranks together read all rows that are wanted.
+[[nodiscard]] inline std::vector<ExtentRun> summed_runs(Catalogue const& catalogue,
+                                                        std::span<WantedExtent const> wanted,
+                                                        LoadOptions const& options) {
+    return summed_runs(catalogue, wanted, wanted_rows(wanted), options);
+}
+
+/// What these reads lack of the blocks that they have some of, sorted and apart.
+[[nodiscard]] inline std::vector<ExtentRun> rest_of_blocks(Catalogue const& catalogue,
+                                                           std::span<WantedExtent const> wanted,
+                                                           std::span<PlannedRead const> reads) {
+    std::vector<ExtentRun> rest;
+    auto const add = [&](ExtentRun const& run) {
+        if (run.begin < run.end) rest.push_back(run);
+    };
+    ExtentRun behind;  // the run before, up to the end of its last block
+    for_each_run_read(catalogue, wanted, reads, [&](ExtentRun const& run) {
+        Extent const& extent = catalogue.extents()[as_size(run.extent)];
+        Interval const blocks = touched_blocks(catalogue.manifest(), extent, run.begin, run.end);
+        if (blocks.empty()) return;
+        Index begin = blocks.begin;
+        if (behind.extent == run.extent) {
+            behind.end = smaller(behind.end, run.begin);
+            begin = larger(begin, behind.end);
+        }
+        add(behind);
+        add({run.extent, begin, run.begin, 0});
+        behind = {run.extent, run.end, blocks.end, 0};
+    });
+    add(behind);
+    return rest;
+}
+/// What one rank reads for itself: boxes of the files, and the rest of blocks that are to be compared.
+[[nodiscard]] inline ReadPlan plan_reads(Catalogue const& catalogue, std::span<WantedExtent const> wanted,
+                                         std::span<ReadBox const> boxes, ReadOptions const& reads,
+                                         LoadOptions const& options) {
+    if (options.verify_checksums != Checksums::touched_blocks) return ReadPlan(boxes, reads);
+    ReadOptions no_gaps = reads;  // which of them are worth it changes with what is added
+    no_gaps.gap_bytes = 0;
+    std::vector<ReadBox> unkept;
+    for (ExtentRun const& run : rest_of_blocks(catalogue, wanted, ReadPlan(boxes, no_gaps).reads())) {
+        Extent const& extent = catalogue.extents()[as_size(run.extent)];
+        transport::StridedBox const bytes = byte_box(run.end - run.begin);
+        unkept.push_back({extent.file, extent.begin + run.begin, bytes, nullptr, bytes, nullptr});
+    }
+    return ReadPlan(boxes, reads, unkept);
+}
+/// For readers who pass on rows: adds what nobody wants of the blocks that rows touch, where it is in the files.
+/// \pre `wanted` is as match() has it
+inline void add_touched_blocks(Catalogue const& catalogue, std::vector<WantedExtent>& wanted,
+                               LoadOptions const& options) {
+    if (options.verify_checksums != Checksums::touched_blocks) return;
+    std::vector<ExtentRun> const rest = rest_of_blocks(catalogue, wanted, wanted_rows(wanted));
+    std::vector<WantedExtent> all;
+    all.reserve(wanted.size() + rest.size());
+    auto next = rest.begin();
+    auto const add_before = [&](Index number, Index begin) {
+        for (; next != rest.end() && std::tie(next->extent, next->begin) < std::tie(number, begin); ++next) {
+            Extent const& extent = catalogue.extents()[as_size(next->extent)];
+            all.push_back({WantedExtent::nobody, as_size(next->extent), extent.file, extent.begin + next->begin,
+                           DType::u8, Box(Shape{next->end - next->begin})});
+        }
+    };
+    for (WantedExtent& one : wanted) {
+        if (one.bytes() != 0)  // else it is read with one before it
+            add_before(as_index(one.extent), place_in(one.box, one.read()) * bytes(one.dtype));
+        all.push_back(std::move(one));
+    }
+    add_before(INT64_MAX, 0);
+    wanted = std::move(all);
 }
 
 /// Runs that one rank tells the others: a span of the files has a part of an extent at each of its ends.

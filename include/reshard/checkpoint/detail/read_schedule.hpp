@@ -28,7 +28,8 @@ namespace reshard::inline v0::detail {
 /// An extent of a tensor that is wanted, as it is stored: elements smaller than a byte are bytes. Who else wants some
 /// of the same rows follows in the list.
 struct WantedExtent {
-    std::size_t target = 0;  ///< the tensor's place in the caller's list
+    static constexpr std::size_t nobody = SIZE_MAX;
+    std::size_t target = 0;  ///< the tensor's place in the caller's list; nobody: it is read to be compared
     std::size_t extent = 0;  ///< its place in the catalogue
     int file = 0;
     Index begin = 0;  ///< first byte, in the file's data section
@@ -86,10 +87,11 @@ struct Piece {
     Box box;
 };
 
-/// visit(extent) for all that a piece is read for.
+/// visit(extent) for all that a piece is read for, where somebody wants it.
 template <class Visit>
 void for_each_wanting(std::span<WantedExtent const> wanted, Piece const& piece, Visit&& visit) {
     std::size_t i = piece.wanted;
+    if (wanted[i].target == WantedExtent::nobody) return;
     do {
         visit(wanted[i++]);
     } while (i < wanted.size() && wanted[i].rows.empty() && wanted[i].extent == wanted[piece.wanted].extent);

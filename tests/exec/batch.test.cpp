@@ -248,6 +248,24 @@ TEST_SUITE("exec/batch") {
         });
     }
 
+    TEST_CASE("a rank outside the meshes that adds views without a type hears what to give") {
+        check_same(thrown_by(3,
+                             [](ThreadCommunicator& comm) {
+                                 std::vector<float> part(2);
+                                 std::vector<float> all(4);
+                                 ConstDynamicView from(part.data(), DType::f32, Shape{2});
+                                 DynamicView to(all.data(), DType::f32, Shape{4});
+                                 if (comm.rank() == 2) from = ConstDynamicView();
+                                 if (comm.rank() == 2) to = DynamicView();
+                                 Batch batch;
+                                 batch.add(of("(2):(S0)", "(2):(R)", Shape{4}), from, to, "w");
+                                 static_cast<void>(prepare(batch, comm));
+                             }),
+                   ErrorCode::mismatch,
+                   {"U8 (outside the meshes only the type of the views counts: DynamicView(nullptr, dtype, Shape{0}))",
+                    "but rank 0 prepared"});
+    }
+
     TEST_CASE("the batch may be gone when the prepared plan runs") {
         run_on_threads(2, [](ThreadCommunicator& comm) {
             Memory memory;

@@ -615,16 +615,38 @@ TEST_SUITE("checkpoint/consolidate") {
         check_refused(shards, run([](auto& o, int) { o.max_file_bytes = -1; }), ErrorCode::buffer,
                       {"max_file_bytes is -1"});
         check_refused(shards, run([](auto& o, int rank) { o.max_file_bytes = 1000 + rank; }), ErrorCode::mismatch,
-                      {"rank 1 of 2: rewrites files with max_file_bytes 1001, ", "rank 0 rewrites files with ",
-                       "max_file_bytes 1000, "});
-        check_refused(shards, run([](auto& o, int rank) {
-                          o.metadata = {{"step", std::to_string(rank)}};
-                      }),
-                      ErrorCode::mismatch, {"metadata ['step' '1'], verify_checksums true", "['step' '0']"});
+                      {"rank 1 of 2: rewrites files with max_file_bytes 1001, but rank 0 rewrites files with "
+                       "max_file_bytes 1000. Fix: "});
+        check_refused(
+            shards, run([](auto& o, int rank) {
+                o.metadata = {{"step", std::to_string(rank)}};
+            }),
+            ErrorCode::mismatch,
+            {"files with metadata ['step' '1'], but rank 0 rewrites files with metadata ['step' '0']. Fix: "});
         check_refused(shards, run([](auto& o, int rank) {
                           if (rank == 1) o.dtype = floats_as(DType::f64);
                       }),
-                      ErrorCode::mismatch, {"writes 1 files of 3 tensors", "element types of digest"});
+                      ErrorCode::mismatch,
+                      {"rank 1 of 2: writes tensor 'a' with dtype F64, but rank 0 writes tensor 'a' with dtype "});
+        auto const sharded = [&](auto&& change) {
+            return caught_on_ranks(2, [&](ThreadCommunicator& comm) {
+                ShardOptions options;
+                std::string where = "(2):(R)";
+                change(options, where, comm.rank());
+                shard_checkpoint(shards.in, shards.out, placed_as(where), comm, options);
+            });
+        };
+        check_refused(
+            shards, sharded([](auto&, std::string& where, int rank) {
+                if (rank == 1) where = "(3):(R)";
+            }),
+            ErrorCode::mismatch,
+            {"rank 1 of 2: writes tensor 'a' with place (3):(R), but rank 0 writes tensor 'a' with place (2):(R)"});
+        check_refused(shards, sharded([](auto& o, std::string&, int rank) {
+                          if (rank == 1) o.dedup = SaveDedup::shared;
+                      }),
+                      ErrorCode::mismatch,
+                      {"rewrites files with dedup shared, but rank 0 rewrites files with dedup balanced. Fix: "});
         check_refused(shards, run([](auto& o, int) { o.dtype = [](StoredTensor const&) { return DType::f8_e4m3; }; }),
                       ErrorCode::dtype, {"'a'", "cannot be written as F8_E4M3"});
         check_refused(shards, run([](auto& o, int) {

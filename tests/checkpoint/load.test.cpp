@@ -572,16 +572,14 @@ TEST_SUITE("checkpoint/load") {
                                  LocalTensors tensors(goals, comm.rank());
                                  load(folder.path(), tensors.list(), comm, OneRankReads<Scatter>{comm.rank() / 2, 1});
                              }),
-                   ErrorCode::mismatch,
-                   {"rank 2 of 3: loads with 'one rank reads, scatter', root 1, windows of 1 bytes, but rank 0 "
-                    "loads with"});
+                   ErrorCode::mismatch, {"rank 2 of 3: loads with root 1, but rank 0 loads with root 0. Fix: "});
     }
 
     TEST_CASE("ranks that load with other options are told which") {
         TempFolder const folder;
         auto const goals = three();
         write(folder.path(), goals);
-        auto const check = [&](std::string const& one, std::string const& other, auto const& change) {
+        auto const check = [&](std::string const& one, std::string const& usual, auto const& change) {
             check_same(thrown_by(3,
                                  [&](ThreadCommunicator& comm) {
                                      LocalTensors tensors(goals, comm.rank());
@@ -589,15 +587,15 @@ TEST_SUITE("checkpoint/load") {
                                      if (comm.rank() == 1) change(strategy);
                                      load(folder.path(), tensors.list(), comm, strategy);
                                  }),
-                       ErrorCode::mismatch, {one, "but rank 0", other});
+                       ErrorCode::mismatch,
+                       {"rank 1 of 3: loads with " + one + ", but rank 0 loads with " + usual + ". Fix: "});
         };
-        std::string const usual = "bytes, cooperation by_model, in_flight ";
-        check("bytes, verify_checksums none, coop", usual,
+        check("verify_checksums none", "verify_checksums whole_blocks",
               [](auto& s) { s.options.verify_checksums = Checksums::none; });
-        check("bytes, verify_checksums touched_blocks, coop", usual,
+        check("verify_checksums touched_blocks", "verify_checksums whole_blocks",
               [](auto& s) { s.options.verify_checksums = Checksums::touched_blocks; });
-        check("bytes, replica_axes 0,2, coop", usual, [](auto& s) { s.options.replica_axes = {0, 2}; });
-        check("bytes, rename of 'x' to 'a', 'y.*' to 'b.*', coop", usual, [](auto& s) {
+        check("replica_axes [0,2]", "replica_axes []", [](auto& s) { s.options.replica_axes = {0, 2}; });
+        check("rename ['x' to 'a', 'y.*' to 'b.*']", "rename []", [](auto& s) {
             s.options.rename = {{"x", "a"}, {"y.*", "b.*"}};
         });
         std::string const long_name(200, 'x');  // differs behind what is quoted
@@ -609,9 +607,21 @@ TEST_SUITE("checkpoint/load") {
                                  load(folder.path(), tensors.list(), comm, OneRankReads<Scatter>{0, 0, {}, options});
                              }),
                    ErrorCode::mismatch, {"(digest ", "but rank 0"});
-        check("cooperation never", usual, [](auto& s) { s.cooperation = Cooperation::never; });
-        check("in_flight 3, model", usual, [](auto& s) { s.reads.in_flight = 3; });
-        check("model 5 ", "model 4000000000 ", [](auto& s) { s.model.storage_bandwidth = 5; });
+        check("window_bytes 9", "window_bytes 33554432", [](auto& s) { s.window_bytes = 9; });
+        check("cooperation never", "cooperation by_model", [](auto& s) { s.cooperation = Cooperation::never; });
+        check("reads.in_flight 3", "reads.in_flight 4", [](auto& s) { s.reads.in_flight = 3; });
+        check("model.storage_bandwidth 5", "model.storage_bandwidth 4000000000",
+              [](auto& s) { s.model.storage_bandwidth = 5; });
+        check_same(
+            thrown_by(3,
+                      [&](ThreadCommunicator& comm) {
+                          LocalTensors tensors(goals, comm.rank());
+                          if (comm.rank() == 1) return load(folder.path(), tensors.list(), comm, CooperativeRead{});
+                          return load(folder.path(), tensors.list(), comm, OneRankReads<Scatter>{});
+                      }),
+            ErrorCode::mismatch,
+            {"rank 1 of 3: loads with strategy 'cooperative read', but rank 0 loads with strategy 'one rank reads, "
+             "scatter'. Fix: "});
     }
 
     TEST_CASE("a file that one rank does not have, or has in another version, is an error on all") {
@@ -635,7 +645,7 @@ TEST_SUITE("checkpoint/load") {
         }
         // In the second file of rank 1 no tensor is called 'head'.
         check_same(attempt(other.path(), EachRankReadsItsBoxes{}), ErrorCode::mismatch,
-                   {"rank 1 of 3: reshard::load: " + other.path(), "another header", "saw another version of it"});
+                   {"rank 1 of 3: reshard: " + other.path(), "another header", "saw another version of it"});
         TempFolder const turned;
         auto shapes = goals;
         shapes[0].stored.shape = Shape{4, 10};  // in the first file

@@ -318,14 +318,24 @@ TEST_SUITE("checkpoint/save") {
                 [](int rank, List& list, SaveOptions&, std::string&) {
                     if (rank == 2) list[0].name = "x";
                 });
-        refuses(ErrorCode::mismatch, {"rank 1 of 4: saves with dedup shared", "but rank 0 saves with dedup balanced"},
+        refuses(ErrorCode::mismatch,
+                {"rank 1 of 4: saves with dedup shared, but rank 0 saves with dedup balanced. Fix: give every rank the "
+                 "same "
+                 "arguments."},
                 [](int rank, List&, SaveOptions& options, std::string&) {
                     if (rank == 1) options.dedup = SaveDedup::shared;
                 });
         refuses(ErrorCode::mismatch,
-                {"metadata ['step' '4', 'note' 50 bytes of digest", "metadata ['step' '3', 'note' 50 "},
+                {"saves with metadata ['step' '4', 'note' 50 bytes of digest",
+                 "but rank 0 saves with metadata ['step' '3', 'note' 50 "},
                 [](int rank, List&, SaveOptions& options, std::string&) {
                     options.metadata = {{"step", rank == 1 ? "4" : "3"}, {"note", std::string(50, 'x')}};
+                });
+        refuses(ErrorCode::mismatch,
+                {"rank 1 of 4: saves with durable false, but rank 0 saves with durable true. Fix: "},
+                [](int rank, List&, SaveOptions& options, std::string&) {
+                    options.durable = rank != 1;
+                    options.vote_bytes = 7 + rank;  // of several the first
                 });
         refuses(ErrorCode::buffer, {"rank 3 of 4: ", "tensor 'b' on rank 3: the view has shape [5]"},
                 [](int rank, List& list, SaveOptions&, std::string&) {

@@ -166,6 +166,30 @@ TEST_SUITE("comm/communicator") {
               "prepared b, but rank 0 prepared a. Fix: give every rank the same arguments.");
     }
 
+    TEST_CASE("joint_verdict: of several options in hand the first that differs is named, with both values") {
+        Verdict all[2];
+        all[1].digest = 7;
+        auto const said = [&](std::string_view one, std::string_view first) {
+            for (auto const& [verdict, words] : {std::pair(&all[1], one), std::pair(&all[0], first)}) {
+                verdict->reason = words;
+                for (char& c : verdict->reason)
+                    if (c == '|') c = transport::next_option.front();
+            }
+            std::string const reason =
+                transport::joint_verdict(2, [&](int r) -> Verdict const& { return all[r]; }).reason;
+            return reason.substr(0, reason.find(". Fix: "));
+        };
+        CHECK(said("saves with|a 1|b 2|c 3", "saves with|a 1|b 20|c 4") ==
+              "saves with b 2, but rank 0 saves with b 20");
+        CHECK(said("saves with|a 1|b 2", "saves with|a 10|b 2") == "saves with a 1, but rank 0 saves with a 10");
+        CHECK(said("loads with|a 1|b 2", "saves with|a 1|b 3") ==
+              "loads with a 1, b 2, but rank 0 saves with a 1, b 3");
+        CHECK(said("saves with|a 1", "saves with|a 1|b 3") == "saves with a 1, but rank 0 saves with a 1, b 3");
+        CHECK(said("saves with|a 1|b 2", "saves with|a 1|b 2") ==
+              "saves with a 1, b 2, but rank 0 saves with a 1, b 2");
+        CHECK(said("", "saves with|a 1|b 2") == "is in another call, but rank 0 saves with a 1, b 2");
+    }
+
     TEST_CASE("joint_verdict: a rank in another call is told so, not that it has nothing to say") {
         std::vector<transport::Verdict> all(2);
         auto const reason = [&] {

@@ -11,6 +11,8 @@
 
 #include <mch/support/saved.hpp>
 
+#include "support/thrown.hpp"
+
 #include <algorithm>
 #include <atomic>
 #include <string>
@@ -233,6 +235,29 @@ TEST_SUITE("mch/checkpoint_save") {
                            one.state.metadata = {};
                            one.table.slots = mch_slots(Mesh{5}, IndexList{0, 0, 0, 0, 0, 4});
                        });
+    }
+
+    TEST_CASE("of several tables the one that differs is named, and of the options the one") {
+        SavedBefore before;
+        MchTable const table = table_of(before.next());
+        auto const refuses = [&](std::vector<std::string> const& parts, auto const& change) {
+            auto const thrown = reshard::test::thrown_by(4, [&](ThreadCommunicator& comm) {
+                MchTableToSave const one{table, state_of(before.next().ranks[static_cast<std::size_t>(comm.rank())])};
+                std::vector<MchTableToSave> tables{one, one};
+                tables[1].table.name = "item";
+                SaveOptions options;
+                if (comm.rank() == 1) change(tables, options);
+                save(before.folder.path(), std::span<LocalTensor const>(), tables, comm, options);
+            });
+            reshard::test::check_same(thrown, ErrorCode::mismatch, parts);
+            before.is_unchanged();
+        };
+        refuses({"rank 1 of 4: saves 2 tables: 'items' of 90 slots", ", but rank 0 saves 2 tables: 'item' of 90 slots"},
+                [](auto& tables, SaveOptions&) { tables[1].table.name = "items"; });
+        refuses({"rank 1 of 4: saves 1 tables: 'user' of ", ", but rank 0 saves 2 tables: 'user' of ", ", 'item' of "},
+                [](auto& tables, SaveOptions&) { tables.pop_back(); });
+        refuses({"rank 1 of 4: saves with durable false, but rank 0 saves with durable true. Fix: "},
+                [](auto&, SaveOptions& options) { options.durable = false; });
     }
 
     TEST_CASE("a rank that is lost before it saves: the others say so, and the save before is whole") {

@@ -189,9 +189,11 @@ inline void join(std::vector<CheckpointDifference>& differences, std::span<Found
     agree_on_words(comm, [&] {
         check(options);
         room.make_room(comm.size());
-        return concat("compares with rtol ", number_text(options.rtol, 17), ", atol ", number_text(options.atol, 17),
-                      ", ignore_dtype ", options.ignore_dtype ? "on" : "off", ", rename [",
-                      renames_text(options.rename), "] and most_elements ", options.most_elements);
+        return concat("compares ", options_text({{"rtol", number_text(options.rtol, 17)},
+                                                 {"atol", number_text(options.atol, 17)},
+                                                 {"ignore_dtype", options.ignore_dtype},
+                                                 {"rename", renames_text(options.rename)},
+                                                 {"most_elements", options.most_elements}}));
     });
 
     PendingVerdict pending;

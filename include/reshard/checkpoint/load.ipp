@@ -42,29 +42,29 @@ inline void read_direct(LoadFiles& files, ReadPlan const& plan, LoadReport& repo
     refuse_wrong(files.catalogue(), sum.wrong);
 }
 
-[[nodiscard]] inline std::string text_of(CooperativeRead const& strategy) {
-    static constexpr std::string_view choices[] = {"by_model", "always", "never"};
-    LoadModel const& model = strategy.model;
-    std::string text = concat("cooperation ", choices[static_cast<int>(strategy.cooperation)], ", in_flight ",
-                              strategy.reads.in_flight, ", model");
-    for (double const number : {model.storage_bandwidth, model.rank_bandwidth, model.read_latency,
-                                model.exchange_bandwidth, model.exchange_latency, model.copy_bandwidth}) {
-        text += concat(" ", number_text(number, 17));
-    }
-    return text;
-}
-
 /// What all ranks must say alike of a load.
 [[nodiscard]] inline TensorTask task_of(LoadTerms const& terms) {
-    std::string text =
-        concat("with '", terms.strategy, "', root ", terms.root, ", windows of ", terms.window_bytes, " bytes");
-    Checksums const checksums = terms.options.verify_checksums;
-    if (checksums == Checksums::none) text += ", verify_checksums none";
-    if (checksums == Checksums::touched_blocks) text += ", verify_checksums touched_blocks";
-    std::string_view before = ", replica_axes ";
-    for (int const axis : terms.options.replica_axes) text += concat(std::exchange(before, ","), axis);
-    if (!terms.options.rename.empty()) text += concat(", rename of ", renames_text(terms.options.rename));
-    if (terms.chooser != nullptr) text += concat(", ", text_of(*terms.chooser));
+    static constexpr std::string_view checks[] = {"none", "whole_blocks", "touched_blocks"};
+    std::string text = options_text({{"strategy", quote_name(terms.strategy)},
+                                     {"root", terms.root},
+                                     {"window_bytes", terms.window_bytes},
+                                     {"verify_checksums", checks[static_cast<int>(terms.options.verify_checksums)]},
+                                     {"replica_axes", axes_text(terms.options.replica_axes)},
+                                     {"rename", renames_text(terms.options.rename)}});
+    if (terms.chooser != nullptr) {
+        static constexpr std::string_view choices[] = {"by_model", "always", "never"};
+        LoadModel const& model = terms.chooser->model;
+        auto const number = [](double value) { return number_text(value, 17); };
+        text = options_text({{"cooperation", choices[static_cast<int>(terms.cooperation)]},
+                             {"reads.in_flight", terms.reads.in_flight},
+                             {"model.storage_bandwidth", number(model.storage_bandwidth)},
+                             {"model.rank_bandwidth", number(model.rank_bandwidth)},
+                             {"model.read_latency", number(model.read_latency)},
+                             {"model.exchange_bandwidth", number(model.exchange_bandwidth)},
+                             {"model.exchange_latency", number(model.exchange_latency)},
+                             {"model.copy_bandwidth", number(model.copy_bandwidth)}},
+                            std::move(text));
+    }
     return {"load", "loads", std::move(text)};
 }
 

@@ -101,7 +101,7 @@ template <class... Parts>
 
 /// Names come from files nobody vouches for: printable, and never longer than a line or two.
 [[nodiscard]] std::string quote_name(std::string_view text);
-/// `'a' to 'b', 'c.*' to 'd.*'`, and what is not quoted in full tells itself apart by a digest.
+/// `['a' to 'b', 'c.*' to 'd.*']`, and what is not quoted in full tells itself apart by a digest.
 [[nodiscard]] std::string renames_text(std::vector<std::pair<std::string, std::string>> const& renames);
 /// For lists of names, of any length: quoted only where a terminal would not show it as it is.
 [[nodiscard]] std::string list_name(std::string_view text);

@@ -51,7 +51,7 @@ RESHARD_INLINE std::string detail::renames_text(std::vector<std::pair<std::strin
         if (larger(name.size(), other.size()) > quoted_bytes)
             text += concat(" (digest ", detail::Digest{}.add_text(name).add_text(other).value(), ")");
     }
-    return text;
+    return concat("[", text, "]");
 }
 RESHARD_INLINE std::string detail::list_name(std::string_view text) {
     bool plain = !text.empty();

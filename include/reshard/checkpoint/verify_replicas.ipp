@@ -28,8 +28,10 @@ inline void check_options(VerifyReplicasOptions const& options, int ranks) {
 
 [[nodiscard]] inline TensorTask task_of(VerifyReplicasOptions const& options) {
     return {"verify_replicas", "verifies",
-            concat("with mode ", name(options.mode), ", canonicalise ", options.canonicalise ? "true" : "false",
-                   ", root ", options.root, ", block_bytes ", options.block_bytes)};
+            options_text({{"mode", name(options.mode)},
+                          {"canonicalise", options.canonicalise},
+                          {"root", options.root},
+                          {"block_bytes", options.block_bytes}})};
 }
 
 }  // namespace detail

@@ -99,13 +99,30 @@ void attempt_before_agreement(C&& comm, Work&& work) {
     if (!mine.ok()) agree_or_raise(comm, std::move(mine));
 }
 
+/// An option that all ranks must give alike: its public name, and its value in words.
+struct StatedOption {
+    StatedOption(std::string_view option, Part value) noexcept : name(option), words(value) {}
+    template <std::same_as<bool> Flag>
+    StatedOption(std::string_view option, Flag set) noexcept : name(option), words(set ? "true" : "false") {}
+
+    std::string_view name;
+    Part words;
+};
+/// `with` them, behind which there may be more: what ranks compare, of which they are told the first that differs.
+[[nodiscard]] inline std::string options_text(std::initializer_list<StatedOption> options, std::string text = "with") {
+    for (StatedOption const& one : options) append(text, {transport::next_option, one.name, " ", one.words});
+    return text;
+}
+
 /// Work of one rank, then agree(verdict of the work) where there is somebody to agree with: a world of one rank makes
 /// no collective call.
 template <class C, class Work, class Agree>
 void agree_on_work(C&& comm, Work&& work, Agree&& agree) {
     Verdict mine = verdict_of(work);
     if (comm.size() != 1) return agree(std::move(mine));
-    if (!mine.ok()) raise(mine.code, std::move(mine.reason));
+    if (mine.ok()) return;
+    if (mine.reason.empty()) quietly([&] { mine.reason = words_of(mine); });
+    raise(mine.code, std::move(mine.reason));
 }
 template <class C, class Work>
 void agree_after(C&& comm, std::uint64_t digest, Work&& work) {

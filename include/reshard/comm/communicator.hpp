@@ -322,6 +322,10 @@ inline constexpr std::string_view in_call = "is in ";
 /// What is said of a rank that differs where neither it nor rank 0 has said what it has in hand.
 inline constexpr std::string_view differs = "disagrees with rank 0. Fix: give every rank the same arguments.";
 
+/// Stands in front of each option in the words of a rank that has several in hand. Of two that differ, each says the
+/// first that does and what stands in front of all.
+inline constexpr std::string_view next_option = "\x1f";
+
 /// What is said of a rank that differs: what it and rank 0 have in hand, where the callers wrote it down.
 [[nodiscard]] std::string difference_text(std::string const& mine, std::string const& first);
 

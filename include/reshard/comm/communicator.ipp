@@ -109,10 +109,30 @@ RESHARD_INLINE std::string transport::order_text(int rank, int other) {
     return errors::concat("reshard::exchange: rank ", detail::smaller(rank, other), " started an exchange that rank ",
                           detail::larger(rank, other), " has not started; that one started another", other_call);
 }
+namespace detail {
+/// Words in which options are listed, as a sentence: with that one alone, or, 0, with all.
+[[nodiscard]] inline std::string sentence_with(std::size_t option, std::string_view words) {
+    std::string text;
+    for (std::size_t i = 0;; ++i) {
+        std::size_t const end = words.find(transport::next_option);
+        if (i == 0 || i == option || option == 0)
+            append(text, {i == 0 ? "" : i == 1 || i == option ? " " : ", ", words.substr(0, end)});
+        if (end == words.npos) return text;
+        words.remove_prefix(end + transport::next_option.size());
+    }
+}
+}  // namespace detail
+
 RESHARD_INLINE std::string transport::difference_text(std::string const& mine, std::string const& first) {
     if (mine.empty() && first.empty()) return std::string(differs);
+    std::size_t option = 0;  // the first that differs
+    for (std::size_t i = 0; i < detail::smaller(mine.size(), first.size()) && mine[i] == first[i]; ++i)
+        if (mine[i] == next_option.front()) ++option;
     auto const is_elsewhere = [](std::string const& text) { return text.empty() || text.starts_with(in_call); };
-    auto const said = [](std::string_view reason) { return reason.empty() ? "is in another call" : reason; };
+    auto const said = [&](std::string_view reason) {
+        return detail::sentence_with(option, reason.empty() ? "is in another call" : reason);
+    };
+    if (said(mine) == said(first)) option = 0;  // none that both list
     return errors::concat(said(mine), ", but rank 0 ", said(first),
                           is_elsewhere(mine) || is_elsewhere(first)
                               ? ". Fix: make all ranks call the same things in the same order."

@@ -15,7 +15,7 @@ namespace reshard::inline v0 {
 struct TensorTask {
     std::string_view function;  ///< that was called: "verify_replicas"
     std::string_view verb;      ///< "verifies", for "rank 3 of 4: verifies 2 tensors, ..., but rank 0 ..."
-    std::string options{};      ///< that must be equal on all ranks, after the verb: "with mode report, ..."
+    std::string options{};      ///< that must be equal on all ranks, after the verb: see detail::options_text()
     bool by_host = true;        ///< the host, or comm.memory(), reads or writes the views; false: only exchanges do
 };
 

@@ -80,10 +80,10 @@ public:
 private:
     /// What all ranks have alike, in words.
     [[nodiscard]] std::string summarize() {
-        std::string words = concat("saves ", tables_.size(), " tables");
+        std::string words = concat("saves ", tables_.size(), tables_.empty() ? " tables" : " tables:");
         for (std::size_t t = 0; t < tables_.size(); ++t) {
             MchTableToSave const& one = tables_[t];
-            words += concat(t == 0 ? ": " : ", ", to_string(one.table));
+            words += concat(transport::next_option, to_string(one.table));
             MchSavedTable saved;
             saved.table = one.table;
             for (MchRows const& rows : one.rows) {

@@ -2,8 +2,8 @@
 /// \file   reshard/checkpoint/detail/consolidate_output.hpp
 /// \brief  What the options of rewriting files come to: the names of the tensors, and the files that will be written,
 ///         to the byte, but for what the tensors hold.
-/// \depends checkpoint/{catalogue,consolidate_options,save_plan,safetensors_layout}. No I/O: every rank computes the
-/// same.
+/// \depends checkpoint/{catalogue,consolidate_options,save_plan,safetensors_layout}, comm/agree. No I/O: every rank
+/// computes the same.
 #pragma once
 
 #include <reshard/checkpoint/catalogue.hpp>
@@ -13,6 +13,7 @@
 #include <reshard/checkpoint/detail/save_names.hpp>
 #include <reshard/checkpoint/detail/whole_files.hpp>
 #include <reshard/checkpoint/save_plan.hpp>
+#include <reshard/comm/agree.hpp>
 #include <reshard/core/sorting.hpp>
 #include <reshard/memory/convert.hpp>
 
@@ -31,23 +32,26 @@ inline void check(RewriteOptions const& options) {
 }
 
 /// What all ranks must give alike, but for the types, which are a function.
-[[nodiscard]] inline std::string text_of(RewriteOptions const& options) {
-    auto const word = [](bool set) { return set ? "true" : "false"; };
-    return concat("replica ", options.replica, ", rename [", renames_text(options.rename), "], metadata [",
-                  metadata_text(options.metadata), "], verify_checksums ", word(options.verify_checksums),
-                  ", checksums ", word(options.checksums), ", durable ", word(options.durable), ", vote_bytes ",
-                  options.vote_bytes);
+[[nodiscard]] inline std::string text_of(RewriteOptions const& options, std::initializer_list<StatedOption> own) {
+    return options_text({{"replica", options.replica},
+                         {"rename", renames_text(options.rename)},
+                         {"metadata", metadata_text(options.metadata)},
+                         {"verify_checksums", options.verify_checksums},
+                         {"checksums", options.checksums},
+                         {"durable", options.durable},
+                         {"vote_bytes", options.vote_bytes}},
+                        options_text(own));
 }
 [[nodiscard]] inline std::string text_of(ConsolidateOptions const& options) {
     detail::Digest digest;
     for (auto const& [tensor, file] : options.weight_map) digest.add_text(tensor).add_text(file);
-    return concat("max_file_bytes ", options.max_file_bytes, ", weight_map of ", options.weight_map.size(),
-                  " tensors, digest ", digest.value(), ", manifest ", options.manifest ? "true" : "false", ", ",
-                  text_of(static_cast<RewriteOptions const&>(options)));
+    return text_of(options,
+                   {{"max_file_bytes", options.max_file_bytes},
+                    {"weight_map", concat("of ", options.weight_map.size(), " tensors, digest ", digest.value())},
+                    {"manifest", options.manifest}});
 }
 [[nodiscard]] inline std::string text_of(ShardOptions const& options) {
-    return concat("dedup ", name(options.dedup), ", replica_axes [", axes_text(options.replica_axes), "], ",
-                  text_of(static_cast<RewriteOptions const&>(options)));
+    return text_of(options, {{"dedup", name(options.dedup)}, {"replica_axes", axes_text(options.replica_axes)}});
 }
 
 /// Throws FormatError for a rename that no tensor has, that is no rename, or after which two tensors have one name.

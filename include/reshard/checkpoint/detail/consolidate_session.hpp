@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/checkpoint/detail/consolidate_session.hpp
 /// \brief  Rewriting a checkpoint on one rank of several: agree, check, write, vote, publish.
-/// \depends checkpoint/detail/{consolidate_folder,consolidate_output,consolidate_run}, comm/collectives.
+/// \depends checkpoint/detail/{consolidate_folder,consolidate_output,consolidate_run}, comm/collectives,
+/// exec/agree_tensors.
 #pragma once
 
 #include <reshard/checkpoint/detail/consolidate_folder.hpp>
 #include <reshard/checkpoint/detail/consolidate_output.hpp>
 #include <reshard/checkpoint/detail/consolidate_run.hpp>
-#include <reshard/comm/agree.hpp>
+#include <reshard/exec/agree_tensors.hpp>
 
 #include <algorithm>  // any_of
 
@@ -62,7 +63,7 @@ private:
     void read_list(Text&& text) {
         commit_.agree([&] {
             std::string const terms = text();
-            commit_.set_terms(detail::Digest{}.add_text(terms).value(), concat("rewrites files with ", terms));
+            commit_.set_terms(Digest{}.add_text(terms).value(), concat("rewrites files ", terms));
             check(options_);
             lists_.make_room(comm().size());
             if (commit_.is_first()) in_ = look();
@@ -88,22 +89,33 @@ private:
     }
     template <class Make>
     void agree_on_output(Make&& make) {
-        commit_.agree([&] {
-            pending_.raise_pending();
-            check_coverage(from().manifest(), input_);
-            output_ = make(from(), hex_text(id_, 16));
-            check_replicas(from(), output_.catalogue, options_);
-            maker_.emplace(from(), output_.catalogue, options_.replica);
-            detail::Digest types;
-            for (StoredTensor const& tensor : output_.catalogue.tensors())
-                types.add(static_cast<std::uint64_t>(tensor.dtype));
-            std::uint64_t const digest = output_.catalogue.digest();  // headers have theirs in it
-            commit_.set_terms(digest,
-                              concat("writes ", output_.catalogue.files().size(), " files of ",
-                                     output_.catalogue.tensors().size(), " tensors, ", output_.file_bytes(),
-                                     " bytes, element types of digest ", types.value(), ", all of digest ", digest));
-        });
         commit_.set_terms(0, {});
+        BatchDigest digest;  // of what functions say of each tensor, then of all
+        agree_on_work(
+            comm(),
+            [&, this] {
+                pending_.raise_pending();
+                check_coverage(from().manifest(), input_);
+                output_ = make(from(), hex_text(id_, 16));
+                check_replicas(from(), output_.catalogue, options_);
+                maker_.emplace(from(), output_.catalogue, options_.replica);
+                for (StoredTensor const& tensor : output_.catalogue.tensors())
+                    digest.tensors.push_back(Digest{}.add_text(output_text(tensor)).value());
+                digest.tensors.push_back(output_.catalogue.digest());  // headers have theirs in it
+            },
+            [&, this](Verdict mine) {
+                ++report_.collectives.agreements;
+                agree_on_batch(comm(), std::move(mine), digest, [&, this](Index place) {
+                    auto const tensors = output_.catalogue.tensors();
+                    if (as_size(place) < tensors.size()) return output_text(tensors[as_size(place)]);
+                    return concat("writes ", output_.catalogue.files().size(), " files of ", tensors.size(),
+                                  " tensors, ", output_.file_bytes(), " bytes, of digest ", digest.tensors.back());
+                });
+            });
+    }
+    [[nodiscard]] static std::string output_text(StoredTensor const& tensor) {
+        return concat("writes tensor ", quote_name(tensor.name), " ",
+                      options_text({{"dtype", name(tensor.dtype)}, {"place", tensor.distribution}}));
     }
 
     /// The folder is ours, it is empty, it has room, and all ranks see it.

@@ -298,7 +298,7 @@ inline void check_file(SafetensorsFile const& file, Manifest const& manifest, st
     bool const same_size = file.file_bytes() == listed.file_bytes;
     if (same_size && file.header_digest() == listed.header_digest) return;
     std::string const what = same_size ? "another header, of the same size" : concat(file.file_bytes(), " bytes");
-    raise(ErrorCode::mismatch, "reshard::load: ", file.path(), " has ", what, ", but ",
+    raise(ErrorCode::mismatch, "reshard: ", file.path(), " has ", what, ", but ",
           kind == CheckpointKind::manifest ? manifest_name : "the rank that read the list of tensors",
           " saw another version of it", same_size ? std::string() : concat(", with ", listed.file_bytes),
           ". Fix: give every rank the files of one save.");

@@ -120,12 +120,12 @@ inline constexpr std::string_view name_suffixes[] = {replica_suffix, "._tp_repli
         texts += concat(texts.empty() ? "" : ", ", quote_name(key), " ", is_short ? quote_name(value) : std::string());
         if (!is_short) texts += concat(value.size(), " bytes of digest ", detail::Digest().add_text(value).value());
     }
-    return texts;
+    return concat("[", texts, "]");
 }
 [[nodiscard]] inline std::string axes_text(std::span<int const> axes) {
     std::string text;
     for (int axis : axes) text += concat(text.empty() ? "" : ",", axis);
-    return text;
+    return concat("[", text, "]");
 }
 
 /// Throws FormatError for names that a file could not have or that two tensors would share. \pre sorted.

@@ -31,10 +31,14 @@ namespace reshard::inline v0::detail {
 
 /// What all ranks must give alike.
 [[nodiscard]] inline std::string text_of(SaveOptions const& options) {
-    return concat("with dedup ", name(options.dedup), ", small_bytes ", options.small_bytes, ", min_slice_bytes ",
-                  options.min_slice_bytes, ", replica_axes [", axes_text(options.replica_axes), "], metadata [",
-                  metadata_text(options.metadata), "], verify_replicas ", options.verify_replicas ? "true" : "false",
-                  ", durable ", options.durable ? "true" : "false", ", vote_bytes ", options.vote_bytes);
+    return options_text({{"dedup", name(options.dedup)},
+                         {"small_bytes", options.small_bytes},
+                         {"min_slice_bytes", options.min_slice_bytes},
+                         {"replica_axes", axes_text(options.replica_axes)},
+                         {"metadata", metadata_text(options.metadata)},
+                         {"verify_replicas", options.verify_replicas},
+                         {"durable", options.durable},
+                         {"vote_bytes", options.vote_bytes}});
 }
 
 /// The files of a folder that a save may remove: those that saves make, by their names, and nothing else.

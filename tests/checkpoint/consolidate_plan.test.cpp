@@ -67,6 +67,20 @@ TEST_SUITE("checkpoint/consolidate_plan") {
         CHECK(contains(text, "  and 6 more ranks\n"));
     }
 
+    TEST_CASE("a dry run has the notes of what would be done") {
+        std::vector<TensorSpec> const specs{{"a", DType::f32, Shape{4}}};
+        Manifest manifest = Catalogue::of(specs).manifest();
+        std::string const leaf = manifest.files[0].leaf;
+        manifest.files[0].unlisted = 2;
+        Catalogue const from(manifest, CheckpointKind::shards);
+        for (RewritePlan const& plan : {plan_consolidate(from, 2), plan_shards(from, placed_as("(2):(S0)"), 2)}) {
+            CHECK(plan.kind == CheckpointKind::shards);
+            CHECK(plan.unlisted == std::vector{manifest.files[0]});
+            CHECK(contains(explain(plan), "\nnote: PyTorch's shards do not say how many ranks saved: "));
+            CHECK(contains(explain(plan), "\nnote: the index does not name 2 tensors of '" + leaf + "': "));
+        }
+    }
+
     TEST_CASE("what a plan counts is what a rank does") {
         for (std::uint64_t const seed : reshard::test::seeds(20)) {
             CAPTURE(seed);
@@ -107,7 +121,10 @@ TEST_SUITE("checkpoint/consolidate_plan") {
         CHECK(plan.files_out == 4);
         CHECK(plan.imbalance() < 0.02);
         for (RewriteShare const& share : plan.shares) CHECK(share.bytes_read == share.bytes());  // each byte once
-        CHECK_THROWS_AS(static_cast<void>(plan_consolidate(from, 0)), MeshError);
+        CHECK_THROWS_WITH_AS(static_cast<void>(plan_consolidate(from, 0)),
+                             "reshard::plan_consolidate: 0 ranks. Fix: at least one.", MeshError);
+        CHECK_THROWS_WITH_AS(static_cast<void>(plan_shards(from, placed_as("(2):(R)"), 0)),
+                             "reshard::plan_shards: 0 ranks. Fix: at least one.", MeshError);
         ConsolidateOptions none;
         none.max_file_bytes = -1;
         CHECK_THROWS_AS(static_cast<void>(plan_consolidate(from, 1, none)), BufferError);

@@ -158,6 +158,15 @@ def test_simulate(here):
     expect(len(asked("plan-save", "(2):(R)", "--layers", 1)["policies"]) == 4, "plan-save lists policies")
     ask("plan-save", "(2):(R)", "--model", "no-model", status=2, says="Qwen2.5-0.5B")
     ask("plan-save", "(2):(S2)", "--layers", 1, status=2, says="WHERE: no tensor has a dimension 2. Fix: ")
+    save(here / "saved")
+    ask("plan-save", "(2,4):(R,S0)", here / "saved", says=["saved, (2,4):(R,S0) of 8 ranks\n", "\n  balanced ", " 288.3 KiB "])
+    answer = asked("plan-save", "(2,4):(R,S0)", here / "saved")
+    expect(answer["checkpoint"] == str(here / "saved"), "plan-save says what was asked")
+    expect([one["bytes"] for one in answer["policies"][:3]] == [295248] * 3, "plan-save counts the bytes of a checkpoint")
+    for option, value in (("--model", "Qwen2.5-3B"), ("--layers", 1)):
+        ask("plan-save", "(2):(R)", here / "saved", option, value, status=2, says=option)
+    ask("plan-save", "(2):(S2)", here / "saved", status=2, says="WHERE: no tensor has a dimension 2. Fix: ")
+    ask("plan-save", "(2):(R)", here / "nothing", status=2, says="nothing")
 
 
 def test_inspect(here):
@@ -229,11 +238,14 @@ def test_verify(here):
     (here / "dcp").mkdir()
     write_file(here / "dcp" / "shard-00001-model-00001-of-00001.safetensors", {"a": 1},
                {"DCP_SHARDING_INFO": '{"a": {"saved_offsets": [0]}}'})
-    for verb, *others in (["compare", here / "dcp"], ["consolidate", here / "whole"]):
-        ask(verb, here / "dcp", *others, ranks=2, says="see that the last rank's file is there")
-    ask("inspect", here / "dcp", says="see that the last rank's file is there")
+    note = "see that the last rank's file is there"
+    for verb, *others in (["compare", here / "dcp"], ["consolidate", "--dry-run"], ["consolidate", here / "whole"],
+                          ["shard", "--to", "(2):(S0)", "--dry-run"]):
+        ask(verb, here / "dcp", *others, ranks=2, says=note)
+    for words in (["inspect", here / "dcp"], ["plan-load", here / "dcp", "(2):(S0)"], ["plan-save", "(2):(S0)", here / "dcp"]):
+        ask(*words, says=note)
     ask("verify", here / "dcp", ranks=2, says=["readable; nothing to compare with: 1 shard without checksum\n",
-                                               "see that the last rank's file is there"])
+                                               note])
     ask("verify", here / "nothing", ranks=2, status=2, says="nothing")
     ask("verify", here / "saved", "--ranks", 4097, status=2, says="--ranks: '4097' is no number from 1 to 4096")
     expect(start("verify", here / "nothing", "--ranks", 2).stderr.startswith("reshard: "), "no empty line comes first")
@@ -249,9 +261,14 @@ def test_unlisted(here):
     note = "note: the index does not name 2 tensors of 'f': no part of the checkpoint\n"
     ask("inspect", full, says=[note, "2 tensors\n"])
     expect([one["unlisted"] for one in asked("inspect", full)["files"]] == [2, 0], "inspect counts them")
+    planned = [["consolidate", full, "--dry-run"], ["shard", full, "--to", "(2):(S0)", "--dry-run"],
+               ["plan-load", full, "(2):(S0)"], ["plan-save", "(2):(S0)", full]]
+    for words in planned:
+        ask(*words, says=note)
     for words in (["verify", full], ["consolidate", full, here / "out"], ["shard", full, here / "shards", "--to", "(2):(S0)"]):
         ask(*words, ranks=2, says=note)
-    expect(asked("verify", full, ranks=2)["unlisted"] == {"f": 2}, "verify counts them")
+    for words in [["verify", full], *planned]:
+        expect(asked(*words)["unlisted"] == {"f": 2}, f"{words[0]} counts them")
     (full / "g").unlink()
     ask("verify", full, ranks=2, status=1, says="1 of the 2 files it names are missing: 'g'")
     expect("note" not in ask("verify", here / "out", ranks=2), "what is written has none")

@@ -487,16 +487,21 @@ class Command(unittest.TestCase):
         text = json.dumps(header).encode()
         file.write_bytes(len(text).to_bytes(8, "little") + text + data)
         for words in (["consolidate", "in", "cast"], ["shard", "in", "shards", "--to", "(3):(S0)"]):
-            said = ask(*words, "--dtype", "bf16", "--ranks", "2").stdout
-            self.assertIn("note: the rows of table 'user' keep their types", said)
-            self.assertNotIn("'item'", said)
+            planned = json.loads(ask(*words, "--dtype", "bf16", "--dry-run", "--json").stdout)
+            self.assertEqual(planned["tables_not_cast"], ["user"])
+            for dry_run in (["--dry-run"], []):
+                said = ask(*words, "--dtype", "bf16", "--ranks", "2", *dry_run).stdout
+                self.assertIn("note: the rows of table 'user' keep their types", said)
+                self.assertNotIn("'item'", said)
             types = {one["name"]: one["dtype"] for one in json.loads(ask("inspect", words[2], "--json").stdout)["tensors"]}
             self.assertEqual([types[name] for name in ("dense", "user.dense", "user.rows.0")], ["BF16", "BF16", "F32"])
             self.assertEqual(self.answer(words[2], words[2] + ".3", "--to", 3)["user"]["ids"], len(live))
         self.assertNotIn("note", ask("consolidate", "in", "same", "--dtype", "f32").stdout)
         pathlib.Path(self.path, "names").write_text("user.rows.0 weights\n")
-        said = ask("consolidate", "in", "export", "--dtype", "bf16", "--rename", "names")
-        self.assertNotIn("note", said.stdout + said.stderr)
+        for dry_run in (["--dry-run"], []):
+            said = ask("consolidate", "in", "export", "--dtype", "bf16", "--rename", "names", *dry_run)
+            self.assertNotIn("note", said.stdout + said.stderr)
+            self.assertEqual(said.returncode, 0)
 
     def test_any_words_end_with_a_status(self):
         user, state, _ = table("ec", "user", 40, 2, 0.5, 1)

@@ -24,12 +24,8 @@ struct Consolidate : Rewrite {
         if (files > 0 && !(in.empty() && model.empty()))
             options.weight_map = in_files(detail::renamed(catalogue(), options.rename));
         run(
-            session, [&](Catalogue const& from, int ranks) { return plan_consolidate(from, ranks, options); },
-            [&](CommunicatorRef comm, auto progress) {
-                auto mine = options;
-                mine.progress = progress;
-                return consolidate(in, out, comm, mine);
-            });
+            session, options, [&](Catalogue const& from, int ranks) { return plan_consolidate(from, ranks, options); },
+            [&](CommunicatorRef comm, auto const& mine) { return consolidate(in, out, comm, mine); });
     }
 
 private:

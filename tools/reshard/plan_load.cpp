@@ -30,15 +30,7 @@ struct PlanLoad {
             options.replica_axes.push_back(axis_given("--apart", text, "WHERE", rule.mesh()));
         if (!Session::speaks()) return;
         Catalogue const catalogue(Checkpoint::open(path));
-        check_cuts("WHERE", rule.dims(), catalogue.tensors());
-        std::vector<PlacedTensor> targets;
-        for (StoredTensor const& one : catalogue.tensors()) {
-            bool const as_bytes = !is_byte_sized(one.dtype);  // loaded as its bytes
-            DynamicShape shape = one.shape;
-            if (as_bytes) shape = Shape{stored_bytes_of(one.dtype, Box(one.shape))};
-            DType const dtype = as_bytes ? DType::u8 : one.dtype;
-            targets.push_back({one.name, given("WHERE", [&] { return rule.of(shape, one.dtype); }), dtype});
-        }
+        std::vector<PlacedTensor> const targets = placed_given("WHERE", rule, catalogue.tensors());
         auto const forecast_of = [&](auto how) {
             how.options = options;
             return forecast_load(catalogue, targets, ranks, how);
@@ -48,11 +40,14 @@ struct PlanLoad {
                                       : strategy == "scatter"   ? forecast_of(OneRankReads<Scatter>{})
                                       : strategy == "broadcast" ? forecast_of(OneRankReads<Broadcast>{})
                                                                 : forecast_of(CooperativeRead{});
-        session.say(errors::concat(explain(forecast), detail::kind_note(catalogue.kind())), record(forecast));
+        auto const unlisted = detail::with_unlisted(catalogue.manifest().files);
+        session.say(
+            errors::concat(explain(forecast), detail::kind_note(catalogue.kind()), detail::unlisted_text(unlisted)),
+            record(forecast, unlisted));
     }
 
 private:
-    [[nodiscard]] static Json record(LoadForecast const& forecast) {
+    [[nodiscard]] static Json record(LoadForecast const& forecast, std::vector<CheckpointFile> const& unlisted) {
         return {{"strategy", forecast.strategy},
                 {"ranks", forecast.ranks},
                 {"tensors", forecast.tensors},
@@ -75,6 +70,7 @@ private:
                 {"bytes_verified", forecast.bytes_verified},
                 {"memory_of_a_rank", forecast.extra_bytes},
                 {"read_directly", forecast.read_directly},
+                {"unlisted", record_of(unlisted)},
                 {"seconds", forecast.seconds}};
     }
 };

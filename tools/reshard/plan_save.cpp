@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// reshard plan-save: what each policy of save() would write of a model. Writes nothing.
+// reshard plan-save: what each policy of save() would write of a checkpoint's tensors, or of a model's. Writes nothing.
 #include "verbs.hpp"
 
+#include <reshard/checkpoint/catalogue.hpp>
 #include <reshard/checkpoint/placed_tensor.hpp>
 #include <reshard/checkpoint/save_plan.hpp>
 #include <reshard/core/detail/explain_text.hpp>
@@ -16,19 +17,19 @@ using namespace reshard;
 
 struct PlanSave {
     std::string where;
+    std::string path;
     std::string model = "Qwen2.5-0.5B";
     int layers = 0;
 
     void run(Session& session) const {
         auto const rule = given("WHERE", [&] { return PlacementRule(where); });
         int const ranks = planned_ranks("WHERE", rule);
-        std::vector<PlacedTensor> tensors;
-        auto const specs = model_given("--model", model, layers);
-        check_cuts("WHERE", rule.dims(), specs);
-        for (TensorSpec const& one : specs) {
-            tensors.push_back({one.name, given("WHERE", [&] { return rule.of(one.shape, one.dtype); }), one.dtype});
-        }
-        std::string text = errors::concat(model, layers > 0 ? errors::concat(", ", layers, " layers") : std::string(),
+        if (!Session::speaks()) return;
+        auto const list =
+            path.empty() ? Catalogue::of(model_given("--model", model, layers)) : Catalogue(Checkpoint::open(path));
+        std::string const& subject = path.empty() ? model : path;
+        std::vector<PlacedTensor> const tensors = placed_given("WHERE", rule, list.tensors());
+        std::string text = errors::concat(subject, layers > 0 ? errors::concat(", ", layers, " layers") : std::string(),
                                           ", ", where, " of ", ranks, " ranks\n");
         char line[160];
         std::snprintf(line, sizeof line, "  %-22s %6s %8s %12s %14s %12s\n", "policy", "files", "shards", "written",
@@ -40,8 +41,8 @@ struct PlanSave {
             Index busiest = 0;
             for (CheckpointFile const& file : plan.manifest.files)
                 busiest = detail::larger(busiest, plan.bytes_of(file.writer));
-            double const of_mean =
-                static_cast<double>(busiest) * static_cast<double>(ranks) / static_cast<double>(plan.bytes_written);
+            auto const written = static_cast<double>(plan.bytes_written);
+            double const of_mean = written == 0 ? 1 : static_cast<double>(busiest) * ranks / written;
             std::snprintf(line, sizeof line, "  %-22s %6zu %8zu %12s %14s %11.2fx\n", what.c_str(),
                           plan.manifest.files.size(), plan.manifest.extents.size(),
                           detail::bytes_text(plan.bytes_written).c_str(), detail::bytes_text(busiest).c_str(), of_mean);
@@ -62,8 +63,13 @@ struct PlanSave {
             options.replica_axes.push_back(axis);
             add(errors::concat("copies of axis ", axis, " apart"), options);
         }
-        if (Session::speaks())
-            session.say(text, {{"model", model}, {"where", where}, {"ranks", ranks}, {"policies", rows}});
+        auto const unlisted = detail::with_unlisted(list.manifest().files);
+        session.say(errors::concat(text, detail::kind_note(list.kind()), detail::unlisted_text(unlisted)),
+                    {{path.empty() ? "model" : "checkpoint", subject},
+                     {"where", where},
+                     {"ranks", ranks},
+                     {"unlisted", record_of(unlisted)},
+                     {"policies", rows}});
     }
 };
 
@@ -71,14 +77,20 @@ struct PlanSave {
 
 void add_plan_save(CLI::App& app, Session& session) {
     auto const verb = std::make_shared<PlanSave>();
-    CLI::App* const command = add_verb(app, "plan-save", "says what each policy of save() would write of a model",
-                                       "reshard plan-save '(8,4):(R,S0)' --model Qwen2.5-3B");
+    CLI::App* const command = add_verb(
+        app, "plan-save", "says what each policy of save() would write of a checkpoint's tensors, or a model's",
+        "reshard plan-save '(8,4):(R,S0)' checkpoint");
     command
         ->add_option("WHERE", verb->where,
                      "mesh and placements, without boundaries; a tensor without the dimension gets R")
         ->required();
-    command->add_option("--model", verb->model, "a public model")->capture_default_str();
-    command->add_option("--layers", verb->layers, "of the model's; all otherwise")->check(whole_number(1, 1000));
+    auto* const path = command->add_option("CHECKPOINT", verb->path,
+                                           "what has the tensors: a folder of shards or of full files, or one file");
+    path->check(some_path());
+    command->add_option("--model", verb->model, "instead of it, a public model")->capture_default_str()->excludes(path);
+    command->add_option("--layers", verb->layers, "of the model's; all otherwise")
+        ->check(whole_number(1, 1000))
+        ->excludes(path);
     command->callback([verb, &session] { verb->run(session); });
 }
 

@@ -100,9 +100,9 @@ struct Rewrite {
                      [&] { return reshard::detail::shard_output(full, place, {}, std::string(16, '0')).catalogue; });
     }
 
-    /// plan(catalogue, ranks) for a dry run; else write(comm, progress) on every rank.
-    template <class MakePlan, class Write>
-    void run(Session& session, MakePlan&& plan, Write&& write) const {
+    /// plan(catalogue, ranks) for a dry run; else write(comm, options) on every rank.
+    template <class Options, class MakePlan, class Write>
+    void run(Session& session, Options const& options, MakePlan&& plan, Write&& write) const {
         bool const from_list = dry_run && !model.empty();
         if (!dry_run && !model.empty()) wrong("--model is for --dry-run. Fix: add it, or name IN OUT instead.");
         if (!from_list && in.empty()) wrong("IN is missing. Fix: name two folders, IN OUT.");
@@ -115,12 +115,18 @@ struct Rewrite {
             if (!Session::speaks()) return;
             if (!out.empty()) check_empty(out, true, in);
             int const ranks = session.ranks == 0 ? Session::ranks_of_machine() : session.ranks;
-            reshard::RewritePlan const planned = plan(catalogue(), ranks);
-            return session.say(explain(planned), record(planned));
+            reshard::Catalogue const from = catalogue();
+            reshard::RewritePlan const planned = plan(from, ranks);
+            auto const kept = kept_tables(reshard::detail::renamed(from, options.rename).manifest());
+            return session.say(explain(planned) + kept_text(kept), record(planned, kept));
         }
         session.on_ranks(Session::ranks_of_machine(), [&](reshard::CommunicatorRef comm) {
-            reshard::RewriteReport const report = write(comm, session.progress(comm));
-            if (comm.rank() == 0) session.say(text(report), record(report));
+            Options mine = options;
+            mine.progress = session.progress(comm);
+            reshard::RewriteReport const report = write(comm, mine);
+            if (comm.rank() != 0) return;
+            auto const kept = kept_tables(report.written);
+            session.say(text(report) + kept_text(kept), record(report, kept));
         });
     }
 
@@ -138,7 +144,7 @@ private:
     [[nodiscard]] static bool is_of(std::string const& table, reshard::StoredTensor const& tensor) {
         return tensor.name.starts_with(table + ".rows.") || tensor.name.starts_with(table + ".metadata.");
     }
-    /// Which tables have floats of another type than was asked for.
+    /// Which tables have floats of another type than was asked for. With the names that tensors get.
     [[nodiscard]] std::vector<std::string> kept_tables(reshard::Manifest const& written) const {
         if (dtype.empty()) return {};
         std::vector<std::string> names = tables_of(written.metadata);
@@ -148,6 +154,14 @@ private:
                                         [&](auto const& one) { return is_of(table, one) && cast(one) != one.dtype; });
         });
         return names;
+    }
+    [[nodiscard]] static std::string kept_text(std::vector<std::string> const& tables) {
+        std::string text;
+        for (std::string const& table : tables)
+            text += reshard::errors::concat(
+                "note: the rows of table ", reshard::detail::quote_name(table),
+                " keep their types: with others it would load no more; --rename those to be cast\n");
+        return text;
     }
     [[nodiscard]] std::string text(reshard::RewriteReport const& report) const {
         using namespace reshard;
@@ -160,12 +174,9 @@ private:
                                      " that were read: as saved");
         for (std::string const& file : report.left_over)
             result += errors::concat("\n  removed what a killed run had left: ", detail::list_name(file));
-        for (std::string const& table : kept_tables(report.written))
-            result += errors::concat("\n  note: the rows of table ", detail::quote_name(table),
-                                     " keep their types: with others it would load no more; --rename those to be cast");
         return errors::concat(result, "\n", detail::kind_note(report.kind), detail::unlisted_text(report.unlisted));
     }
-    [[nodiscard]] Json record(reshard::RewriteReport const& report) const {
+    [[nodiscard]] Json record(reshard::RewriteReport const& report, std::vector<std::string> const& kept) const {
         Json files = Json::array();
         for (auto const& file : report.written.files)
             files.push_back({{"file", file.leaf}, {"bytes", file.file_bytes}});
@@ -176,10 +187,10 @@ private:
                 {"files", files},
                 {"left_over", report.left_over},
                 {"unlisted", record_of(report.unlisted)},
-                {"tables_not_cast", kept_tables(report.written)},
+                {"tables_not_cast", kept},
                 {"seconds", report.seconds}};
     }
-    [[nodiscard]] static Json record(reshard::RewritePlan const& plan) {
+    [[nodiscard]] static Json record(reshard::RewritePlan const& plan, std::vector<std::string> const& kept) {
         Json shares = Json::array();
         for (auto const& share : plan.shares) {
             shares.push_back({{"begin", share.begin},
@@ -197,6 +208,8 @@ private:
                 {"bytes_in", plan.bytes_in},
                 {"bytes_out", plan.bytes_out},
                 {"memory_of_a_rank", plan.memory},
+                {"unlisted", record_of(plan.unlisted)},
+                {"tables_not_cast", kept},
                 {"shares", shares}};
     }
 };

@@ -27,12 +27,9 @@ struct Shard : Rewrite {
         if (rule.dims() > 1 && !(in.empty() && model.empty())) check_cuts("--to", rule.dims(), catalogue().tensors());
         PlaceTensor const place = placed_as(mesh);
         run(
-            session, [&](Catalogue const& from, int ranks) { return plan_shards(from, place, ranks, options); },
-            [&](CommunicatorRef comm, auto progress) {
-                auto mine = options;
-                mine.progress = progress;
-                return shard_checkpoint(in, out, place, comm, mine);
-            });
+            session, options,
+            [&](Catalogue const& from, int ranks) { return plan_shards(from, place, ranks, options); },
+            [&](CommunicatorRef comm, auto const& mine) { return shard_checkpoint(in, out, place, comm, mine); });
     }
 };
 

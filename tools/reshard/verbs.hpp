@@ -120,6 +120,23 @@ void check_cuts(std::string const& option, int dims, Tensors const& tensors) {
         wrong(reshard::errors::concat(option, ": no tensor has a dimension ", dims - 1,
                                       ". Fix: S0 cuts rows, S1 columns."));
 }
+/// Tensors by such a placement, checked so. Those with elements smaller than a byte are loaded and saved as their
+/// bytes.
+template <class Tensors>
+[[nodiscard]] std::vector<reshard::PlacedTensor> placed_given(std::string const& option,
+                                                              reshard::PlacementRule const& rule,
+                                                              Tensors const& tensors) {
+    check_cuts(option, rule.dims(), tensors);
+    std::vector<reshard::PlacedTensor> placed;
+    for (auto const& one : tensors) {
+        bool const as_bytes = !is_byte_sized(one.dtype);
+        reshard::DynamicShape shape = one.shape;
+        if (as_bytes) shape = reshard::Shape{reshard::stored_bytes_of(one.dtype, reshard::Box(one.shape))};
+        reshard::DType const dtype = as_bytes ? reshard::DType::u8 : one.dtype;
+        placed.push_back({one.name, given(option, [&] { return rule.of(shape, one.dtype); }), dtype});
+    }
+    return placed;
+}
 
 // ---- The verbs ---------------------------------------------------------------------------------------------------
 void add_explain(CLI::App& app, Session& session);

@@ -13,6 +13,7 @@
 namespace reshard::inline v0 {
 
 struct RewritePlan {
+    CheckpointKind kind = CheckpointKind::file;  ///< of what is read
     int ranks = 0;
     Index tensors = 0;
     Index files_in = 0;
@@ -22,6 +23,7 @@ struct RewritePlan {
     Index votes = 0;      ///< of all ranks, until all bytes are written
     Index memory = 0;     ///< per rank, for bytes in flight, at most
     std::vector<RewriteShare> shares;
+    std::vector<CheckpointFile> unlisted{};  ///< as in RewriteReport
 
     /// How much more than the mean the busiest rank writes: 0.01 is 1 %.
     [[nodiscard]] double imbalance() const noexcept;
@@ -35,7 +37,7 @@ struct RewritePlan {
 [[nodiscard]] RewritePlan plan_shards(Catalogue const& from, PlaceTensor const& place, int ranks,
                                       ShardOptions const& options = {});
 
-/// Two lines for the whole, then a line for each of the first `most` ranks.
+/// Two lines for the whole, a line for each of the first `most` ranks, and the notes of a RewriteReport.
 [[nodiscard]] std::string explain(RewritePlan const& plan, std::size_t most = 16);
 
 }  // namespace reshard::inline v0

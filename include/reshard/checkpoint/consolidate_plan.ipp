@@ -14,17 +14,20 @@ namespace detail {
 
 /// `make(from)`: what is written.
 template <class Make>
-[[nodiscard]] RewritePlan plan_rewrite(Catalogue const& given, int ranks, RewriteOptions const& options, Make&& make) {
+[[nodiscard]] RewritePlan plan_rewrite(std::string_view function, Catalogue const& given, int ranks,
+                                       RewriteOptions const& options, Make&& make) {
     check(options);
     Catalogue const from = renamed(given, options.rename);
     check_coverage(from.manifest(), "the checkpoint");
     OutputFiles const output = make(from);
     check_replicas(from, output.catalogue, options);
-    if (ranks < 1) raise(ErrorCode::mesh, "reshard::plan_consolidate: ", ranks, " ranks. Fix: at least one.");
+    if (ranks < 1) raise(ErrorCode::mesh, "reshard::", function, ": ", ranks, " ranks. Fix: at least one.");
     Catalogue const& to = output.catalogue;
     PieceMaker const maker(from, to, options.replica);
     ByteLine const& line = maker.line();
     RewritePlan plan;
+    plan.kind = from.kind();
+    plan.unlisted = with_unlisted(from.manifest().files);
     plan.ranks = ranks;
     plan.tensors = as_index(to.tensors().size());
     plan.files_in = as_index(from.files().size());
@@ -47,14 +50,14 @@ RESHARD_INLINE double RewritePlan::imbalance() const noexcept {
 }
 
 RESHARD_INLINE RewritePlan plan_consolidate(Catalogue const& given, int ranks, ConsolidateOptions const& options) {
-    return detail::plan_rewrite(given, ranks, options, [&](Catalogue const& from) {
+    return detail::plan_rewrite("plan_consolidate", given, ranks, options, [&](Catalogue const& from) {
         return detail::full_output(from, options, detail::hex_text(0, 16));
     });
 }
 
 RESHARD_INLINE RewritePlan plan_shards(Catalogue const& given, PlaceTensor const& place, int ranks,
                                        ShardOptions const& options) {
-    return detail::plan_rewrite(given, ranks, options, [&](Catalogue const& from) {
+    return detail::plan_rewrite("plan_shards", given, ranks, options, [&](Catalogue const& from) {
         return detail::shard_output(from, place, options, detail::hex_text(0, 16));
     });
 }
@@ -77,6 +80,7 @@ RESHARD_INLINE std::string explain(RewritePlan const& plan, std::size_t most) {
                       count_text(share.files_written, "file"), "\n"});
     }
     if (plan.shares.size() > most) append(text, {"  and ", plan.shares.size() - most, " more ranks\n"});
+    append(text, {detail::kind_note(plan.kind), detail::unlisted_text(plan.unlisted)});
     return text;
 }
 

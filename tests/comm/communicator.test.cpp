@@ -167,7 +167,7 @@ TEST_SUITE("comm/communicator") {
     }
 
     TEST_CASE("joint_verdict: of several options in hand the first that differs is named, with both values") {
-        Verdict all[2];
+        transport::Verdict all[2];
         all[1].digest = 7;
         auto const said = [&](std::string_view one, std::string_view first) {
             for (auto const& [verdict, words] : {std::pair(&all[1], one), std::pair(&all[0], first)}) {
@@ -176,7 +176,7 @@ TEST_SUITE("comm/communicator") {
                     if (c == '|') c = transport::next_option.front();
             }
             std::string const reason =
-                transport::joint_verdict(2, [&](int r) -> Verdict const& { return all[r]; }).reason;
+                transport::joint_verdict(2, [&](int r) -> transport::Verdict const& { return all[r]; }).reason;
             return reason.substr(0, reason.find(". Fix: "));
         };
         CHECK(said("saves with|a 1|b 2|c 3", "saves with|a 1|b 20|c 4") ==

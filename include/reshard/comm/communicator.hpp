@@ -67,7 +67,7 @@ struct Verdict {
 }  // namespace transport
 namespace detail {
 using transport::Verdict;
-}
+}  // namespace detail
 
 /// One rank's part in an exchange, bound to its transfers, to be carried out as often as wanted. Move-only; a
 /// moved-from one is done, and so is one made from nothing.

@@ -10,8 +10,8 @@
 namespace reshard::inline v0::detail {
 
 /// The box of all elements of a view, from view.data() on. \pre elements of whole bytes.
-[[nodiscard]] inline transport::StridedBox strided_box(ConstDynamicView const& view) noexcept {
-    transport::StridedBox box;
+[[nodiscard]] inline StridedBox strided_box(ConstDynamicView const& view) noexcept {
+    StridedBox box;
     box.element_bytes = bytes(view.dtype());
     for (int dim = 0; dim < view.rank(); ++dim) {
         box.dims.push_back({view.extent(dim), view.stride(dim) * box.element_bytes});

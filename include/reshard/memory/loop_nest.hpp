@@ -27,8 +27,7 @@ struct LoopNest {
 
 /// The nest of two boxes with equal extents. The order of visits is free, so loops run forwards in the destination,
 /// the smallest destination stride innermost, and loops that continue each other on both sides become one.
-[[nodiscard]] constexpr LoopNest loop_nest(transport::StridedBox const& from,
-                                           transport::StridedBox const& to) noexcept {
+[[nodiscard]] constexpr LoopNest loop_nest(StridedBox const& from, StridedBox const& to) noexcept {
     LoopNest nest;
     InlineList<LoopDim, max_dims + 1> sorted;
     for (int d = 0; d < to.dims.size(); ++d) {

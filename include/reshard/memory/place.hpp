@@ -17,8 +17,7 @@ namespace reshard::inline v0::detail {
 
 /// Copies by the host, or by `policy`, if there is one: it returns when what lies on the host is done with. One thread
 /// at a time.
-inline void place(MemoryPolicy const* policy, transport::Send const& from, transport::Receive const& to,
-                  CopyHint hint = CopyHint::cached) {
+inline void place(MemoryPolicy const* policy, Send const& from, Receive const& to, CopyHint hint = CopyHint::cached) {
     if (policy == nullptr) return copy(from.base, from.box, to.base, to.box, hint);
     policy->deliver({&from, 1}, {&to, 1});
 }

@@ -43,7 +43,7 @@ inline void check(RewriteOptions const& options) {
                         options_text(own));
 }
 [[nodiscard]] inline std::string text_of(ConsolidateOptions const& options) {
-    detail::Digest digest;
+    Digest digest;
     for (auto const& [tensor, file] : options.weight_map) digest.add_text(tensor).add_text(file);
     return text_of(options,
                    {{"max_file_bytes", options.max_file_bytes},

@@ -161,9 +161,9 @@ struct PieceWork {
 };
 
 /// `inner` among the packed elements of `frame`.
-[[nodiscard]] inline transport::StridedBox strided_in(Box const& frame, Box const& inner, Index width) noexcept {
+[[nodiscard]] inline StridedBox strided_in(Box const& frame, Box const& inner, Index width) noexcept {
     Indices const strides = row_major_strides(frame.shape());
-    transport::StridedBox result;
+    StridedBox result;
     result.element_bytes = width;
     for (int d = 0; d < frame.rank(); ++d) result.dims.push_back({inner.extent(d), strides[d] * width});
     return result;

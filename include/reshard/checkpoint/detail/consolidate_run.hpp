@@ -218,8 +218,8 @@ private:
         return writes;
     }
     static void cast(std::byte const* from, LineTensor const& tensor, Index count, std::byte* to) {
-        transport::StridedBox const in{{transport::StridedDim{count, tensor.from_bytes()}}, tensor.from_bytes()};
-        transport::StridedBox const out{{transport::StridedDim{count, tensor.to_bytes()}}, tensor.to_bytes()};
+        StridedBox const in{{StridedDim{count, tensor.from_bytes()}}, tensor.from_bytes()};
+        StridedBox const out{{StridedDim{count, tensor.to_bytes()}}, tensor.to_bytes()};
         convert(from, in, tensor.from, to, out, tensor.to);
     }
 

@@ -12,11 +12,11 @@ namespace reshard::inline v0::detail {
 /// A box of a file that goes to a box of memory: element k of one is element k of the other (same extents). A zero
 /// extent reads nothing; a box without dimensions is one element.
 struct ReadBox {
-    int file = 0;      ///< any number >= 0 that `read_at` knows
-    Index offset = 0;  ///< bytes from the start of the file (or of its data section) to the box's first element
-    transport::StridedBox in_file;  ///< strides in bytes, in any order, zero or more
+    int file = 0;             ///< any number >= 0 that `read_at` knows
+    Index offset = 0;         ///< bytes from the start of the file (or of its data section) to the box's first element
+    StridedBox in_file;       ///< strides in bytes, in any order, zero or more
     std::byte* to = nullptr;  ///< address of the first element in memory; null: it is counted, or read and not kept
-    transport::StridedBox in_memory;     ///< strides in bytes
+    StridedBox in_memory;     ///< strides in bytes
     MemoryPolicy const* onto = nullptr;  ///< what brings it there, where that is a device's
 };
 
@@ -143,7 +143,7 @@ private:
         if (loop == nest_.dims.size()) {  // the window cuts an element
             Index const begin = larger(at, window.begin);
             Index const end = smaller(at + span, window.end);
-            transport::StridedBox const part{{transport::StridedDim{end - begin, 1}}, 1};
+            StridedBox const part{{StridedDim{end - begin, 1}}, 1};
             return place(onto_, {0, window.bytes + (begin - window.begin), part}, {0, to + (begin - at), part});
         }
         LoopDim const& dim = nest_.dims[loop];
@@ -173,8 +173,8 @@ private:
     void fill_steps(int loop, Index steps, Index at, std::byte* to, Window const& window) const {
         std::byte const* from = window.bytes + (at - window.begin);
         if (from == to) return;  // read straight into its place
-        transport::StridedBox from_box{{}, element_bytes_};
-        transport::StridedBox to_box{{}, element_bytes_};
+        StridedBox from_box{{}, element_bytes_};
+        StridedBox to_box{{}, element_bytes_};
         for (int d = loop; d < nest_.dims.size(); ++d) {
             LoopDim const& dim = nest_.dims[d];
             Index const extent = d == loop ? steps : dim.extent;

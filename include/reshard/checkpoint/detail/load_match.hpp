@@ -285,7 +285,7 @@ inline void fill_identities(std::span<LocalTensor const> targets, int rank, Memo
         if (!to.contains(rank)) continue;
         PartialPart const part = partial_part(to, to.mesh().coordinates(rank));
         if (part.has_values) continue;
-        transport::StridedBox const box = strided_box(target.view);
+        StridedBox const box = strided_box(target.view);
         if (MemoryPolicy const* const onto = policy_for(memory, target.view.data())) {
             onto->fill_identity(part.op, target.view.dtype(), target.view.data(), box);
         } else {

@@ -184,7 +184,7 @@ void for_each_run_read(Catalogue const& catalogue, std::span<WantedExtent const>
     std::vector<ReadBox> unkept;
     for (ExtentRun const& run : rest_of_blocks(catalogue, wanted, ReadPlan(boxes, no_gaps).reads())) {
         Extent const& extent = catalogue.extents()[as_size(run.extent)];
-        transport::StridedBox const bytes = byte_box(run.end - run.begin);
+        StridedBox const bytes = byte_box(run.end - run.begin);
         unkept.push_back({extent.file, extent.begin + run.begin, bytes, nullptr, bytes, nullptr});
     }
     return ReadPlan(boxes, reads, unkept);
@@ -328,9 +328,9 @@ private:
             });
         }
         std::size_t count = 0;
-        for (std::vector<transport::Send> const& sends : sends_to_) count += sends.size();
+        for (std::vector<Send> const& sends : sends_to_) count += sends.size();
         lists_.sends.reserve(count);
-        for (std::vector<transport::Send>& sends : sends_to_) {
+        for (std::vector<Send>& sends : sends_to_) {
             lists_.sends.insert(lists_.sends.end(), sends.begin(), sends.end());
             sends.clear();
         }
@@ -367,7 +367,7 @@ private:
     bool passing_ = false;
     Workspace staging_;  ///< which the ranks of a node read in place, where the transport has it
     Needs needs_;
-    std::vector<std::vector<transport::Send>> sends_to_;  ///< by rank, while a window is gone through
+    std::vector<std::vector<Send>> sends_to_;  ///< by rank, while a window is gone through
     TransferLists lists_;
     std::span<Piece const> came_;  ///< by broadcast, and not yet taken from staging memory
 };

@@ -242,7 +242,7 @@ inline void sort_by_window(ReadSchedule& schedule) {
 /// A message as a strided box of memory, or of a file.
 struct MessagePart {
     Index offset = 0;  ///< bytes from the first element of what it is a part of
-    transport::StridedBox box;
+    StridedBox box;
 };
 
 /// `place(dim, i)` is where index i of the global index space lies along a dimension, `strides` are in bytes. What is

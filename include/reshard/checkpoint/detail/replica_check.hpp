@@ -119,7 +119,7 @@ inline void judge(ReplicaDifference& difference) {
 
 /// Collective. Whether it is so on any rank.
 [[nodiscard]] inline bool is_anywhere(CommunicatorRef comm, bool here) {
-    transport::Verdict mine;
+    Verdict mine;
     if (here) mine.code = ErrorCode::mismatch;
     return !comm.agree(std::move(mine)).ok();
 }

@@ -72,7 +72,7 @@ public:
     /// and the index may name the file already.
     template <class Work>
     void agree(Work&& work, bool take_back = false) {
-        transport::Verdict verdict = verdict_of(work);
+        Verdict verdict = verdict_of(work);
         if (comm_.size() > 1) {
             ++agreements_;
             if (verdict.ok()) verdict.reason = std::exchange(summary_, {});

@@ -158,7 +158,7 @@ private:
 
     /// The number of the family: tensors share few meshes, each is taken apart once.
     [[nodiscard]] std::size_t family_of(DynamicMesh const& mesh, unsigned free_axes) {
-        detail::Digest digest;
+        Digest digest;
         digest.add(free_axes).add_signed(mesh.lowest_rank());
         for (Index extent : mesh.extents()) digest.add_signed(extent);
         auto const [first, last] = by_digest_.equal_range(digest.value());

@@ -118,7 +118,7 @@ inline constexpr std::string_view name_suffixes[] = {replica_suffix, "._tp_repli
     for (auto const& [key, value] : metadata) {
         bool const is_short = value.size() <= 40;
         texts += concat(texts.empty() ? "" : ", ", quote_name(key), " ", is_short ? quote_name(value) : std::string());
-        if (!is_short) texts += concat(value.size(), " bytes of digest ", detail::Digest().add_text(value).value());
+        if (!is_short) texts += concat(value.size(), " bytes of digest ", Digest().add_text(value).value());
     }
     return concat("[", texts, "]");
 }

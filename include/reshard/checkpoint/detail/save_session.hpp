@@ -181,7 +181,7 @@ public:
                                : static_cast<std::size_t>(share * static_cast<double>(stream_.units()));
     }
     /// Collective. `written`: how this rank fares.
-    void vote(transport::Verdict const& written) {
+    void vote(Verdict const& written) {
         before_ = comm().traffic();
         commit_.agree([&] { raise_if_failed(written); });
         count_traffic();
@@ -195,12 +195,12 @@ public:
     }
 
     /// Collective: the rest of the protocol. `written`: how this rank's part went.
-    SaveReport finish(transport::Verdict written) {
+    SaveReport finish(Verdict written) {
         before_ = comm().traffic();  // others may have used the communicator since it began
         TransferLists mail;
         commit_.agree([&] {
             raise_if_failed(written);
-            commit_.set_terms(detail::Digest{}.add_text(plan_.manifest.save).value(),
+            commit_.set_terms(Digest{}.add_text(plan_.manifest.save).value(),
                               concat("waits for its save into ", commit_.folder()));
             mail = records_to_send();
         });
@@ -260,7 +260,7 @@ private:
         }
         return result;
     }
-    static void raise_if_failed(transport::Verdict const& written) {
+    static void raise_if_failed(Verdict const& written) {
         if (!written.ok()) raise(written.code, std::string(words_of(written)));
     }
     void count_traffic() { report_.traffic += comm().traffic() - before_; }

@@ -140,7 +140,7 @@ inline void group_replicas(Manifest& manifest) {
 /// A file to be written; its bytes are the layout's.
 [[nodiscard]] inline CheckpointFile described_file(std::string leaf, SafetensorsLayout const& layout) {
     return {std::move(leaf), as_index(layout.start.size()) + layout.data_bytes,
-            detail::Digest{}.add_text(std::string_view(layout.start).substr(8)).value()};
+            Digest{}.add_text(std::string_view(layout.start).substr(8)).value()};
 }
 
 struct WholeFiles {

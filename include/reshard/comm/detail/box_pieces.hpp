@@ -29,8 +29,7 @@ struct PieceRule {
     Index pieces = 1;
 };
 
-[[nodiscard]] constexpr PieceRule piece_rule_of(transport::StridedBox const& box, Index wire_element_bytes,
-                                                Index most) noexcept {
+[[nodiscard]] constexpr PieceRule piece_rule_of(StridedBox const& box, Index wire_element_bytes, Index most) noexcept {
     PieceRule rule;
     Index inner = wire_element_bytes;
     rule.at = box.dims.size() - 1;
@@ -47,10 +46,10 @@ struct PieceRule {
 }
 
 template <class Byte>
-[[nodiscard]] constexpr transport::Transfer<Byte> piece_of(transport::Transfer<Byte> const& whole,
-                                                           PieceRule const& rule, Index number) noexcept {
-    transport::StridedBox const& box = whole.box;
-    transport::Transfer<Byte> piece{whole.peer, whole.base, {{}, box.element_bytes}, whole.conversion};
+[[nodiscard]] constexpr Transfer<Byte> piece_of(Transfer<Byte> const& whole, PieceRule const& rule,
+                                                Index number) noexcept {
+    StridedBox const& box = whole.box;
+    Transfer<Byte> piece{whole.peer, whole.base, {{}, box.element_bytes}, whole.conversion};
     if (rule.at < 0) return piece;
     Index const start = number % rule.parts * rule.step;
     Index outer = number / rule.parts;
@@ -69,7 +68,7 @@ struct BoxRun {
     Index bytes;
     int dims_left;  ///< dimensions outside of them; 0: the whole box is one run
 };
-[[nodiscard]] constexpr BoxRun run_of(transport::StridedBox const& box) noexcept {
+[[nodiscard]] constexpr BoxRun run_of(StridedBox const& box) noexcept {
     BoxRun run{box.element_bytes, box.dims.size()};
     while (run.dims_left > 0 &&
            (box.dims[run.dims_left - 1].stride == run.bytes || box.dims[run.dims_left - 1].extent == 1)) {
@@ -80,8 +79,7 @@ struct BoxRun {
 
 /// The transfer as it lies at `at` before it is converted, or after: the same elements, without gaps.
 template <class Byte, class Other>
-[[nodiscard]] constexpr transport::Transfer<Byte> dense_at(Byte* at,
-                                                           transport::Transfer<Other> const& transfer) noexcept {
+[[nodiscard]] constexpr Transfer<Byte> dense_at(Byte* at, Transfer<Other> const& transfer) noexcept {
     return {transfer.peer, at, dense_box(transfer.box, transfer.box.element_bytes), transfer.conversion};
 }
 
@@ -91,7 +89,7 @@ template <class Byte, class Other>
 
 /// Bytes an element counts for, the same on both sides: one that is converted takes room on the host on the way.
 template <class Byte>
-[[nodiscard]] constexpr Index wire_weight(transport::Transfer<Byte> const& transfer) noexcept {
+[[nodiscard]] constexpr Index wire_weight(Transfer<Byte> const& transfer) noexcept {
     return transfer.conversion.is_active() ? 16 : transfer.box.element_bytes;
 }
 
@@ -105,7 +103,7 @@ struct PairShare {
     [[nodiscard]] constexpr PairShare const& with(int /*peer*/) const noexcept { return *this; }
     /// How a transfer is cut where this is the share.
     template <class Byte>
-    [[nodiscard]] constexpr PieceRule rule_of(transport::Transfer<Byte> const& transfer) const noexcept {
+    [[nodiscard]] constexpr PieceRule rule_of(Transfer<Byte> const& transfer) const noexcept {
         return piece_rule_of(transfer.box, wire_weight(transfer), bytes - overhead);
     }
 };
@@ -122,14 +120,13 @@ struct TransferLane {
 
 /// Calls body(transfer, piece of it) for what the lane moves in its next round, and advances it.
 template <class Byte, class Body>
-void take_round(std::span<transport::Transfer<Byte> const> transfers, TransferLane& lane, PairShare const& share,
-                Body&& body) {
+void take_round(std::span<Transfer<Byte> const> transfers, TransferLane& lane, PairShare const& share, Body&& body) {
     Index taken = 0;
     for (int n = 0; n < share.messages && lane.at < lane.end; ++n) {
-        transport::Transfer<Byte> const& transfer = transfers[lane.at];
+        Transfer<Byte> const& transfer = transfers[lane.at];
         Index const weight = wire_weight(transfer);
         if (lane.piece == 0) lane.rule = share.rule_of(transfer);
-        transport::Transfer<Byte> const piece = piece_of(transfer, lane.rule, lane.piece);
+        Transfer<Byte> const piece = piece_of(transfer, lane.rule, lane.piece);
         Index const load = piece.box.elements() * weight + share.overhead;
         if (n > 0 && taken + load > share.bytes) return;
         taken += load;
@@ -143,16 +140,16 @@ void take_round(std::span<transport::Transfer<Byte> const> transfers, TransferLa
 /// The transfers of an exchange one way, a lane per peer, and how far they are.
 template <class Byte>
 struct PeerLanes {
-    std::span<transport::Transfer<Byte> const> transfers;
-    std::span<transport::Transfer<Byte> const> own;  ///< what stays with the rank
+    std::span<Transfer<Byte> const> transfers;
+    std::span<Transfer<Byte> const> own;  ///< what stays with the rank
     std::vector<TransferLane> all;
     std::vector<TransferLane> left;  ///< as far as they have come
 
-    void lay(std::span<transport::Transfer<Byte> const> given, int rank, int ranks) {
+    void lay(std::span<Transfer<Byte> const> given, int rank, int ranks) {
         transfers = given;
         own = transfers_with(given, rank);
         all.clear();
-        for_each_peer(given, 0, [&](int peer, std::span<transport::Transfer<Byte> const> theirs) {
+        for_each_peer(given, 0, [&](int peer, std::span<Transfer<Byte> const> theirs) {
             int const ahead = std::is_const_v<Byte> ? peer - rank : rank - peer;
             auto const at = as_size(theirs.data() - given.data());
             all.push_back({peer, (ahead + ranks) % ranks, at, at + theirs.size()});

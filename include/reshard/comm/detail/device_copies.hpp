@@ -22,8 +22,8 @@ namespace reshard::inline v0::detail {
 
 /// What deliver() takes.
 struct Delivery {
-    transport::Send from;
-    transport::Receive to;
+    Send from;
+    Receive to;
 };
 
 /// deliver() by the host, in the middle of a stream: by a stream that is late, when ranks have given up and their
@@ -39,7 +39,7 @@ public:
         jobs_.clear();
         jobs_.reserve(as_size(most));
     }
-    void add(transport::Send const& from, transport::Receive const& to, cudaStream_t stream) {
+    void add(Send const& from, Receive const& to, cudaStream_t stream) {
         jobs_.push_back({{from, to}, failed_.get()});
         cuda_check(cudaLaunchHostFunc(
                        stream,
@@ -151,8 +151,7 @@ struct StreamCopyShape {
            dim.from / row.from >= row.extent && dim.to / row.to >= row.extent;
 }
 
-[[nodiscard]] constexpr StreamCopyShape stream_copy_shape(transport::StridedBox const& from,
-                                                          transport::StridedBox const& to) noexcept {
+[[nodiscard]] constexpr StreamCopyShape stream_copy_shape(StridedBox const& from, StridedBox const& to) noexcept {
     StreamCopyShape shape{loop_nest(from, to)};
     shape.run = take_row(shape.rest, to.element_bytes);
     auto const& loops = shape.rest.dims;
@@ -193,8 +192,8 @@ inline void copy_planes_on_stream(StreamCopyShape const& shape, std::byte const*
 /// Element k of `from_box` becomes element k of `to_box`, in the order of the stream: between memory of the host and of
 /// devices, as addresses say (cudaMemcpyDefault). Throws TransportError, with CUDA's words.
 /// \pre The boxes have the same extents and element_bytes, and do not overlap.
-inline void copy_on_stream(std::byte const* from, transport::StridedBox const& from_box, std::byte* to,
-                           transport::StridedBox const& to_box, cudaStream_t stream) {
+inline void copy_on_stream(std::byte const* from, StridedBox const& from_box, std::byte* to, StridedBox const& to_box,
+                           cudaStream_t stream) {
     StreamCopyShape const shape = stream_copy_shape(from_box, to_box);
     if (shape.rest.empty) return;
     for_each_origin(
@@ -231,7 +230,7 @@ public:
     [[nodiscard]] Workspace allocate_on_host(Index bytes) const override {
         return passage_ == nullptr ? Workspace() : passage_->allocate(bytes);
     }
-    void deliver(std::span<transport::Send const> sends, std::span<transport::Receive const> receives) const override {
+    void deliver(std::span<Send const> sends, std::span<Receive const> receives) const override {
         CurrentDevice const device(device_);
         bool const waits = passage_ != nullptr && (has_host(sends) || has_host(receives));
         if (waits) passage_->wait();  // where memory is not pinned, CUDA would: without a deadline
@@ -248,7 +247,7 @@ public:
 private:
     /// The transfers lie in one tensor; empty ones, anywhere.
     template <class Byte>
-    [[nodiscard]] bool has_host(std::span<transport::Transfer<Byte> const> transfers) const {
+    [[nodiscard]] bool has_host(std::span<Transfer<Byte> const> transfers) const {
         for (auto const& transfer : transfers)
             if (transfer.box.elements() != 0) return memory_kind(device_, transfer.base) != MemoryKind::device;
         return false;
@@ -267,9 +266,9 @@ public:
     using MixedMemory = CopiedMemory;  ///< the same where tensors lie on the host or on the device
     static constexpr bool converts = false;
     /// Throws BufferError for what add() cannot convert.
-    static void check_alignment(std::byte const* /*base*/, transport::StridedBox const& /*box*/) noexcept {}
+    static void check_alignment(std::byte const* /*base*/, StridedBox const& /*box*/) noexcept {}
     /// Whether add() takes them, of memory that the device reaches.
-    [[nodiscard]] static bool takes(transport::Send const& from, transport::Receive const& to) noexcept {
+    [[nodiscard]] static bool takes(Send const& from, Receive const& to) noexcept {
         return from.conversion.is_plain() && to.conversion.is_plain();
     }
     /// Where memory may come from: pinned for lists of boxes, and as much on the device.
@@ -278,7 +277,7 @@ public:
     /// Makes room for an exchange: so many copies in all, in so many batches. False where there is none.
     [[nodiscard]] bool reserve(Index /*copies*/, Index /*batches*/) noexcept { return true; }
     /// `from` becomes `to`, at flush() at the latest. Boxes of a batch are independent of each other.
-    void add(transport::Send const& from, transport::Receive const& to, cudaStream_t stream) {
+    void add(Send const& from, Receive const& to, cudaStream_t stream) {
         copy_on_stream(from.base, from.box, to.base, to.box, stream);
     }
     /// Ends a batch.

@@ -46,7 +46,7 @@ public:
     // All of them throw TransportError when CUDA refuses something, DeadlineExceeded.
 
     /// \pre the sends lie in one tensor, and so do the receives.
-    void deliver(std::span<transport::Send const> sends, std::span<transport::Receive const> receives) const override {
+    void deliver(std::span<Send const> sends, std::span<Receive const> receives) const override {
         while (!sends.empty() && sends.front().box.elements() == 0) {  // which may lie anywhere
             sends = sends.subspan(1);
             receives = receives.subspan(1);
@@ -80,14 +80,13 @@ public:
         device_.fold(work);
         if (side == Side::pinned) passage_->wait();
     }
-    void fill_identity(Reduce op, DType dtype, std::byte* to, transport::StridedBox const& box) const override {
+    void fill_identity(Reduce op, DType dtype, std::byte* to, StridedBox const& box) const override {
         if (box.elements() == 0) return;
         if (side_of(to, box) == Side::device) return device_.fill_identity(op, dtype, to, box);
         passage_->wait();
         host_memory().policy.fill_identity(op, dtype, to, box);
     }
-    void scale(DType dtype, std::byte* to, transport::StridedBox const& box, Index multiply,
-               Index divide) const override {
+    void scale(DType dtype, std::byte* to, StridedBox const& box, Index multiply, Index divide) const override {
         if (box.elements() == 0) return;
         if (side_of(to, box) == Side::device) return device_.scale(dtype, to, box, multiply, divide);
         passage_->wait();
@@ -100,7 +99,7 @@ private:
         pinned,  ///< memory of the host in which kernels can work
         host
     };
-    [[nodiscard]] Side side_of(void const* memory, transport::StridedBox const& box) const {
+    [[nodiscard]] Side side_of(void const* memory, StridedBox const& box) const {
         MemoryKind const kind = reachable_kind(passage_->transport, passage_->device, memory);
         if (kind == MemoryKind::device) return Side::device;
         bool const aligned =
@@ -108,7 +107,7 @@ private:
         return kind == MemoryKind::pinned && aligned && kernels_reach(memory) ? Side::pinned : Side::host;
     }
     template <class T>
-    [[nodiscard]] Side side_of(transport::Transfer<T> const& transfer) const {
+    [[nodiscard]] Side side_of(Transfer<T> const& transfer) const {
         return side_of(transfer.base, transfer.box);
     }
 
@@ -122,11 +121,11 @@ private:
     /// A part of a transfer of the host, and its place in the window: dense, of the same type.
     struct Piece : Place {
         PieceRule rule;
-        transport::Receive window;
+        Receive window;
 
         /// The part of the transfers' other side, or of the same.
         template <class T>
-        [[nodiscard]] transport::Transfer<T> of(std::span<transport::Transfer<T> const> side) const noexcept {
+        [[nodiscard]] Transfer<T> of(std::span<Transfer<T> const> side) const noexcept {
             return piece_of(side[transfer], rule, number);
         }
     };
@@ -142,16 +141,16 @@ private:
     /// Calls body(piece) for what fits into one half of the window, from `at` on; returns the place behind. Empty
     /// transfers have no pieces.
     template <class T, class Body>
-    [[nodiscard]] Place fill_half(std::span<transport::Transfer<T> const> host, Place at, int half, Body&& body) const {
+    [[nodiscard]] Place fill_half(std::span<Transfer<T> const> host, Place at, int half, Body&& body) const {
         Index used = 0;
         for (; at.transfer < host.size(); at = {at.transfer + 1, 0}) {
-            transport::Transfer<T> const& transfer = host[at.transfer];
-            transport::StridedBox const& box = transfer.box;
+            Transfer<T> const& transfer = host[at.transfer];
+            StridedBox const& box = transfer.box;
             if (box.elements() == 0) continue;
             Index const room = half_bytes(box.element_bytes);
             PieceRule const rule = piece_rule_of(box, box.element_bytes, room);
             for (; at.number < rule.pieces; ++at.number) {
-                transport::Transfer<T> const part = piece_of(transfer, rule, at.number);
+                Transfer<T> const part = piece_of(transfer, rule, at.number);
                 Index const bytes = staging_slot(part.box.payload_bytes());
                 if (used + bytes > room) return at;
                 body(Piece{at, rule, dense_at(passage_->memory.data() + half * room + used, part)});
@@ -160,19 +159,17 @@ private:
         }
         return at;
     }
-    void by_kernel(transport::Send const& from, transport::Receive const& to) const {
-        device_.deliver({&from, 1}, {&to, 1});
-    }
+    void by_kernel(Send const& from, Receive const& to) const { device_.deliver({&from, 1}, {&to, 1}); }
     /// From the device into memory of the host: launch(piece) has kernels write into the window, the host takes it on.
     template <class Launch>
-    void fetch(std::span<transport::Receive const> receives, Launch const& launch) const {
+    void fetch(std::span<Receive const> receives, Launch const& launch) const {
         Place done;
         Place ahead = fill_half(receives, done, 0, launch);
         for (int half = 0; done.transfer < receives.size(); half ^= 1) {
             passage_->wait();
             Place const next = fill_half(receives, ahead, half ^ 1, launch);
             static_cast<void>(fill_half(receives, done, half, [&](Piece const& piece) {
-                transport::Receive const to = piece.of(receives);
+                Receive const to = piece.of(receives);
                 transport::copy(piece.window.base, piece.window.box, to.base, to.box);
             }));
             done = ahead;
@@ -180,12 +177,12 @@ private:
         }
     }
     /// From memory of the host to the device: the host copies into the window, from where kernels take it on.
-    void bring(std::span<transport::Send const> sends, std::span<transport::Receive const> receives) const {
+    void bring(std::span<Send const> sends, std::span<Receive const> receives) const {
         passage_->wait();  // whoever used the window, or wrote what is sent
         Place at;
         for (int half = 0; at.transfer < sends.size(); half ^= 1) {
             static_cast<void>(fill_half(sends, at, half, [&](Piece const& piece) {
-                transport::Send const from = piece.of(sends);
+                Send const from = piece.of(sends);
                 transport::copy(from.base, from.box, piece.window.base, piece.window.box);
             }));
             passage_->wait();  // the other half is the next one

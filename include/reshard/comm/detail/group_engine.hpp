@@ -18,7 +18,7 @@ public:
     [[nodiscard]] int size() const noexcept { return size_; }
     [[nodiscard]] Traffic const& traffic() const noexcept { return traffic_; }
 
-    [[nodiscard]] virtual transport::Verdict agree(transport::Verdict const& mine) = 0;
+    [[nodiscard]] virtual Verdict agree(Verdict const& mine) = 0;
     [[nodiscard]] virtual std::shared_ptr<GroupEngine> split(int colour, int key) = 0;
     virtual void check_memory(void const* /*memory*/) const {}
     virtual void abort(ErrorCode code, std::string_view reason) noexcept = 0;
@@ -46,10 +46,10 @@ public:
     [[nodiscard]] int rank() const noexcept { return engine_->rank(); }
     [[nodiscard]] int size() const noexcept { return engine_->size(); }
     [[nodiscard]] Traffic traffic() const noexcept { return engine_->traffic(); }
-    exchange_type bind(std::span<transport::Send const> sends, std::span<transport::Receive const> receives) {
+    exchange_type bind(std::span<Send const> sends, std::span<Receive const> receives) {
         return {*engine_, transport::bound_transfers(engine_->who(), sends, receives, size())};
     }
-    [[nodiscard]] transport::Verdict agree(transport::Verdict const& mine) { return engine_->agree(mine); }
+    [[nodiscard]] Verdict agree(Verdict const& mine) { return engine_->agree(mine); }
     /// Collective. Ranks of one colour >= 0, ordered by (key, rank). The new communicator shares the fate of this one:
     /// poison in one is poison in both.
     [[nodiscard]] Derived split(int colour, int key) { return Derived(engine_->split(colour, key)); }

@@ -43,7 +43,7 @@ public:
         : listed_(pinned), near_(device) {}
 
     /// Throws BufferError for what kernels cannot convert.
-    static void check_alignment(std::byte const* base, transport::StridedBox const& box) {
+    static void check_alignment(std::byte const* base, StridedBox const& box) {
         if (is_aligned(base, box)) return;
         raise(ErrorCode::buffer,
               "reshard: values that are converted on the way are not aligned to their size. "
@@ -51,7 +51,7 @@ public:
     }
 
     /// Where one side converts, both sides' elements are loaded and stored whole.
-    [[nodiscard]] static bool takes(transport::Send const& from, transport::Receive const& to) noexcept {
+    [[nodiscard]] static bool takes(Send const& from, Receive const& to) noexcept {
         return (from.conversion.is_plain() && to.conversion.is_plain()) ||
                (is_aligned(from.base, from.box) && is_aligned(to.base, to.box));
     }
@@ -66,7 +66,7 @@ public:
         casts_.reserve(copies);
         return listed_.grow(bytes) && near_.grow(bytes);
     }
-    void add(transport::Send const& from, transport::Receive const& to, cudaStream_t) {
+    void add(Send const& from, Receive const& to, cudaStream_t) {
         with_delivery(
             from, to, [&](CopyBox const& box) { copies_.add(box); }, [&](CastBox const& box) { casts_.add(box); });
     }

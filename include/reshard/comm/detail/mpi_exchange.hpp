@@ -46,9 +46,9 @@ public:
         finish();
         team_->enter(call);
     }
-    [[nodiscard]] transport::Verdict agree(transport::Verdict const& mine) override {
+    [[nodiscard]] Verdict agree(Verdict const& mine) override {
         enter(TeamCall::agree);
-        transport::Verdict joint = team_->agree(mine);
+        Verdict joint = team_->agree(mine);
         // Who has not fetched by now what this rank left for it never expected it.
         closing([&] { static_cast<void>(late_have_read()); });
         late_.clear();
@@ -124,7 +124,7 @@ private:
         std::atomic_thread_fence(std::memory_order_release);
         bool const copies = team_->family()->options.path != MpiPath::messages;
         Index room = 0;
-        for (transport::Send const& send : sends) {
+        for (Send const& send : sends) {
             int const there = team_->local(send.peer);
             if (copies && there >= 0 && there != node.me()) room += mpi_listed_room(send);
         }
@@ -149,7 +149,7 @@ private:
             while (at < sends.size() && sends[at].peer < rank) ++at;
             if (l == node.me()) continue;
             for (; at < sends.size() && sends[at].peer == rank; ++at) {
-                transport::Send const& send = sends[at];
+                Send const& send = sends[at];
                 MpiPublished& entry = entries[count++];
                 entry = mpi_describe(*team_->family(), team_->attach(), send);
                 Index const copied = copies ? mpi_listed_room(send) : 0;
@@ -178,7 +178,7 @@ private:
         heard_ = 0;
         self_sends_ = transfers_with(transfers_.sends, me);
         self_receives_ = transfers_with(transfers_.receives, me);
-        for_each_peer(transfers_.sends, me, [&](int peer, std::span<transport::Send const> sends) {
+        for_each_peer(transfers_.sends, me, [&](int peer, std::span<Send const> sends) {
             if (peer == me) return;
             auto const first = as_size(sends.data() - transfers_.sends.data());
             std::size_t const last = first + sends.size();
@@ -189,7 +189,7 @@ private:
             if (asks) far_.push_back({peer, local, first, last, lane, 0, false, true});
         });
         late_.reserve(readers_.size());
-        for_each_peer<Way::down>(transfers_.receives, me, [&](int peer, std::span<transport::Receive const> receives) {
+        for_each_peer<Way::down>(transfers_.receives, me, [&](int peer, std::span<Receive const> receives) {
             if (peer == me) return;
             auto const first = as_size(receives.data() - transfers_.receives.data());
             int const local = team_->local(peer);
@@ -296,8 +296,8 @@ private:
         }
         auto const receives = transfers_.receives.subspan(source.first, source.last - source.first);
         for (std::size_t k = 0; k < larger(entries.size(), receives.size()); ++k) {
-            transport::Send const* const send = k < entries.size() ? &entries[k].send : nullptr;
-            transport::Receive const* const receive = k < receives.size() ? &receives[k] : nullptr;
+            Send const* const send = k < entries.size() ? &entries[k].send : nullptr;
+            Receive const* const receive = k < receives.size() ? &receives[k] : nullptr;
             if (send != nullptr && receive != nullptr && transport::same_extents(*send, *receive)) continue;
             std::string const text = transport::mismatch_text(source.rank, transport::side_of(send), team_->rank(),
                                                               transport::side_of(receive), static_cast<int>(k));
@@ -314,8 +314,7 @@ private:
         node.pulled(node.me(), source.local, epoch_).store(epoch_, std::memory_order_release);
         return true;
     }
-    void fetch(MpiNeighbour const& source, std::byte const* list, MpiPublished const& sent,
-               transport::Receive const& receive) {
+    void fetch(MpiNeighbour const& source, std::byte const* list, MpiPublished const& sent, Receive const& receive) {
         MpiSeat const& seat = team_->node()->seat(source.local);
         int const rank = source.rank;
         if (sent.mode == MpiMode::list) {
@@ -327,7 +326,7 @@ private:
                 team_->raise_unreachable(rank, "mapping the shared buffer",
                                          "keep buffers of allocate() until all have received from them");
             }
-            transport::Send there = sent.send;
+            Send there = sent.send;
             there.base = memory + sent.offset;
             deliver(there, receive, hint_);
         } else if (!attach_.read(seat.pid, sent.send, receive, hint_)) {
@@ -375,8 +374,8 @@ private:
     MpiLanes<std::byte> incoming_;
     MpiAttach attach_;
     transport::BoundTransfers transfers_;
-    std::span<transport::Send const> self_sends_;
-    std::span<transport::Receive const> self_receives_;
+    std::span<Send const> self_sends_;
+    std::span<Receive const> self_receives_;
     std::vector<MpiMode> send_modes_;
     std::vector<MpiMode> receive_modes_;
     std::vector<MpiNeighbour> readers_;

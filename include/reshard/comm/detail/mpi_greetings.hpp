@@ -27,7 +27,7 @@ inline constexpr Index mpi_row_bytes = 512;
 
 /// Whether MPI cannot be given the memory itself.
 template <class Byte>
-[[nodiscard]] bool mpi_must_pack(transport::Transfer<Byte> const& transfer) noexcept {
+[[nodiscard]] bool mpi_must_pack(Transfer<Byte> const& transfer) noexcept {
     auto const [run, left] = run_of(transfer.box);
     return !transfer.conversion.is_plain() || (left > 0 && run < mpi_row_bytes);
 }
@@ -40,7 +40,7 @@ inline constexpr Index mpi_long_piece_bytes = Index{8} << 20;
 
 /// Whether this side of a pair has transfers that are long, and packs none of these.
 template <class Byte>
-[[nodiscard]] bool mpi_may_go_long(std::span<transport::Transfer<Byte> const> transfers) noexcept {
+[[nodiscard]] bool mpi_may_go_long(std::span<Transfer<Byte> const> transfers) noexcept {
     bool some = false;
     for (auto const& transfer : transfers) {
         if (transfer.payload_bytes() <= mpi_long_bytes) continue;

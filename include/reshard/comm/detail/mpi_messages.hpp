@@ -33,7 +33,7 @@ public:
         if (mpi_is_usable()) forget();
     }
 
-    [[nodiscard]] MPI_Datatype of(transport::StridedBox const& box) {
+    [[nodiscard]] MPI_Datatype of(StridedBox const& box) {
         for (auto const& [known, type] : types_)
             if (known.element_bytes == box.element_bytes && known.dims == box.dims) return type;
         if (types_.size() == 64) forget();
@@ -46,7 +46,7 @@ private:
         for (auto& [box, type] : types_) MPI_Type_free(&type);  // messages under way keep theirs
         types_.clear();
     }
-    [[nodiscard]] static MPI_Datatype make(transport::StridedBox const& box) {
+    [[nodiscard]] static MPI_Datatype make(StridedBox const& box) {
         auto const [run, left] = run_of(box);
         MPI_Datatype type = MPI_DATATYPE_NULL;
         mpi_check(MPI_Type_contiguous(static_cast<int>(run), MPI_BYTE, &type), "MPI_Type_contiguous");
@@ -62,7 +62,7 @@ private:
         return type;
     }
 
-    std::vector<std::pair<transport::StridedBox, MPI_Datatype>> types_;
+    std::vector<std::pair<StridedBox, MPI_Datatype>> types_;
 };
 
 /// All messages one way. `Byte` is std::byte const: sends; std::byte: receives.
@@ -75,7 +75,7 @@ public:
         : requests_(slot_count, MPI_REQUEST_NULL), slots_(slot_count), finished_(slot_count), statuses_(slot_count) {}
 
     /// A new exchange. `modes` says which of the transfers are messages.
-    void begin(std::span<transport::Transfer<Byte> const> transfers, std::span<MpiMode const> modes,
+    void begin(std::span<Transfer<Byte> const> transfers, std::span<MpiMode const> modes,
                std::uint64_t epoch) noexcept {
         transfers_ = transfers;
         modes_ = modes;
@@ -106,7 +106,7 @@ public:
         bool cut = false;
         for (; lane.at < lane.last; ++lane.at) {
             if (modes_[lane.at] != MpiMode::message) continue;
-            transport::Transfer<Byte> const& transfer = transfers_[lane.at];
+            Transfer<Byte> const& transfer = transfers_[lane.at];
             messages_of_.push_back(transfer);
             if (lane.is_alone(transfer)) continue;
             ++count;
@@ -190,16 +190,16 @@ private:
         bool goes_long = false;
         [[nodiscard]] bool done() const noexcept { return ready && at >= last && flying == 0; }
         /// Whether it goes in long pieces, which share no message.
-        [[nodiscard]] bool is_alone(transport::Transfer<Byte> const& transfer) const noexcept {
+        [[nodiscard]] bool is_alone(Transfer<Byte> const& transfer) const noexcept {
             return goes_long && transfer.payload_bytes() > mpi_long_bytes;
         }
     };
     struct Slot {
         std::unique_ptr<std::byte[]> buffer;
         std::size_t lane = 0;
-        TransferLane begin;               ///< where its lane was
-        int parts = 0;                    ///< transfers, or pieces of them, in the message
-        transport::Transfer<Byte> first;  ///< of them
+        TransferLane begin;    ///< where its lane was
+        int parts = 0;         ///< transfers, or pieces of them, in the message
+        Transfer<Byte> first;  ///< of them
         Index payload = 0;
         [[nodiscard]] bool packed() const noexcept { return buffer != nullptr; }
         /// What it counts for: all that is under way is to end soon where some rank fails.
@@ -209,15 +209,15 @@ private:
     /// Calls body(transfer or piece) for what the next message of the lane holds, and advances it.
     template <class Body>
     void take(TransferLane& lane, PairShare const& share, Body&& body) const {
-        take_round(std::span<transport::Transfer<Byte> const>(messages_of_), lane, share,
-                   [&](auto const&, transport::Transfer<Byte> const& part) { body(part); });
+        take_round(std::span<Transfer<Byte> const>(messages_of_), lane, share,
+                   [&](auto const&, Transfer<Byte> const& part) { body(part); });
     }
     /// Calls body(transfer or piece, place in the message) for one that is packed.
     template <class Body>
     void for_each_part(Slot const& slot, Body&& body) const {
         TransferLane lane = slot.begin;
         Index place = 0;
-        take(lane, together, [&](transport::Transfer<Byte> const& part) {
+        take(lane, together, [&](Transfer<Byte> const& part) {
             body(part, place);
             place += part.payload_bytes();
         });
@@ -235,7 +235,7 @@ private:
         slot.begin = lane;
         slot.parts = 0;
         slot.payload = 0;
-        take(lane, is_alone ? alone : together, [&](transport::Transfer<Byte> const& part) {
+        take(lane, is_alone ? alone : together, [&](Transfer<Byte> const& part) {
             if (slot.parts++ == 0) slot.first = part;
             slot.payload += part.payload_bytes();
         });
@@ -247,9 +247,8 @@ private:
             spare_.pop_back();
             address = slot.buffer.get();
             if constexpr (sending) {
-                for_each_part(slot, [&](transport::Send const& part, Index at) {
-                    deliver(part, packed_at(slot.buffer.get() + at, part));
-                });
+                for_each_part(
+                    slot, [&](Send const& part, Index at) { deliver(part, packed_at(slot.buffer.get() + at, part)); });
             } else {
                 count = static_cast<int>(piece_bytes);  // a longer message than expected shows its length
             }
@@ -284,7 +283,7 @@ private:
             if constexpr (!sending) {
                 check_length(lane, slot, status);
                 if (slot.packed())
-                    for_each_part(slot, [&](transport::Receive const& part, Index at) {
+                    for_each_part(slot, [&](Receive const& part, Index at) {
                         deliver(packed_at<std::byte const>(slot.buffer.get() + at, part), part);
                     });
             }
@@ -303,9 +302,9 @@ private:
               " it was announced with. Fix: this is a defect of reshard or of the MPI; please report it.");
     }
 
-    std::span<transport::Transfer<Byte> const> transfers_;
+    std::span<Transfer<Byte> const> transfers_;
     std::span<MpiMode const> modes_;
-    std::vector<transport::Transfer<Byte>> messages_of_;  ///< the transfers that are messages, lane by lane
+    std::vector<Transfer<Byte>> messages_of_;  ///< the transfers that are messages, lane by lane
     std::vector<Lane> lanes_;
     std::vector<MPI_Request> requests_;
     std::vector<Slot> slots_;

@@ -16,8 +16,8 @@ struct MpiPublished {
     int file = -1;              ///< of its segment
     std::uint64_t segment = 0;  ///< number of its segment
     Index segment_bytes = 0;
-    Index offset = 0;      ///< in its segment, or in the list
-    transport::Send send;  ///< its base is an address of the sender
+    Index offset = 0;  ///< in its segment, or in the list
+    Send send;         ///< its base is an address of the sender
 };
 static_assert(std::is_trivially_copyable_v<MpiPublished>);
 
@@ -64,14 +64,13 @@ inline constexpr Index mpi_listed_bytes = Index{16} << 10;
 inline constexpr Index mpi_listed_total = Index{1} << 20;
 
 /// Room in the list for one of them: every copy begins on a line.
-[[nodiscard]] constexpr Index mpi_listed_room(transport::Send const& send) noexcept {
+[[nodiscard]] constexpr Index mpi_listed_room(Send const& send) noexcept {
     Index const bytes = send.payload_bytes();
     return bytes > mpi_listed_bytes ? 0 : ceil_div(bytes, 64) * 64;
 }
 
 /// From the first byte of a box to its last.
-[[nodiscard]] inline std::span<std::byte const> mpi_reach_of(std::byte const* base,
-                                                             transport::StridedBox const& box) noexcept {
+[[nodiscard]] inline std::span<std::byte const> mpi_reach_of(std::byte const* base, StridedBox const& box) noexcept {
     Index low = 0;
     Index high = box.element_bytes;
     for (auto const& dim : box.dims) {
@@ -86,12 +85,11 @@ inline constexpr Index mpi_listed_total = Index{1} << 20;
 inline constexpr Index mpi_attach_row_bytes = 2048;
 
 /// Whether reading a box by rows of `run` bytes beats having it packed.
-[[nodiscard]] constexpr bool mpi_has_good_rows(transport::StridedBox const& box, Index run) noexcept {
+[[nodiscard]] constexpr bool mpi_has_good_rows(StridedBox const& box, Index run) noexcept {
     return run >= mpi_attach_row_bytes || box.payload_bytes() <= 16 * run;
 }
 
-[[nodiscard]] inline MpiPublished mpi_describe(MpiFamily const& family, bool attach,
-                                               transport::Send const& send) noexcept {
+[[nodiscard]] inline MpiPublished mpi_describe(MpiFamily const& family, bool attach, Send const& send) noexcept {
     if (MpiSegment const* const segment = family.segment_with(mpi_reach_of(send.base, send.box))) {
         SharedMemory const& memory = segment->memory;
         return {MpiMode::segment, memory.file(), segment->number, memory.bytes(), send.base - memory.data(), send};
@@ -104,7 +102,7 @@ inline constexpr Index mpi_attach_row_bytes = 2048;
 class MpiAttach {
 public:
     /// False when the system refused; errno says why.
-    [[nodiscard]] bool read(int pid, transport::Send const& sent, transport::Receive const& receive, CopyHint hint) {
+    [[nodiscard]] bool read(int pid, Send const& sent, Receive const& receive, CopyHint hint) {
         if (sent.conversion.is_plain() && receive.conversion.is_plain()) {
             LoopNest nest = loop_nest(sent.box, receive.box);
             if (nest.empty) return true;
@@ -114,8 +112,8 @@ public:
         PieceRule const rule = piece_rule_of(sent.box, sent.box.element_bytes, piece_bytes);
         if (!scratch_) scratch_.reset(new std::byte[as_size(piece_bytes)]);
         for (Index p = 0; p < rule.pieces; ++p) {
-            transport::Send const source = piece_of(sent, rule, p);
-            transport::Send const packed = dense_at<std::byte const>(scratch_.get(), source);
+            Send const source = piece_of(sent, rule, p);
+            Send const packed = dense_at<std::byte const>(scratch_.get(), source);
             LoopNest nest = loop_nest(source.box, packed.box);
             Index const run = take_row(nest, source.box.element_bytes);
             if (!read_rows(pid, nest, run, source.base, scratch_.get())) return false;

@@ -152,7 +152,7 @@ public:
             if (colour < 0) mpi_check(MPI_Comm_dup(MPI_COMM_SELF, &made), "MPI_Comm_dup");
             // The same number on all ranks of the child, another one for every other communicator of the family.
             std::uint64_t const scope =
-                detail::Digest{}.add(scope_).add(splits_).add_signed(colour < 0 ? -1 - rank_ : colour).value();
+                Digest{}.add(scope_).add(splits_).add_signed(colour < 0 ? -1 - rank_ : colour).value();
             return std::make_shared<MpiTeam>(made, family_, scope, family_->options);
         });
     }

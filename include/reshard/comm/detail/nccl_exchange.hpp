@@ -57,7 +57,7 @@ public:
         finish();
         team_->enter(call);
     }
-    [[nodiscard]] transport::Verdict agree(transport::Verdict const& mine) override {
+    [[nodiscard]] Verdict agree(Verdict const& mine) override {
         enter(TeamCall::agree);
         return team_->agree(mine);
     }
@@ -100,7 +100,7 @@ private:
     static_assert(sizeof(Greeting) == 8 * NcclTeam::words_per_peer);
 
     template <class Byte>
-    void check(std::span<transport::Transfer<Byte> const> transfers) const {
+    void check(std::span<Transfer<Byte> const> transfers) const {
         for (auto const& transfer : transfers) {
             if (team_->family()->options.compare) check_memory(transfer.base);
             if (!transfer.conversion.is_plain()) Copies::check_alignment(transfer.base, transfer.box);
@@ -115,8 +115,8 @@ private:
         std::string const text = transport::mismatch_text(me, lanes_.out.own, me, lanes_.in.own);
         if (!text.empty()) team_->raise_mismatch(me, me, text);
         for (std::size_t k = 0; k < lanes_.out.own.size(); ++k) {  // the two sides are converted as one
-            transport::Send const& send = lanes_.out.own[k];
-            transport::Receive const& receive = lanes_.in.own[k];
+            Send const& send = lanes_.out.own[k];
+            Receive const& receive = lanes_.in.own[k];
             if (Copies::takes(send, receive)) continue;
             Copies::check_alignment(send.base, send.box);
             Copies::check_alignment(receive.base, receive.box);
@@ -209,15 +209,14 @@ private:
             moved += bytes;
             return staged;
         };
-        lanes_.out.take_rounds(rounds_, first, last, [&, this](transport::Send const&, transport::Send const& piece) {
+        lanes_.out.take_rounds(rounds_, first, last, [&, this](Send const&, Send const& piece) {
             if (std::byte* const at = list(piece, moving_.bytes_sent)) bring(piece, packed_at(at, piece));
         });
         std::size_t const sent = messages_.size();
-        lanes_.in.take_rounds(rounds_, first, last,
-                              [&, this](transport::Receive const&, transport::Receive const& piece) {
-                                  if (std::byte* const at = list(piece, moving_.bytes_received))
-                                      arrivals_.push_back({packed_at<std::byte const>(at, piece), piece});
-                              });
+        lanes_.in.take_rounds(rounds_, first, last, [&, this](Receive const&, Receive const& piece) {
+            if (std::byte* const at = list(piece, moving_.bytes_received))
+                arrivals_.push_back({packed_at<std::byte const>(at, piece), piece});
+        });
         if (messages_.empty()) return;
         copies_.flush(team_->stream());
         NcclGroup group;
@@ -238,17 +237,17 @@ private:
                    "ncclRecv", team_->comm());
     }
 
-    [[nodiscard]] static bool by_copies(transport::Conversion const& from, transport::Conversion const& to) noexcept {
+    [[nodiscard]] static bool by_copies(Conversion const& from, Conversion const& to) noexcept {
         return Copies::converts || (from.is_plain() && to.is_plain());
     }
-    void bring(transport::Send const& from, transport::Receive const& to) {
+    void bring(Send const& from, Receive const& to) {
         if (by_copies(from.conversion, to.conversion)) return copies_.add(from, to, team_->stream());
         change_on_host(from, to);
     }
     /// Values change on the host: without a kernel nothing else can. They come and go in the order of the stream.
-    void change_on_host(transport::Send const& from, transport::Receive const& to) {
+    void change_on_host(Send const& from, Receive const& to) {
         auto const raw = dense_at<std::byte const>(host_.data(), from);
-        transport::Receive const made = dense_at(host_.data() + staging_slot(raw.box.payload_bytes()), to);
+        Receive const made = dense_at(host_.data() + staging_slot(raw.box.payload_bytes()), to);
         copy_on_stream(from.base, from.box, host_.data(), raw.box, team_->stream());
         jobs_.add(raw, made, team_->stream());
         copy_on_stream(made.base, made.box, to.base, to.box, team_->stream());
@@ -258,8 +257,8 @@ private:
     template <class Body>
     void for_each_own(Body&& body) const {
         for (std::size_t k = 0; k < lanes_.out.own.size(); ++k) {
-            transport::Send const& send = lanes_.out.own[k];
-            transport::Receive const& receive = lanes_.in.own[k];
+            Send const& send = lanes_.out.own[k];
+            Receive const& receive = lanes_.in.own[k];
             if (by_copies(send.conversion, receive.conversion)) {
                 body(send, receive);
                 continue;
@@ -270,7 +269,7 @@ private:
     }
     void move_to_self() {
         moving_.bytes_local += payload_of(lanes_.out.own);
-        for_each_own([&](transport::Send const& from, transport::Receive const& to) { bring(from, to); });
+        for_each_own([&](Send const& from, Receive const& to) { bring(from, to); });
         copies_.flush(team_->stream());
     }
 
@@ -295,7 +294,7 @@ private:
     void make_room() {
         Index near = 0;
         Need need;
-        for_each_own([&](transport::Send const& from, transport::Receive const& to) {
+        for_each_own([&](Send const& from, Receive const& to) {
             if (by_copies(from.conversion, to.conversion)) {
                 ++need.copies;
             } else {

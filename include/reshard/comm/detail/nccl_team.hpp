@@ -271,16 +271,13 @@ private:
         if (outermost) family_->rank = rank_;
         members_.assign(1, family_->rank);
         if (size_ == 1) {  // no two of them share errors
-            scope_ = detail::Digest{}.add_signed(family_->rank).value();
+            scope_ = Digest{}.add_signed(family_->rank).value();
             return;
         }
         NcclOptions const& mine = family_->options;
-        std::uint64_t const words[3] = {static_cast<std::uint64_t>(family_->rank), unique_number(),
-                                        detail::Digest{}
-                                            .add_signed(mine.window_bytes)
-                                            .add_signed(mine.deadline.count())
-                                            .add(mine.compare ? 1 : 0)
-                                            .value()};
+        std::uint64_t const words[3] = {
+            static_cast<std::uint64_t>(family_->rank), unique_number(),
+            Digest{}.add_signed(mine.window_bytes).add_signed(mine.deadline.count()).add(mine.compare ? 1 : 0).value()};
         std::vector<std::uint64_t> all(3 * as_size(size_));
         std::memcpy(host_in(), words, sizeof(words));
         meet(sizeof(words), Index{sizeof(words)} * size_, "ncclAllGather", [&](std::byte* from, std::byte* to) {

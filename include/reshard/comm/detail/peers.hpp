@@ -64,7 +64,7 @@ void for_each_peer(std::span<T const> sorted, int start, Body&& body) {
 
 /// Calls body(peer, sends, receives) once per peer that either list names, ascending.
 template <class Body>
-void for_each_pair(std::span<transport::Send const> sends, std::span<transport::Receive const> receives, Body&& body) {
+void for_each_pair(std::span<Send const> sends, std::span<Receive const> receives, Body&& body) {
     while (!sends.empty() || !receives.empty()) {
         bool const sends_first = receives.empty() || (!sends.empty() && sends[0].peer < receives[0].peer);
         int const peer = sends_first ? sends[0].peer : receives[0].peer;

@@ -34,7 +34,7 @@ namespace reshard::inline v0::detail {
     std::uint64_t value = 0;
     if (::getrandom(&value, sizeof(value), 0) == static_cast<ssize_t>(sizeof(value))) return value;
     auto const now = std::chrono::steady_clock::now().time_since_epoch().count();
-    return detail::Digest{}.add(static_cast<std::uint64_t>(now)).add(static_cast<std::uint64_t>(own_pid())).value();
+    return Digest{}.add(static_cast<std::uint64_t>(now)).add(static_cast<std::uint64_t>(own_pid())).value();
 }
 
 /// Processes of a machine know each other by number only where this is equal: containers number theirs anew, and a

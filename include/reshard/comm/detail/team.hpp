@@ -25,8 +25,7 @@ inline constexpr std::size_t most_words = 32;
 /// `maximum(words, patience)` makes of each word the largest of all ranks; patience: for what may still complete
 /// although somebody has gone on and failed.
 template <class Maximum>
-[[nodiscard]] transport::Verdict agree_in_words(transport::Verdict const& mine, int rank, int ranks,
-                                                Maximum const& maximum) {
+[[nodiscard]] Verdict agree_in_words(Verdict const& mine, int rank, int ranks, Maximum const& maximum) {
     using Words = std::span<std::uint64_t>;
     // Whoever failed may have left this very agreement before: then its end is on its way. If not, nobody waits long.
     constexpr std::chrono::milliseconds of_all{100};
@@ -35,11 +34,11 @@ template <class Maximum>
     constexpr std::chrono::milliseconds of_verdict{1000};
     // The largest of these is the lowest rank for which it is so.
     auto const this_if = [&](bool so) { return so ? static_cast<std::uint64_t>(ranks - rank) : 0U; };
-    std::uint64_t const text = detail::Digest{}.add_text(mine.reason).value();
+    std::uint64_t const text = Digest{}.add_text(mine.reason).value();
     std::uint64_t all[5] = {this_if(!mine.ok()), mine.digest, ~mine.digest, text, ~text};
     maximum(Words(all), of_all);
     if (all[0] == 0 && all[1] == ~all[2] && all[3] == ~all[4]) {
-        transport::Verdict joint = mine;
+        Verdict joint = mine;
         joint.words = nullptr;
         joint.rank = 0;
         return joint;
@@ -55,18 +54,17 @@ template <class Maximum>
         if (from == rank && !said.empty()) std::memcpy(letters.data(), said.data(), said.size());
         for (Words left(letters); !left.empty(); left = left.subspan(smaller(left.size(), most_words)))
             maximum(left.first(smaller(left.size(), most_words)), of_verdict);
-        return transport::Verdict{static_cast<ErrorCode>(head[0]), from,
-                                  std::string(reinterpret_cast<char const*>(letters.data()), head[2]), head[1]};
+        return Verdict{static_cast<ErrorCode>(head[0]), from,
+                       std::string(reinterpret_cast<char const*>(letters.data()), head[2]), head[1]};
     };
     auto const rank_of = [&](std::uint64_t word) { return ranks - static_cast<int>(word); };
     // joint_verdict() knows what to make of them: it sees the first and the one that stands out.
-    transport::Verdict seen[2] = {hear(all[0] != 0 ? rank_of(all[0]) : 0), {}};
+    Verdict seen[2] = {hear(all[0] != 0 ? rank_of(all[0]) : 0), {}};
     std::uint64_t differs[1] = {this_if(mine.digest != seen[0].digest)};
     if (all[0] == 0) maximum(Words(differs), of_verdict);
     int const count = all[0] == 0 && differs[0] != 0 ? 2 : 1;
     if (count == 2) seen[1] = hear(rank_of(differs[0]));
-    transport::Verdict joint =
-        transport::joint_verdict(count, [&](int i) -> transport::Verdict const& { return seen[i]; });
+    Verdict joint = transport::joint_verdict(count, [&](int i) -> Verdict const& { return seen[i]; });
     joint.rank = seen[count - 1].rank;
     return joint;
 }
@@ -196,7 +194,7 @@ public:
     }
 
     /// Collective.
-    [[nodiscard]] transport::Verdict agree(transport::Verdict const& mine) {
+    [[nodiscard]] Verdict agree(Verdict const& mine) {
         auto const maximum = [&, this](std::span<std::uint64_t> words, std::chrono::milliseconds most) {
             self().maximum(words, patience(most));
         };

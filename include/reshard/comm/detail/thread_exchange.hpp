@@ -31,10 +31,10 @@ void pull(ThreadTeam& team, int me, TeamCall call, Move&& move) {
             std::string const text = transport::mismatch_text(sender, sends, receiver, receives);
             if (!text.empty()) team.raise_mismatch(me, sender, receiver, text);
         };
-        for_each_peer(own.transfers.sends, 0, [&](int peer, std::span<transport::Send const> sends) {
+        for_each_peer(own.transfers.sends, 0, [&](int peer, std::span<Send const> sends) {
             check(me, sends, peer, transfers_with(team.seat(peer).transfers.receives, me));
         });
-        for_each_peer(own.transfers.receives, 0, [&](int peer, std::span<transport::Receive const> receives) {
+        for_each_peer(own.transfers.receives, 0, [&](int peer, std::span<Receive const> receives) {
             check(peer, transfers_with(team.seat(peer).transfers.sends, me), me, receives);
         });
         move(total);
@@ -45,7 +45,7 @@ void pull(ThreadTeam& team, int me, TeamCall call, Move&& move) {
 /// ranks do not queue for the same memory.
 template <class Body>
 void for_each_sender(ThreadTeam& team, int me, Body&& body) {
-    for_each_peer(team.seat(me).transfers.receives, me, [&](int peer, std::span<transport::Receive const> receives) {
+    for_each_peer(team.seat(me).transfers.receives, me, [&](int peer, std::span<Receive const> receives) {
         body(peer, transfers_with(team.seat(peer).transfers.sends, me), receives);
     });
 }
@@ -54,13 +54,12 @@ void for_each_sender(ThreadTeam& team, int me, Body&& body) {
 inline void pull(ThreadTeam& team, int me) {
     pull(team, me, TeamCall::exchange, [&](Index total) {
         CopyHint const hint = hint_for(total, team.family()->options().streaming_threshold_bytes);
-        for_each_sender(team, me,
-                        [&](int, std::span<transport::Send const> sends, std::span<transport::Receive const> receives) {
-                            for (std::size_t k = 0; k < receives.size(); ++k) {
-                                team.check_poison(me);
-                                deliver(sends[k], receives[k], hint);
-                            }
-                        });
+        for_each_sender(team, me, [&](int, std::span<Send const> sends, std::span<Receive const> receives) {
+            for (std::size_t k = 0; k < receives.size(); ++k) {
+                team.check_poison(me);
+                deliver(sends[k], receives[k], hint);
+            }
+        });
     });
 }
 
@@ -107,11 +106,11 @@ public:
         return over;
     }
 
-    [[nodiscard]] transport::Verdict agree(transport::Verdict const& mine) override {
+    [[nodiscard]] Verdict agree(Verdict const& mine) override {
         bool const quiet = mine.ok() && mine.reason.empty();
         ThreadSeat& own = enter({TeamCall::agree, quiet, mine.digest});
         own.verdict = &mine;
-        transport::Verdict joint;
+        Verdict joint;
         team_->guarded(rank_, [&] {
             team_->assemble(rank_);
             if (team_->of_one_mind(rank_)) {
@@ -120,7 +119,7 @@ public:
                 return;
             }
             read_and_meet([&] {
-                auto const verdict = [&](int r) -> transport::Verdict const& { return *team_->seat(r).verdict; };
+                auto const verdict = [&](int r) -> Verdict const& { return *team_->seat(r).verdict; };
                 joint = transport::joint_verdict(team_->size(), verdict);
             });
         });

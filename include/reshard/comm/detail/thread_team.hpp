@@ -103,7 +103,7 @@ struct ThreadWord {
 /// One rank's place in a team. Others read the first group between the phases; the last group is the owner's alone.
 struct alignas(no_false_sharing) ThreadSeat {
     transport::BoundTransfers transfers;
-    transport::Verdict const* verdict = nullptr;
+    Verdict const* verdict = nullptr;
     int colour = -1;
     int key = 0;
     ThreadWord words[2];                ///< of calls that begin with an even phase, and with an odd one

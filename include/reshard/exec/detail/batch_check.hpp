@@ -65,7 +65,7 @@ struct BatchDigest {
     [[nodiscard]] std::uint64_t whole() const noexcept { return of_first(as_index(tensors.size()) + 1); }
     /// Of the options and so many tensors; a list that has no more is unlike all that have.
     [[nodiscard]] std::uint64_t of_first(Index count) const noexcept {
-        detail::Digest digest;
+        Digest digest;
         digest.add(options);
         auto const wanted = as_size(count);
         for (std::size_t i = 0; i < smaller(wanted, tensors.size()); ++i) digest.add(tensors[i]);
@@ -79,7 +79,7 @@ struct BatchDigest {
 /// wherever the memory lies that a transport moves.
 [[nodiscard]] inline Index first_difference(CommunicatorRef comm, BatchDigest const& mine) {
     auto const differs = [&](Index count) {
-        transport::Verdict verdict;
+        Verdict verdict;
         verdict.digest = mine.of_first(count);
         return !comm.agree(std::move(verdict)).ok();
     };
@@ -92,15 +92,15 @@ struct BatchDigest {
 
 /// The one agreement of a batch: the lowest rank with an error of its own is named by all; when ranks list different
 /// tensors, the first that differs. `describe(i)` says what this rank has at place i (see first_difference).
-inline void agree_on_batch(CommunicatorRef comm, transport::Verdict mine, BatchDigest const& digest,
+inline void agree_on_batch(CommunicatorRef comm, Verdict mine, BatchDigest const& digest,
                            FunctionRef<std::string(Index place)> describe) {
     mine.digest = mine.ok() ? digest.whole() : 0;
-    transport::Verdict all = agreed(comm, std::move(mine));
+    Verdict all = agreed(comm, std::move(mine));
     if (all.ok()) return;
     if (all.code == ErrorCode::mismatch && all.reason == transport::differs) {  // the lists differ: find out where
         Index const place = first_difference(comm, digest);
         std::string words;
-        transport::Verdict second = verdict_of([&] { words = describe(place); });
+        Verdict second = verdict_of([&] { words = describe(place); });
         if (second.ok()) second.reason = std::move(words);
         second.digest = digest.of_first(place + 1);  // of those who differ there
         agree_or_raise(comm, std::move(second));

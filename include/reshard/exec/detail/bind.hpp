@@ -30,7 +30,7 @@ public:
     /// A message of the global index space (with the planner's extra dimensions behind the tensor's), as memory: what
     /// is regular there is regular here. Returns at which byte `box` begins. \pre the box of the message lies within
     /// one segment per dimension, and holds one addend.
-    Index place(Message const& message, transport::StridedBox& box) const {
+    Index place(Message const& message, StridedBox& box) const {
         box.element_bytes = element_bytes_;
         Index offset = -origin_;
         int next = 0;
@@ -64,13 +64,13 @@ struct BoundMemory {
     Binding binding;
 
     /// The messages as transfers, with what stays with the rank, a transfer to itself, in its place among the peers.
-    [[nodiscard]] std::vector<transport::Transfer<Byte>> transfers(std::vector<Message> const& messages,
-                                                                   std::span<Message const> kept,
-                                                                   transport::Conversion const& conversion) const {
-        std::vector<transport::Transfer<Byte>> result(messages.size() + kept.size());
+    [[nodiscard]] std::vector<Transfer<Byte>> transfers(std::vector<Message> const& messages,
+                                                        std::span<Message const> kept,
+                                                        Conversion const& conversion) const {
+        std::vector<Transfer<Byte>> result(messages.size() + kept.size());
         auto next = messages.begin();
         auto stays = kept.begin();
-        for (transport::Transfer<Byte>& transfer : result) {
+        for (Transfer<Byte>& transfer : result) {
             bool const to_itself = stays != kept.end() && (next == messages.end() || stays->peer < next->peer);
             Message const& message = to_itself ? *stays++ : *next++;
             transfer.peer = static_cast<int>(message.peer);
@@ -95,8 +95,8 @@ struct BoundMemory {
 
 /// A box of a local tensor, as memory.
 template <class Byte>
-[[nodiscard]] transport::Transfer<Byte> box_transfer(Byte* base, DType dtype, Indices const& strides, Box const& box) {
-    transport::Transfer<Byte> result;
+[[nodiscard]] Transfer<Byte> box_transfer(Byte* base, DType dtype, Indices const& strides, Box const& box) {
+    Transfer<Byte> result;
     result.box.element_bytes = bytes(dtype);
     Index offset = 0;
     for (int dim = 0; dim < box.rank(); ++dim) {

@@ -30,15 +30,15 @@ struct ByteRange {
 
 /// Whether no two indices of a view share an element. Sufficient, and exact for windows of dense tensors.
 [[nodiscard]] inline bool is_injective(ConstDynamicView const& view) noexcept {
-    InlineList<transport::StridedDim, max_dims> dims;
+    InlineList<StridedDim, max_dims> dims;
     for (int dim = 0; dim < view.rank(); ++dim) {
         if (view.extent(dim) == 0) return true;
         Index const stride = view.stride(dim);
         if (view.extent(dim) != 1) dims.push_back({view.extent(dim), stride < 0 ? -stride : stride});
     }
     for (Index reach = 0; !dims.empty(); dims.pop_back()) {  // by stride, the smallest first
-        transport::StridedDim* least = dims.begin();
-        for (transport::StridedDim& dim : dims)
+        StridedDim* least = dims.begin();
+        for (StridedDim& dim : dims)
             if (dim.stride < least->stride) least = &dim;
         if (least->stride <= reach) return false;
         reach += (least->extent - 1) * least->stride;

@@ -15,8 +15,8 @@ namespace reshard::inline v0::detail {
 
 /// The transfers of one exchange, in memory.
 struct JobTransfers {
-    std::vector<transport::Send> sends;
-    std::vector<transport::Receive> receives;
+    std::vector<Send> sends;
+    std::vector<Receive> receives;
 
     void bind(Exchange const& exchange, BoundMemory<std::byte const> const& source,
               BoundMemory<std::byte> const& target, bool keep, ValueChange const& change = {}) {
@@ -68,8 +68,8 @@ struct JobWork {
     std::vector<JobTransfers> exchanges;
     std::vector<JobStep> steps;
     planning::FoldChunks chunks;
-    FoldWork fold;               ///< of all chunks; no addends where this rank folds nothing
-    transport::Receive whole{};  ///< fill, scale: the destination; without address where there is none
+    FoldWork fold;    ///< of all chunks; no addends where this rank folds nothing
+    Receive whole{};  ///< fill, scale: the destination; without address where there is none
     void (*carry_out)(JobWork const& work, MemoryPolicy const& memory, JobStep const& step) = nullptr;
 
     [[nodiscard]] int phases() const noexcept { return static_cast<int>(exchanges.size()); }

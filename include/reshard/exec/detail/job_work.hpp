@@ -82,7 +82,7 @@ inline void fold_chunk(JobWork const& work, MemoryPolicy const& memory, Index ch
     int const dim = work.chunks.dim();
     Interval const inside = work.chunks.part_of(part.slots.box.dims[dim].extent, chunk);
     if (inside.empty()) return;
-    for (transport::StridedBox* box : {&part.slots.box, &part.folded.box, &part.to.box}) {
+    for (StridedBox* box : {&part.slots.box, &part.folded.box, &part.to.box}) {
         box->dims[dim].extent = inside.size();
     }
     bool const stays = part.to.base == part.folded.base;  // in scratch memory, where every chunk lies
@@ -90,7 +90,7 @@ inline void fold_chunk(JobWork const& work, MemoryPolicy const& memory, Index ch
     memory.fold(part);
 }
 inline void carry_out(JobWork const& work, MemoryPolicy const& memory, JobStep const& step) {
-    transport::Receive const& whole = work.whole;
+    Receive const& whole = work.whole;
     switch (step.kind) {
         case planning::StepKind::fold: return fold_chunk(work, memory, step.chunk);
         case planning::StepKind::fill:

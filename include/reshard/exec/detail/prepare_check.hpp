@@ -65,8 +65,7 @@ inline void check_fold(PrepareOptions const& options) {
 }
 
 /// What this rank brings to the agreement on one tensor.
-inline void digest(detail::Digest& digest, PlanValue const& plan, ValueChange const& change,
-                   PrepareOptions const& options) {
+inline void digest(Digest& digest, PlanValue const& plan, ValueChange const& change, PrepareOptions const& options) {
     digest.add(hash_of(plan)).add(static_cast<std::uint64_t>(change.from)).add_signed(options.fold_elements);
     if (!change.is_active()) return;
     digest.add(static_cast<std::uint64_t>(change.to)).add(__builtin_bit_cast(std::uint64_t, options.factor));

@@ -20,18 +20,18 @@ struct ValueChange {
     DType from = DType::u8;
     DType to = DType::u8;
     double factor = 1.0;
-    transport::ConvertBox convert = nullptr;  ///< null: nothing changes
-    bool averages = false;                    ///< the plan turns sums into averages or back
+    ConvertBox convert = nullptr;  ///< null: nothing changes
+    bool averages = false;         ///< the plan turns sums into averages or back
 
     [[nodiscard]] constexpr bool is_active() const noexcept { return convert != nullptr; }
     /// The smaller type travels; of two alike, the source's.
     [[nodiscard]] constexpr DType wire() const noexcept { return bytes(to) < bytes(from) ? to : from; }
     /// The two sides of the hop. The one that has the other type converts, and applies the factor.
-    [[nodiscard]] constexpr transport::Conversion send() const noexcept {
+    [[nodiscard]] constexpr Conversion send() const noexcept {
         if (!is_active()) return {};
         return {from, wire(), wire() == from ? 1.0 : factor, convert};
     }
-    [[nodiscard]] constexpr transport::Conversion receive() const noexcept {
+    [[nodiscard]] constexpr Conversion receive() const noexcept {
         if (!is_active()) return {};
         return {to, wire(), wire() == from ? factor : 1.0, convert};
     }
@@ -46,7 +46,7 @@ struct RankSteps {
     /// a factor of its own, and where there is a change the two are one, so that values are rounded once.
     /// On ranks that have no source, its type counts only if a cast was asked for.
     RankSteps(PlanValue const& plan, planning::Steps&& planned, int rank, ConstDynamicView const& source,
-              DynamicView const& destination, PrepareOptions const& options, transport::ConvertBox convert)
+              DynamicView const& destination, PrepareOptions const& options, ConvertBox convert)
         : steps(std::move(planned).folding(options.fold_elements)) {
         DType const dtype = plan.from.contains(rank) ? source.dtype() : destination.dtype();
         planning::Step const* const scale = steps.find(planning::StepKind::scale);

@@ -32,12 +32,12 @@ struct MchTerms {
     std::string_view where;
 
     [[nodiscard]] BatchDigest digest() const {
-        detail::Digest words;
+        Digest words;
         words.add_text(where).add(static_cast<std::uint64_t>(options.mode));
         words.add(options.drop_unreachable ? 1 : 0).add(options.accept_strays ? 1 : 0);
         BatchDigest result{words.value(), {}};
         for (MchTransition const& one : tables) {
-            detail::Digest table;
+            Digest table;
             reshard::digest(table, one.saved);
             reshard::digest(table, one.current);
             result.tensors.push_back(table.value());
@@ -117,7 +117,7 @@ auto carry(Passages& passages, CommunicatorRef comm) {
             heard = told = headers_of(passages.list(), as_size(ranks));
             if (ranks != 1) passages.list_headers(told, heard, comm, lists);
         },
-        [&](transport::Verdict mine) {
+        [&](Verdict mine) {
             agree_on_batch(comm, std::move(mine), digest, [&](Index place) { return passages.text(place); });
         });
     if (ranks != 1) lists.deliver(comm);

@@ -219,7 +219,7 @@ template <class List, class Item>
     });
     json.at("rows").for_each([&](JsonReader const& item) { saved.rows.push_back(rows_from(item)); });
     if (table.layout == MchLayout::sorted) saved.iteration = json.at("iteration").integer();
-    transport::Verdict const sound = verdict_of([&] {
+    Verdict const sound = verdict_of([&] {
         table.slots = mch_slots_of(ranks, offsets);
         check_table(table);
     });

@@ -241,7 +241,7 @@ private:
     template <class Body>
     void each(std::size_t count, Body&& body) {
         for (std::size_t t = 0; t < smaller(count, good_); ++t) {
-            transport::Verdict found = verdict_of([&] { body(t); });
+            Verdict found = verdict_of([&] { body(t); });
             if (found.ok()) continue;
             good_ = t;
             wrong_ = std::move(found);
@@ -273,7 +273,7 @@ private:
     std::vector<BasicMchDeviceChange<Work>> result_;
     MchDeviceSteps<Work> steps_;
     std::size_t good_ = SIZE_MAX;  ///< tables
-    transport::Verdict wrong_;     ///< of the one behind them
+    Verdict wrong_;                ///< of the one behind them
 };
 
 /// redistribute_on_device() (mch/redistribute.cuh) over a Work whose memory the communicator moves.

@@ -35,7 +35,7 @@ struct MchRowCount {
 template <class Work>
 [[nodiscard]] std::uint64_t agree_on_rows(CommunicatorRef comm, MchTable const& table, std::size_t views,
                                           std::string_view where, Work&& work) {
-    detail::Digest digest;
+    Digest digest;
     digest.add_text(where);
     reshard::digest(digest, table);
     digest.add(views);
@@ -46,7 +46,7 @@ template <class Work>
             work();
             words = concat("moves rows ", where, ": ", views, " views of table ", to_string(table));
         },
-        [&](transport::Verdict mine) {
+        [&](Verdict mine) {
             mine.digest = digest.value();
             if (mine.ok()) mine.reason = std::move(words);
             agree_or_raise(comm, std::move(mine));
@@ -76,7 +76,7 @@ struct MchRowViews {
         }
     }
     [[nodiscard]] std::uint64_t widths_digest() const {
-        detail::Digest digest;
+        Digest digest;
         for (Index width : widths) digest.add_signed(width);
         return digest.value();
     }

@@ -107,8 +107,8 @@ inline void load_at_once(CopyBox& box, LoopNest& nest) noexcept {
 }
 
 /// \pre Both boxes have the same extents and element_bytes.
-[[nodiscard]] inline CopyBox copy_box(std::byte const* from, transport::StridedBox const& from_box, std::byte* to,
-                                      transport::StridedBox const& to_box) noexcept {
+[[nodiscard]] inline CopyBox copy_box(std::byte const* from, StridedBox const& from_box, std::byte* to,
+                                      StridedBox const& to_box) noexcept {
     CopyBox box;
     LoopNest nest = loop_nest(from_box, to_box);
     if (nest.empty) return box;

@@ -45,9 +45,9 @@ template <class A>
 inline constexpr int fold_width = sizeof(A) == 4 ? 4 : 2;
 
 /// An element at a time: widen() has more at once.
-[[nodiscard]] inline FoldBox fold_box(Reduce op, DType dtype, std::byte const* from,
-                                      transport::StridedBox const& from_box, Index slot_stride, Index slots,
-                                      std::byte* to, transport::StridedBox const& to_box, Index divisor) noexcept {
+[[nodiscard]] inline FoldBox fold_box(Reduce op, DType dtype, std::byte const* from, StridedBox const& from_box,
+                                      Index slot_stride, Index slots, std::byte* to, StridedBox const& to_box,
+                                      Index divisor) noexcept {
     LoopNest const nest = loop_nest(from_box, to_box);
     auto const unit = static_cast<int>(bytes(dtype));
     return {from + nest.from_offset, to + nest.to_offset, slot_stride, slots, divisor, op, dtype, 1, unit,

@@ -23,9 +23,8 @@ struct CastBox : CastRule {
 };
 
 /// \pre that of cast_rule(); the boxes have the same extents.
-[[nodiscard]] inline CastBox cast_box(std::byte const* from, transport::StridedBox const& from_box, DType from_type,
-                                      std::byte* to, transport::StridedBox const& to_box, DType to_type,
-                                      double factor) noexcept {
+[[nodiscard]] inline CastBox cast_box(std::byte const* from, StridedBox const& from_box, DType from_type, std::byte* to,
+                                      StridedBox const& to_box, DType to_type, double factor) noexcept {
     LoopNest const nest = loop_nest(from_box, to_box);
     return {cast_rule(from_type, to_type, factor), from + nest.from_offset, to + nest.to_offset, box_loops(nest)};
 }
@@ -176,8 +175,7 @@ struct FillBox {
 };
 
 /// As fill_identity(). \pre the same.
-[[nodiscard]] inline FillBox identity_box(Reduce op, DType dtype, std::byte* to,
-                                          transport::StridedBox const& to_box) noexcept {
+[[nodiscard]] inline FillBox identity_box(Reduce op, DType dtype, std::byte* to, StridedBox const& to_box) noexcept {
     LoopNest const nest = loop_nest(to_box, to_box);
     FillBox box{to + nest.to_offset, 0, static_cast<int>(bytes(dtype)), box_loops(nest)};
     with_number(dtype, [&]<class T>() {
@@ -205,7 +203,7 @@ struct ScaleBox {
 };
 
 /// As scale(). \pre the same.
-[[nodiscard]] inline ScaleBox scale_box(DType dtype, std::byte* to, transport::StridedBox const& to_box, Index multiply,
+[[nodiscard]] inline ScaleBox scale_box(DType dtype, std::byte* to, StridedBox const& to_box, Index multiply,
                                         Index divide) noexcept {
     LoopNest const nest = loop_nest(to_box, to_box);
     return {to + nest.to_offset, dtype, multiply, divide, box_loops(nest)};
@@ -226,9 +224,9 @@ RESHARD_HOST_DEVICE inline void scale_thread(ScaleBox const& box, Index tile, in
 }
 
 /// Whether every element has the alignment that device code needs.
-[[nodiscard]] inline bool is_aligned(std::byte const* base, transport::StridedBox const& box) noexcept {
+[[nodiscard]] inline bool is_aligned(std::byte const* base, StridedBox const& box) noexcept {
     auto bits = static_cast<std::uint64_t>(reinterpret_cast<std::uintptr_t>(base));
-    for (transport::StridedDim const& dim : box.dims)
+    for (StridedDim const& dim : box.dims)
         if (dim.extent > 1) bits |= static_cast<std::uint64_t>(dim.stride);
     return bits % static_cast<std::uint64_t>(box.element_bytes) == 0;
 }

@@ -533,7 +533,7 @@ TEST_SUITE("checkpoint/load") {
         std::vector<Goal> const goals{goal("w", DType::f32, "(4):(S1)", Shape{64, 4096})};  // gaps of 12 KiB
         TempFolder const folder;
         Manifest const manifest = write_sharded(folder.path(), {{goals[0].stored, 1, {{0, 0, Box(Shape{64, 4096})}}}},
-                                                1, Described::by_manifest, true, 40'000);
+                                                1, Described::by_manifest, true, 36'864);  // the last has all of a row
         constexpr Index all = Index{4} * 64 * 4096;
         for (Index const chunk : {Index{30'000}, Index{100'000}, Index{8} << 20}) {
             for (Index const gap : {Index{0}, Index{16'000}}) {

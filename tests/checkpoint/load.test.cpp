@@ -651,7 +651,7 @@ TEST_SUITE("checkpoint/load") {
         shapes[0].stored.shape = Shape{4, 10};  // in the first file
         write(turned.path(), shapes, small_files);
         check_same(attempt(turned.path(), EachRankReadsItsBoxes{}), ErrorCode::mismatch,
-                   {"rank 1 of 3: reshard::load: " + turned.path(), "another header, of the same size",
+                   {"rank 1 of 3: reshard: " + turned.path(), "another header, of the same size",
                     "saw another version of it"});
 
         // Without a communicator nobody else can know; afterwards all can.

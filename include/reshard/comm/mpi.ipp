@@ -99,6 +99,12 @@ RESHARD_INLINE detail::MpiMemory MpiCommunicator::allocate_bytes(Index elements,
 RESHARD_INLINE void detail::MpiRelease::operator()(std::byte*) const noexcept { family->release(key); }
 
 RESHARD_INLINE int detail::run_on_mpi(MpiOptions const& options, FunctionRef<void(MpiCommunicator&)> body) {
+    if (mpi_is_finalised()) {
+        std::fputs(
+            "reshard: run_on_mpi: MPI is already finalised. Fix: call it once, or initialise MPI around all calls.\n",
+            stderr);
+        return 1;
+    }
     bool const ours = !mpi_is_initialised();
     if (ours) {
         int level = 0;

@@ -109,6 +109,29 @@ TEST_SUITE("comm/mpi") {
         });
     }
 
+    TEST_CASE("casts of more elements than a message has are cut alike by who sends and who receives, on every path") {
+        test::for_each_way(test::all_ways(), [](MpiCommunicator& comm) {
+            for (Index const part :
+                 {32'768, 32'769, 100'003}) {  // an element counts 16 bytes, and a message has 512 KiB
+                CAPTURE(part);
+                Mesh const mesh{comm.size()};
+                Shape const shape{part * comm.size()};
+                auto const move = plan(distribution(mesh, shape, "S0"), distribution(mesh, shape, "R"));
+                auto const check = [&]<class From, class To>(From, To) {
+                    Tensor<From> mine(Shape{part});
+                    for (Index i = 0; i < part; ++i) mine(i) = static_cast<From>(part * comm.rank() + i);
+                    Tensor<To> all(shape);
+                    redistribute(move, comm, mine, all, Casting{});
+                    Index wrong = 0;
+                    for (Index i = 0; i < all.size(); ++i) wrong += all(i) == static_cast<To>(i) ? 0 : 1;
+                    CHECK(wrong == 0);
+                };
+                check(double(), float());
+                check(float(), double());
+            }
+        });
+    }
+
     TEST_CASE("a progress thread carries out runs to their end, on every path") {
         test::for_each_way(test::all_ways({MpiPath::automatic}), [](MpiCommunicator& comm) {
             int const ranks = comm.size();

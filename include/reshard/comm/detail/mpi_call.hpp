@@ -35,8 +35,13 @@ inline void mpi_check(int code, std::string_view call, int peer = -1) {
 }
 [[nodiscard]] inline bool mpi_is_usable() noexcept { return mpi_is_initialised() && !mpi_is_finalised(); }
 
-/// Throws TransportError in a thread that may not call MPI.
+/// Throws TransportError in a thread that may not call MPI, and where MPI is over.
 inline void check_mpi_thread() {
+    if (mpi_is_finalised()) {
+        raise(ErrorCode::transport,
+              "reshard::MpiCommunicator: MPI is already finalised. Fix: use communicators, and make them, before "
+              "MPI_Finalize.");
+    }
     int level = MPI_THREAD_SINGLE;
     int is_main = 0;
     mpi_check(MPI_Query_thread(&level), "MPI_Query_thread");
@@ -56,7 +61,6 @@ inline void check_mpi_environment(MPI_Comm comm) {
     };
     refuse_if(!mpi_is_initialised(),
               "MPI is not initialised. Fix: call MPI_Init_thread first, or let run_on_mpi() do it.");
-    refuse_if(mpi_is_finalised(), "MPI is already finalised. Fix: make communicators before MPI_Finalize.");
     refuse_if(comm == MPI_COMM_NULL,
               "MPI_COMM_NULL is no communicator. Fix: only the ranks inside a group may wrap it.");
     check_mpi_thread();

@@ -110,7 +110,7 @@ public:
             messages_of_.push_back(transfer);
             if (lane.is_alone(transfer)) continue;
             ++count;
-            cut = cut || transfer.payload_bytes() > piece_bytes;
+            cut = cut || together.rule_of(transfer).pieces > 1;
             packs = packs || mpi_must_pack(transfer);
         }
         lane.at = lane.end = first;

@@ -564,9 +564,12 @@ int bad_input(int argc, char** argv) {
             child.exchange({&to_nobody, 1}, {}).wait();
         });
     }
+    MpiCommunicator kept{MPI_COMM_WORLD};
     PMPI_Finalize();
     try_communicator("after_finalize", MPI_COMM_WORLD);
-    return 0;
+    reported("bad used_after_finalize", [&] { barrier(kept); });
+    reported("bad split_after_finalize", [&] { static_cast<void>(kept.split(0, 0)); });
+    return run_on_mpi([](MpiCommunicator&) { report("bad run_after_finalize is run"); }) == 1 ? 0 : 1;
 }
 
 }  // namespace

@@ -42,6 +42,8 @@ BAD_INPUT = {
     "split_mesh": r"MeshError .*rank 4 but the communicator has 4 ranks.*Fix:",
     "peer": r"TransportError .*Fix:",
     "after_finalize": r"TransportError .*finalised.*Fix:",
+    "used_after_finalize": r"TransportError .*finalised.*Fix:",
+    "split_after_finalize": r"TransportError .*finalised.*Fix:",
 }
 
 

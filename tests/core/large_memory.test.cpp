@@ -8,6 +8,11 @@
 #include <support/allocations.hpp>
 #include <support/random.hpp>
 
+#include <sys/mman.h>      // msync
+#include <sys/resource.h>  // setrlimit
+#include <sys/wait.h>      // waitpid
+#include <unistd.h>        // fork
+
 #include <cstring>
 #include <memory>
 #include <thread>
@@ -31,17 +36,30 @@ std::uintptr_t place_of(Block const& block) { return reinterpret_cast<std::uintp
 std::uintptr_t place_of(std::size_t bytes) { return place_of(block_of(bytes)); }
 constexpr std::size_t large = detail::large_block;
 
-/// In a thread of its own, which has kept nothing so far. Whether blocks are kept at all is what the first two tell.
+/// So large that the system has it back when it is freed.
+constexpr std::size_t huge = std::size_t{1} << 26;
+std::uintptr_t page_of(Block const& block) { return place_of(block) / 4096 * 4096; }
+bool is_mapped(std::uintptr_t page) {
+    return ::msync(reinterpret_cast<void*>(page), 1, MS_ASYNC) == 0;  // NOLINT(performance-no-int-to-ptr)
+}
+
+/// Whether a block that is freed is the thread's next one.
+bool keeps_blocks() {
+    return test::allocations_in([] {
+               place_of(large);
+               place_of(large);
+           }) == 1;
+}
+/// In a thread of its own, which has kept nothing so far. Whether it ran.
 template <class Work>
-void in_new_thread(Work work) {
+bool in_new_thread(Work work) {
+    bool ran = false;
     std::thread([&] {
-        std::uintptr_t const first = place_of(large);
-        if (place_of(large) == first) {
-            work();
-        } else {
-            MESSAGE("skipped: this system, or this sanitizer, has every block freed");
-        }
+        ran = keeps_blocks();
+        if (ran) work();
     }).join();
+    if (!ran) MESSAGE("skipped: this system, or a sanitizer, has every block freed");
+    return ran;
 }
 }  // namespace
 
@@ -97,24 +115,39 @@ TEST_SUITE("core/large_memory") {
                 Tensor<float> const other = std::move(second);
                 second = Tensor<float>(shape);
                 CHECK(second.data() != data);
-            }).join();  // and frees what it kept
-            CHECK(Tensor<float>(shape).data() != data);
+            }).join();
+            CHECK(test::allocations_in([&] { static_cast<void>(Tensor<float>(shape)); }) == 1);  // who freed has it
         });
     }
 
-    TEST_CASE("a tensor may outlive the variables of its thread") {
-        std::thread([] {
+    TEST_CASE("a thread gives back what it kept when it ends, and what it frees later") {
+        std::uintptr_t kept = 0;
+        bool const ran = in_new_thread([&] {
+            kept = page_of(block_of(huge));
+            CHECK(is_mapped(kept));
+        });
+        if (!ran) return;
+        CHECK_FALSE(is_mapped(kept));
+        std::uintptr_t late[2] = {};
+        std::thread([&] {
             struct Late {
-                Tensor<float> tensor;
-                ~Late() { tensor = Tensor<float>(Shape{Index{1} << 21}); }
+                Block block;
+                std::uintptr_t* pages = nullptr;
+                ~Late() {
+                    pages[1] = page_of(block_of(huge + 1));
+                    block.reset();
+                }
             };
-            static thread_local Late late;  // ends behind what the thread keeps
-            late.tensor = Tensor<float>(Shape{Index{1} << 20});
-            static_cast<void>(block_of(large));
+            static thread_local Late last;  // ends behind what the thread keeps
+            last.block = block_of(huge);
+            last.pages = late;
+            late[0] = page_of(last.block);
         }).join();
+        CHECK_FALSE(is_mapped(late[0]));
+        CHECK_FALSE(is_mapped(late[1]));
     }
 
-    TEST_CASE("a thread keeps a few blocks, and gives all back when it ends or finds no memory") {
+    TEST_CASE("a thread keeps a few blocks, the last ones, and gives all back when it finds no memory") {
         in_new_thread([] {
             auto const free_several = [](int count) {
                 std::vector<Block> blocks;
@@ -125,16 +158,44 @@ TEST_SUITE("core/large_memory") {
             CHECK(test::allocations_in([&] { free_several(detail::most_kept_blocks); }) == 1);  // the list
             free_several(detail::most_kept_blocks + 3);
             CHECK(test::allocations_in([&] { free_several(detail::most_kept_blocks + 3); }) == 1 + 3);
-            CHECK(test::allocations_in([] { static_cast<void>(block_of(detail::most_kept_bytes + 1)); }) == 1);
-            CHECK(test::allocations_in([] { static_cast<void>(block_of(detail::most_kept_bytes + 1)); }) ==
-                  1);  // larger than all
+            auto const made = [](std::size_t bytes) { return test::allocations_in([&] { place_of(bytes); }); };
+            CHECK(made(detail::most_kept_bytes + 1) == 1);
+            CHECK(made(detail::most_kept_bytes + 1) == 1);  // larger than all
+            CHECK(made(large) == 0);                        // and drives out none
 
-            free_several(4);
+            std::vector<std::size_t> sizes{large};
+            while (sizes.size() <= detail::most_kept_blocks) sizes.push_back(sizes.back() + sizes.back() / 5);
+            for (std::size_t bytes : sizes) place_of(bytes);
+            for (std::size_t i : {std::size_t{4}, std::size_t{1}, std::size_t{8}, std::size_t{5}})
+                CHECK(made(sizes[i]) == 0);
+            CHECK(made(sizes[0]) == 1);  // the longest ago
+        });
+        in_new_thread([&] {
+            std::vector<Block> blocks;
+            for (int i = 0; i < 4; ++i) blocks.push_back(block_of(large));
+            blocks.clear();
             test::AllocationCounter& counter = test::allocation_counter();
             counter.refused_from = large;
             CHECK_THROWS_AS(static_cast<void>(block_of(2 * large)), std::bad_alloc);
             CHECK_THROWS_AS(static_cast<void>(block_of(large)), std::bad_alloc);  // those are given back
             counter.refused_from = SIZE_MAX;
         });
+    }
+
+    TEST_CASE("nothing is kept where address space is limited, nor with sanitizers") {
+#if defined(RESHARD_TEST_SANITIZED)
+        CHECK_FALSE(keeps_blocks());
+#else
+        pid_t const child = ::fork();
+        if (child == 0) {
+            rlimit const space{rlim_t{1} << 45U, rlim_t{1} << 45U};
+            bool keeps = ::setrlimit(RLIMIT_AS, &space) != 0;
+            std::thread([&] { keeps = keeps || keeps_blocks(); }).join();
+            ::_exit(keeps ? 1 : 0);
+        }
+        int status = 0;
+        REQUIRE(::waitpid(child, &status, 0) == child);
+        CHECK(status == 0);
+#endif
     }
 }

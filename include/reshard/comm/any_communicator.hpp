@@ -197,9 +197,10 @@ consteval bool check_communicator_rows() {
     constexpr bool binds = requires(C & c, std::span<Send const> sends, std::span<Receive const> receives) {
         { c.bind(sends, receives) } -> std::same_as<typename C::exchange_type>;
     };
-    static_assert(!exchanges || binds,
-                  "reshard: this communicator has no bind(). "
-                  "Fix: add `exchange_type bind(std::span<Send const>, std::span<Receive const>)`.");
+    static_assert(
+        !exchanges || binds,
+        "reshard: this communicator has no bind(). "
+        "Fix: add `exchange_type bind(std::span<transport::Send const>, std::span<transport::Receive const>)`.");
     constexpr bool derives = requires(C & c, std::span<Send const> none, void const* memory) {
         { c.exchange(none, std::span<Receive const>()) } -> std::same_as<typename C::exchange_type>;
         { c.check_memory(memory) } -> std::same_as<void>;
@@ -212,7 +213,9 @@ consteval bool check_communicator_rows() {
     constexpr bool agrees = requires(C & c, Verdict mine) {
         { c.agree(mine) } -> std::same_as<Verdict>;
     };
-    static_assert(!derives || agrees, "reshard: this communicator has no agree(). Fix: add `Verdict agree(Verdict)`.");
+    static_assert(!derives || agrees,
+                  "reshard: this communicator has no agree(). "
+                  "Fix: add `transport::Verdict agree(transport::Verdict)`.");
     constexpr bool splits = requires(C & c, DynamicMesh const& mesh) {
         { c.split(0, 0) } -> std::same_as<C>;
         { c.split(mesh, 0) } -> std::same_as<C>;

@@ -6,13 +6,16 @@
 /// A fresh gigabyte costs 262,144 page faults of 4 KiB, which take longer than filling it; of 2 MiB pages it is 512,
 /// and all of them are filled with zeros first, which takes as long as moving as much data does. So a thread keeps the
 /// blocks that it freed last. Linux is told that it may take their pages whenever it is short of them (madvise,
-/// MADV_FREE), so that they are missing nowhere; where it does not take that advice, nothing is kept.
+/// MADV_FREE); what stays taken is address space. So nothing is kept where that is limited, where the advice is not
+/// taken, or with sanitizers, which tell who uses freed memory.
 #pragma once
 
 #include <reshard/core/index.hpp>
 
 #if defined(__linux__)
 #include <sys/mman.h>  // madvise
+
+#include <cerrno>  // errno
 #endif
 
 namespace reshard::inline v0 {
@@ -20,14 +23,17 @@ namespace reshard::inline v0 {
 namespace detail {
 inline constexpr std::size_t large_page = std::size_t{1} << 21;
 
-/// Gives advice on the whole large pages of [memory, memory + bytes). Whether it was taken; true where there are none.
-inline bool advise_large_pages(void* memory, std::size_t bytes, [[maybe_unused]] int advice) noexcept {
+/// Gives advice on the whole pages of [memory, memory + bytes). Whether it was taken; true where there are none.
+inline bool advise_pages(void* memory, std::size_t bytes, std::size_t page, [[maybe_unused]] int advice) noexcept {
     auto const begin = reinterpret_cast<std::uintptr_t>(memory);
-    std::uintptr_t const skipped = (large_page - begin % large_page) % large_page;
-    if (bytes < skipped + large_page) return true;
+    std::uintptr_t const skipped = (page - begin % page) % page;
+    if (bytes < skipped + page) return true;
 #if defined(__linux__)
-    return ::madvise(static_cast<std::byte*>(memory) + skipped, (bytes - skipped) / large_page * large_page, advice) ==
-           0;
+    int const before = errno;  // destructors come here
+    bool const taken =
+        ::madvise(static_cast<std::byte*>(memory) + skipped, (bytes - skipped) / page * page, advice) == 0;
+    errno = before;
+    return taken;
 #else
     return false;
 #endif
@@ -35,7 +41,7 @@ inline bool advise_large_pages(void* memory, std::size_t bytes, [[maybe_unused]]
 /// Asks for large pages where memory that was not written to yet has room for some.
 inline void prefer_large_pages(void* memory, std::size_t bytes) noexcept {
 #if defined(__linux__) && defined(MADV_HUGEPAGE)
-    advise_large_pages(memory, bytes, MADV_HUGEPAGE);
+    advise_pages(memory, bytes, large_page, MADV_HUGEPAGE);
 #else
     static_cast<void>(memory);
     static_cast<void>(bytes);

@@ -4,6 +4,18 @@
 
 #include <reshard/core/large_memory.hpp>
 
+#if defined(__linux__)
+#include <sys/resource.h>  // getrlimit
+
+// There where a sanitizer is, whoever compiled this code. NOLINTBEGIN(bugprone-reserved-identifier)
+extern "C" {
+[[gnu::weak]] void __asan_init();
+[[gnu::weak]] void __msan_init();
+[[gnu::weak]] void __tsan_init();
+}
+// NOLINTEND(bugprone-reserved-identifier)
+#endif
+
 #include <new>  // operator new, align_val_t
 
 namespace reshard::inline v0 {
@@ -20,9 +32,29 @@ struct alignas(64) LargeBlock {
     void free() noexcept { ::operator delete(this, block_alignment); }
 };
 
+/// Whether memory that is kept is missing nobody.
+[[nodiscard]] RESHARD_INLINE bool may_keep_blocks() noexcept {
+#if defined(__linux__) && defined(MADV_FREE)
+    rlimit space{};
+    bool const is_watched = &__asan_init != nullptr || &__msan_init != nullptr || &__tsan_init != nullptr;
+    return !is_watched && ::getrlimit(RLIMIT_AS, &space) == 0 && space.rlim_cur == RLIM_INFINITY;
+#else
+    return false;
+#endif
+}
+/// The system has the pages of a freed block whenever it wants them. (The header lies in front of the first of them.)
+[[nodiscard]] inline bool offer_pages([[maybe_unused]] LargeBlock& block) noexcept {
+#if defined(__linux__) && defined(MADV_FREE)
+    constexpr std::size_t page = std::size_t{1} << 16;  // the largest ordinary one of a processor
+    return advise_pages(&block + 1, block.bytes, page, MADV_FREE);
+#else
+    return false;
+#endif
+}
+
 struct KeptBlocks {
     LargeBlock* newest = nullptr;
-    bool is_over = false;  // the thread ends
+    bool is_closed = false;  // the thread ends, or may not keep any
 
     /// Frees what is there from this link on.
     static void free_from(LargeBlock*& link) noexcept {
@@ -32,31 +64,22 @@ struct KeptBlocks {
 /// It needs no destructor, so that tensors which outlive the thread's variables find it still there.
 RESHARD_INLINE KeptBlocks& kept_blocks() noexcept {
     static constinit thread_local KeptBlocks kept;
-    struct EndOfThread {
-        ~EndOfThread() {
+    struct Thread {
+        Thread() noexcept { kept.is_closed = !may_keep_blocks(); }
+        ~Thread() {
             KeptBlocks::free_from(kept.newest);
-            kept.is_over = true;
+            kept.is_closed = true;
         }
     };
-    static thread_local EndOfThread const end;
-    static_cast<void>(end);
+    static thread_local Thread const thread;
+    static_cast<void>(thread);
     return kept;
-}
-
-/// The system has the pages of a freed block whenever it wants them. (The header lies in front of the first of them.)
-[[nodiscard]] inline bool offer_pages(LargeBlock& block) noexcept {
-#if defined(__SANITIZE_ADDRESS__) || !defined(__linux__) || !defined(MADV_FREE)
-    static_cast<void>(block);
-    return false;  // ASan sees who uses freed memory
-#else
-    return advise_large_pages(&block + 1, block.bytes, MADV_FREE);
-#endif
 }
 
 inline void release_large(void* data) noexcept {
     LargeBlock* const block = static_cast<LargeBlock*>(data) - 1;
     KeptBlocks& kept = kept_blocks();
-    if (kept.is_over || !offer_pages(*block)) return block->free();
+    if (kept.is_closed || block->bytes > most_kept_bytes || !offer_pages(*block)) return block->free();
     block->next = std::exchange(kept.newest, block);
     int blocks = 0;
     std::size_t bytes = 0;

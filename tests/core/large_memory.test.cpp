@@ -36,6 +36,10 @@ std::uintptr_t place_of(Block const& block) { return reinterpret_cast<std::uintp
 std::uintptr_t place_of(std::size_t bytes) { return place_of(block_of(bytes)); }
 constexpr std::size_t large = detail::large_block;
 
+void free_now(std::size_t bytes) {
+    detail::HostBlock const block = detail::allocate_host(bytes, false);
+    block.release(block.data);
+}
 /// So large that the system has it back when it is freed.
 constexpr std::size_t huge = std::size_t{1} << 26;
 std::uintptr_t page_of(Block const& block) { return place_of(block) / 4096 * 4096; }
@@ -162,6 +166,8 @@ TEST_SUITE("core/large_memory") {
             CHECK(made(detail::most_kept_bytes + 1) == 1);
             CHECK(made(detail::most_kept_bytes + 1) == 1);  // larger than all
             CHECK(made(large) == 0);                        // and drives out none
+            CHECK(test::allocations_in([&] { free_now(large); }) == 0);
+            CHECK(test::allocations_in([&] { free_several(detail::most_kept_blocks); }) == 2);  // one was not kept
 
             std::vector<std::size_t> sizes{large};
             while (sizes.size() <= detail::most_kept_blocks) sizes.push_back(sizes.back() + sizes.back() / 5);

@@ -167,6 +167,9 @@ class Command(unittest.TestCase):
                 self.assertEqual((rows[2 * mapping[at]], momenta[mapping[at]]), (id, id))
                 found[id] = part
             self.assertEqual(sorted(mapping[offsets[part] : offsets[part + 1]]), list(range(*offsets[part : part + 2])))
+            taken = {mapping[at] for at, id in enumerate(here, offsets[part]) if id != FULL}
+            for slot in set(range(offsets[part], offsets[part + 1] - 1)) - taken:  # nobody's row is left in them
+                self.assertEqual((rows[2 * slot], momenta[slot]), (0, 0))
         self.assertEqual(len(said["evicted"]), len(live) - len(found))
         self.assertEqual(set(said["evicted"]) | set(found), set(live))
         for id in said["evicted"]:

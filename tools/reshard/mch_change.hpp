@@ -183,6 +183,16 @@ struct Shard {
             }
         }
     }
+
+    /// Rows of slots that lost their id: who loads them on as many ranks is not told of them any more.
+    void clear_rows(std::span<Index const> slots, Index first) {
+        for (MchRows const& one : rows) {
+            Index const row_bytes = one.view.size() / reshard::detail::larger<Index>(one.view.shape().extent(0), 1) *
+                                    bytes(one.view.dtype());
+            for (Index const slot : slots)
+                std::fill_n(one.view.data() + (slot - first) * row_bytes, row_bytes, std::byte{});
+        }
+    }
 };
 
 /// All of it, one shard after the other: what is in memory at a time is one shard's ids, and what has been spilled.
@@ -238,6 +248,7 @@ private:
             MchChange const change =
                 files_.load_redistributed(name, one.after, rank, shard.state, shard.rows, job_.options, options).change;
             check(one, shard, rank);
+            shard.clear_rows(change.freed, one.after.range(rank).begin);
             one.kept += change.live_after;
             one.unreachable += change.unreachable;
             Index const misses = one.after.range(rank).end - 1;  // the row there is no id's

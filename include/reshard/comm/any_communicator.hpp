@@ -343,8 +343,8 @@ public:
     template <Element T>
     [[nodiscard]] auto allocate(Index elements) {
         static_assert(std::is_trivially_copyable_v<T>, "reshard::AnyCommunicator: elements are moved as bytes.");
-        Index bytes = elements;  // a count that is none, or has too many bytes, is an error of all, not of this rank
-        if (elements >= 0 && !detail::multiply_fits(elements, detail::as_index(sizeof(T)), bytes)) bytes = INT64_MAX;
+        Index bytes = 0;  // a count that is none, or has too many bytes, is an error of all, not of this rank
+        if (elements < 0 || !detail::multiply_fits(elements, detail::as_index(sizeof(T)), bytes)) bytes = -1;
         return detail::ElementBuffer<T, Workspace>(CommunicatorRef::allocate(bytes), elements);
     }
 

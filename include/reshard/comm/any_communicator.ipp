@@ -13,7 +13,10 @@ RESHARD_INLINE Workspace CommunicatorRef::allocate(Index bytes) const {
     if (table_->allocate != nullptr) return table_->allocate(comm_, bytes);
     Workspace memory;
     agree_on_errors(*this, [&] {
-        if (bytes < 0) errors::raise(ErrorCode::buffer, "reshard::allocate: less than nothing. Fix: check the count.");
+        if (bytes < 0)
+            errors::raise(
+                ErrorCode::buffer,
+                "reshard::allocate: a count below zero, or of more bytes than fit 64 bits. Fix: check the count.");
         memory = Workspace(std::vector<std::byte>(detail::as_size(bytes)));
     });
     return memory;

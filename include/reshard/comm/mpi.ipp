@@ -66,8 +66,9 @@ RESHARD_INLINE detail::MpiMemory MpiCommunicator::allocate_bytes(Index elements,
     agreeing([&] {
         Index bytes = 0;
         if (elements < 0 || !detail::multiply_fits(elements, element_bytes, bytes) || bytes > INT64_MAX - 4095) {
-            errors::raise(ErrorCode::buffer, "reshard::MpiCommunicator: a buffer of ", elements, " elements of ",
-                          element_bytes, " bytes. Fix: check the count.");
+            errors::raise(
+                ErrorCode::buffer,
+                "reshard::allocate: a count below zero, or of more bytes than fit 64 bits. Fix: check the count.");
         }
         Index const padded =
             detail::larger<Index>(detail::ceil_div(bytes, 4096) * 4096, 4096);  // empty ones have an address as well

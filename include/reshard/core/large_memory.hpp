@@ -59,8 +59,9 @@ struct HostBlock {
     void (*release)(void* data) noexcept;
 };
 /// Not initialised, aligned to 64 (and not to large pages: blocks whose addresses differ by multiples of 2 MiB share
-/// the sets of caches). A kept block of up to an eighth more is taken before a new one is made. Throws std::bad_alloc.
-[[nodiscard]] HostBlock allocate_host(std::size_t bytes);
+/// the sets of caches). A kept block of up to an eighth more is taken before a new one is made. It is kept in turn when
+/// it is released; with `keeps` = false it is freed. Throws std::bad_alloc.
+[[nodiscard]] HostBlock allocate_host(std::size_t bytes, bool keeps = true);
 }  // namespace detail
 
 }  // namespace reshard::inline v0

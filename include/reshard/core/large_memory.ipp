@@ -76,6 +76,7 @@ RESHARD_INLINE KeptBlocks& kept_blocks() noexcept {
     return kept;
 }
 
+inline void free_large(void* data) noexcept { (static_cast<LargeBlock*>(data) - 1)->free(); }
 inline void release_large(void* data) noexcept {
     LargeBlock* const block = static_cast<LargeBlock*>(data) - 1;
     KeptBlocks& kept = kept_blocks();
@@ -91,17 +92,18 @@ inline void release_large(void* data) noexcept {
 
 }  // namespace detail
 
-RESHARD_INLINE detail::HostBlock detail::allocate_host(std::size_t bytes) {
+RESHARD_INLINE detail::HostBlock detail::allocate_host(std::size_t bytes, bool keeps) {
     if (bytes < large_block) {
         return {::operator new(bytes, block_alignment),
                 [](void* data) noexcept { ::operator delete(data, block_alignment); }};
     }
+    auto const release = keeps ? release_large : free_large;
     KeptBlocks& kept = kept_blocks();
     for (LargeBlock** link = &kept.newest; *link != nullptr; link = &(*link)->next) {
         LargeBlock* const block = *link;
         if (block->bytes < bytes || block->bytes - bytes > bytes / 8) continue;
         *link = block->next;
-        return {block + 1, release_large};
+        return {block + 1, release};
     }
     std::size_t const whole = sizeof(LargeBlock) + bytes;
     void* memory = kept.newest == nullptr ? nullptr : ::operator new(whole, block_alignment, std::nothrow);
@@ -111,7 +113,7 @@ RESHARD_INLINE detail::HostBlock detail::allocate_host(std::size_t bytes) {
     }
     auto* const block = ::new (memory) LargeBlock{bytes, nullptr};
     prefer_large_pages(block + 1, bytes);
-    return {block + 1, release_large};
+    return {block + 1, release};
 }
 
 }  // namespace reshard::inline v0

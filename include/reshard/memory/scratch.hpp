@@ -18,7 +18,7 @@ public:
     /// Throws std::bad_alloc. \pre bytes >= 0.
     explicit Scratch(Index bytes) {
         if (bytes == 0) return;
-        detail::HostBlock const block = detail::allocate_host(detail::as_size(bytes));
+        detail::HostBlock const block = detail::allocate_host(detail::as_size(bytes), false);  // others want it next
         data_ = {static_cast<std::byte*>(block.data), block.release};
         bytes_ = bytes;
     }

@@ -561,6 +561,29 @@ TEST_SUITE("checkpoint/load") {
         }
     }
 
+    TEST_CASE("of columns far apart the rest of blocks is one read box, not one a row") {
+        std::vector<Goal> const goals{goal("w", DType::u8, "(8):(S1)", Shape{4000, 8192})};  // gaps of 7 KiB
+        TempFolder const folder;
+        Manifest const manifest = write_sharded(folder.path(), {{goals[0].stored, 1, {{0, 0, Box(Shape{4000, 8192})}}}},
+                                                1, Described::by_manifest, true, 1 << 20);
+        Catalogue const catalogue(manifest);
+        LocalTensors tensors(goals, 3);
+        auto const list = tensors.list();
+        LoadOptions options;
+        options.verify_checksums = Checksums::touched_blocks;
+        EveryRankReads how;
+        how.options = options;
+        auto const report = load(Checkpoint::open(folder.path()), list, 3, how);
+        CHECK(tensors.wrong() == "");
+        CHECK(report.bytes_read == 4000 * 8192);
+        CHECK(report.bytes_verified == 4000 * 8192);
+        auto const wanted = detail::match(catalogue, list, options);
+        auto const boxes = detail::needed_boxes(wanted, list, 3);
+        detail::ReadPlan const narrow(boxes, ReadOptions{.gap_bytes = 0});
+        CHECK(detail::rest_of_blocks(catalogue, wanted, narrow.reads()).size() > 4000);
+        CHECK(detail::rest_of_blocks(catalogue, wanted, narrow.reads(), ReadOptions().direct_bytes).size() < 3);
+    }
+
     TEST_CASE("a sum of more than a block is compared where all that it is of is loaded, and costs nothing else") {
         std::vector<Goal> const goals{goal("w", DType::f32, "(2):(S0)", Shape{40, 16})};
         TempFolder const folder;

@@ -227,12 +227,13 @@ TEST_CASE("ranks that list different tensors all hear which one, from whom, and 
                   [](Module& module, SyncOptions&, int rank) {
                       if (rank == 0) module.tensors.clear();
                   });
-    check_refused(ErrorCode::mismatch,
-                  {"rank 1 of 3: syncs from rank 1 in buckets of 1048576 bytes, but rank 0 syncs from rank 0"},
+    check_refused(ErrorCode::mismatch, {"rank 1 of 3: syncs with root 1, but rank 0 syncs with root 0. Fix: "},
                   [](Module&, SyncOptions& options, int rank) { options.root = rank == 1 ? 1 : 0; });
-    check_refused(ErrorCode::mismatch, {"buckets of 7 bytes, but rank 0"}, [](Module&, SyncOptions& options, int rank) {
-        if (rank == 2) options.bucket_bytes = 7;
-    });
+    check_refused(ErrorCode::mismatch,
+                  {"rank 2 of 3: syncs with bucket_bytes 7, but rank 0 syncs with bucket_bytes 1048576"},
+                  [](Module&, SyncOptions& options, int rank) {
+                      if (rank == 2) options.bucket_bytes = 7;
+                  });
 }
 
 TEST_CASE("what one rank cannot do all ranks hear of, and nothing is written") {

@@ -13,7 +13,6 @@
 namespace reshard::inline v0 {
 
 struct RewritePlan {
-    CheckpointKind kind = CheckpointKind::file;  ///< of what is read
     int ranks = 0;
     Index tensors = 0;
     Index files_in = 0;
@@ -23,7 +22,8 @@ struct RewritePlan {
     Index votes = 0;      ///< of all ranks, until all bytes are written
     Index memory = 0;     ///< per rank, for bytes in flight, at most
     std::vector<RewriteShare> shares;
-    std::vector<CheckpointFile> unlisted{};  ///< as in RewriteReport
+    CheckpointKind kind = CheckpointKind::file;  ///< of what is read
+    std::vector<CheckpointFile> unlisted{};      ///< as in RewriteReport
 
     /// How much more than the mean the busiest rank writes: 0.01 is 1 %.
     [[nodiscard]] double imbalance() const noexcept;

@@ -48,7 +48,7 @@ RESHARD_INLINE void sync(std::span<LocalTensor const> tensors, CommunicatorRef c
     PreparedPlan prepared;
     auto const task = [&] {
         return TensorTask{"sync", "syncs",
-                          errors::concat("from rank ", options.root, " in buckets of ", options.bucket_bytes, " bytes"),
+                          detail::options_text({{"root", options.root}, {"bucket_bytes", options.bucket_bytes}}),
                           false};
     };
     agree_on_tensors(comm, tensors, task, [&] {

@@ -152,7 +152,7 @@ void for_each_run_read(Catalogue const& catalogue, std::span<WantedExtent const>
 /// What these reads lack of the blocks that they have some of, sorted and apart.
 [[nodiscard]] inline std::vector<ExtentRun> rest_of_blocks(Catalogue const& catalogue,
                                                            std::span<WantedExtent const> wanted,
-                                                           std::span<PlannedRead const> reads) {
+                                                           std::span<PlannedRead const> reads, Index short_run = 0) {
     std::vector<ExtentRun> rest;
     auto const add = [&](ExtentRun const& run) {
         if (run.begin < run.end) rest.push_back(run);
@@ -167,8 +167,16 @@ void for_each_run_read(Catalogue const& catalogue, std::span<WantedExtent const>
             behind.end = smaller(behind.end, run.begin);
             begin = larger(begin, behind.end);
         }
+        ExtentRun before{run.extent, begin, run.begin, 0};
+        if (run.end - run.begin < short_run) {
+            bool const goes_on = behind.extent == run.extent && behind.begin < behind.end && behind.end == before.begin;
+            if (goes_on) before.begin = behind.begin;
+            if (!goes_on) add(behind);
+            behind = {run.extent, before.begin, blocks.end, 0};
+            return;
+        }
         add(behind);
-        add({run.extent, begin, run.begin, 0});
+        add(before);
         behind = {run.extent, run.end, blocks.end, 0};
     });
     add(behind);
@@ -182,7 +190,7 @@ void for_each_run_read(Catalogue const& catalogue, std::span<WantedExtent const>
     ReadOptions no_gaps = reads;  // which of them are worth it changes with what is added
     no_gaps.gap_bytes = 0;
     std::vector<ReadBox> unkept;
-    for (ExtentRun const& run : rest_of_blocks(catalogue, wanted, ReadPlan(boxes, no_gaps).reads())) {
+    for (ExtentRun const& run : rest_of_blocks(catalogue, wanted, ReadPlan(boxes, no_gaps).reads(), reads.direct_bytes)) {
         Extent const& extent = catalogue.extents()[as_size(run.extent)];
         StridedBox const bytes = byte_box(run.end - run.begin);
         unkept.push_back({extent.file, extent.begin + run.begin, bytes, nullptr, bytes, nullptr});

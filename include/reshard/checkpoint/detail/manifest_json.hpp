@@ -239,6 +239,7 @@ inline void check_manifest_seal(std::string_view json, std::string_view file) {
     if (extent.has_checksum) extent.crc32c = static_cast<std::uint32_t>(hex_from(json.at("crc32c"), 8));
     if (json.has("crc32c_blocks")) {
         if (block_bytes == 0) json.at("crc32c_blocks").fail("is there, but the manifest has no block_bytes");
+        if (!extent.has_checksum) json.at("crc32c_blocks").fail("is there, but the extent has no crc32c");
         extent.block_sums = sums_from(json.at("crc32c_blocks"), block_count(bytes, block_bytes));
     }
     return extent;

@@ -290,27 +290,41 @@ TEST_SUITE("checkpoint/consolidate faults") {
         LocalTensor tensor{"w", distribution<Replicate>(Mesh{1}, Shape{40}),
                            DynamicView(memory.data(), DType::u8, Shape{40})};
         auto const save_to = [&](std::string const& to) { save(to, std::span(&tensor, 1), alone); };
-        save_to(folder / "like");
-        auto const note =
-            errors::concat("reshard gives names\n", std::filesystem::file_size(folder / "like/reshard.manifest.json"),
-                           " reshard.manifest.json", std::string(1, '\0'));
         auto const shard = [&] {
             return caught([&] { shard_checkpoint(folder / "in", folder / "out", placed_as("(2):(S0)")); });
         };
-        long kept = 0;
-        bool died = true;
-        for (long call = 0; died; ++call) {  // a save that dies leaves the lock to who comes next
-            CAPTURE(call);
-            std::filesystem::remove_all(folder / "out");
-            std::filesystem::create_directory(folder / "out");
-            write_text(folder / "out/.reshard.manifest.json.lock", note);
-            died = dies_at(call, [&] { save_to(folder / "out"); });
-            if (!std::filesystem::exists(folder / "out/reshard.manifest.json")) continue;
-            ++kept;
-            CHECK(contains(shard().message, "it is not empty"));
-            CHECK(Checkpoint::open(folder / "out").tensors().size() == 1);
+        for (char const* const lock : {"out/.reshard.manifest.json.lock", "out/.model.safetensors.index.json.lock"}) {
+            CAPTURE(lock);
+            long kept = 0;
+            bool died = true;
+            for (long call = 0; died; ++call) {  // a save that dies leaves the lock to who comes next
+                CAPTURE(call);
+                std::filesystem::remove_all(folder / "out");
+                std::filesystem::create_directory(folder / "out");
+                write_text(folder / "out/model.safetensors", "full");
+                write_text(folder / "out/.all.safetensors.tmp.7.0", "half of it");
+                write_text(folder / "out/.own.safetensors.tmp.7.0", "of somebody who is at work");
+                write_text(folder / lock,
+                           note_of_files({{"model.safetensors", folder / "out/model.safetensors"},
+                                          {"all.safetensors", folder / "out/.all.safetensors.tmp.7.0"}}));
+                died = dies_at(call, [&] { save_to(folder / "out"); });
+                bool const is_there = std::filesystem::exists(folder / "out/reshard.manifest.json");
+                if (!died) {
+                    CHECK(is_there);
+                    CHECK(!std::filesystem::exists(folder / lock));
+                    bool const of_files = contains(lock, "index");  // of a run that wrote full files
+                    CHECK(std::filesystem::exists(folder / "out/.all.safetensors.tmp.7.0") != of_files);
+                    CHECK(std::filesystem::exists(folder / "out/.own.safetensors.tmp.7.0"));
+                    std::filesystem::remove(folder / "out/.all.safetensors.tmp.7.0");
+                }
+                if (!is_there) continue;
+                ++kept;
+                CHECK(contains(shard().message, "it is not empty"));
+                CHECK(read_text(folder / "out/model.safetensors") == "full");
+                CHECK(Checkpoint::open(folder / "out/reshard.manifest.json").tensors().size() == 1);
+            }
+            CHECK(kept > 1);
         }
-        CHECK(kept > 1);
     }
 
     TEST_CASE("a file that some rank cannot close is not there") {

@@ -491,6 +491,27 @@ TEST_SUITE("checkpoint/consolidate") {
         CHECK(contains(caught_on_ranks(2, parts)[0].message, "it holds " + first));
     }
 
+    TEST_CASE("a folder that is refused keeps what is there, what a dead run has left as well") {
+        Shards shards(small_model(), 4);
+        std::filesystem::create_directory(shards.out);
+        std::string const lock = shards.out + "/.model.safetensors.index.json.lock";
+        write_text(shards.out + "/.model.safetensors.tmp.1.0", "half");
+        write_text(shards.out + "/config.json", "{}");
+        write_text(shards.out + "/part.safetensors", "part");
+        auto const note = note_of_files({{"part.safetensors", shards.out + "/part.safetensors"},
+                                         {"model.safetensors", shards.out + "/.model.safetensors.tmp.1.0"}});
+        write_text(lock, note);
+        auto const before = leaves_in(shards.out);
+        check_io("it is not empty: there is 'config.json'", [&] { consolidate(shards.in, shards.out); });
+        check_io("it is not empty: there is 'config.json'",
+                 [&] { shard_checkpoint(shards.in, shards.out, placed_as("(2):(S0)")); });
+        CHECK(leaves_in(shards.out) == before);
+        CHECK(read_text(lock) == note);
+        std::filesystem::remove(shards.out + "/config.json");
+        CHECK(consolidate(shards.in, shards.out).left_over == std::vector<std::string>{"part.safetensors"});
+        CHECK(leaves_in(shards.out) == std::vector<std::string>{"model.safetensors"});
+    }
+
     TEST_CASE("what write_checkpoint is writing is left alone, and it leaves no locks") {
         Shards shards(small_model(), 4);
         int asked = 0;

@@ -5,6 +5,7 @@
 
 #include <reshard/checkpoint/consolidate.hpp>
 #include <reshard/checkpoint/coverage.hpp>
+#include <reshard/checkpoint/detail/folder_note.hpp>
 #include <reshard/comm/threads.hpp>
 
 #include "sharded_support.hpp"
@@ -41,6 +42,14 @@ inline std::string damage(std::string const& folder, std::vector<Saved> const& l
         return error.message();
     }
     return {};
+}
+
+/// What a run that gives files their names notes beforehand: each name, and the path at which its file is now.
+inline std::string note_of_files(std::vector<std::pair<std::string, std::string>> const& named) {
+    std::vector<CheckpointFile> files;
+    for (auto const& [leaf, path] : named)
+        files.push_back({leaf, static_cast<Index>(std::filesystem::file_size(path))});
+    return reshard::detail::note_of(files);
 }
 
 /// Runs on so many ranks; the report of each.

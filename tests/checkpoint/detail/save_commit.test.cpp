@@ -22,7 +22,7 @@ using reshard::detail::SaveNames;
 namespace {
 
 SaveNames names() {
-    return {"index", [](std::string const&) { return std::vector<std::string>(); },
+    return {manifest_name, [](std::string const&) { return std::vector<std::string>(); },
             [](std::string_view leaf) { return leaf.starts_with("data"); }, [](std::string_view) { return false; }};
 }
 auto const new_text = [](auto const& take) { take("new"); };
@@ -64,7 +64,7 @@ TEST_SUITE("checkpoint/commit") {
         commit.claim();
         commit.write_index_in_pieces(new_text);
         commit.rename_index();
-        CHECK(read_text(folder / "here/index") == "new");
+        CHECK(read_text(folder / "here/reshard.manifest.json") == "new");
         std::filesystem::rename(folder / "here", folder / "there");
         check_io("here: the new save is complete, but what others left cannot be listed: No such file",
                  [&] { commit.tidy({}); });
@@ -83,7 +83,7 @@ TEST_SUITE("checkpoint/commit") {
             commit.rename_index();
             commit.tidy({});
         }
-        CHECK(read_text(folder / "index") == "first, second");
+        CHECK(read_text(folder / "reshard.manifest.json") == "first, second");
         auto const before = folder.leaves();
         {
             SaveCommit commit(folder.path(), alone, names(), false);
@@ -97,32 +97,33 @@ TEST_SUITE("checkpoint/commit") {
             CHECK(error.code == ErrorCode::format);
         }
         CHECK(folder.leaves() == before);
-        CHECK(read_text(folder / "index") == "first, second");
+        CHECK(read_text(folder / "reshard.manifest.json") == "first, second");
     }
 
     TEST_CASE("an index that cannot be looked at is not one that another save has put there") {
         TempFolder const folder;
         SelfCommunicator alone;
-        write_text(folder / "index", "old");
+        write_text(folder / "reshard.manifest.json", "old");
         SaveCommit commit(folder.path(), alone, names(), false);
         commit.claim();
         commit.write_index_in_pieces(new_text);
-        std::filesystem::remove(folder / "index");
-        std::filesystem::create_symlink("index", folder / "index");  // to itself
-        check_io("index: cannot stat: Too many levels of symbolic links", [&] { commit.rename_index(); });
-        std::filesystem::remove(folder / "index");
-        write_text(folder / "index", "another");
-        check_io("index: another save has replaced it", [&] { commit.rename_index(); });
-        CHECK(read_text(folder / "index") == "another");
+        std::filesystem::remove(folder / "reshard.manifest.json");
+        std::filesystem::create_symlink("reshard.manifest.json", folder / "reshard.manifest.json");  // to itself
+        check_io("reshard.manifest.json: cannot stat: Too many levels of symbolic links",
+                 [&] { commit.rename_index(); });
+        std::filesystem::remove(folder / "reshard.manifest.json");
+        write_text(folder / "reshard.manifest.json", "another");
+        check_io("reshard.manifest.json: another save has replaced it", [&] { commit.rename_index(); });
+        CHECK(read_text(folder / "reshard.manifest.json") == "another");
     }
 
     TEST_CASE("a folder in place of the index is refused before anything has its name") {
         TempFolder const folder;
-        std::filesystem::create_directory(folder / "index");
+        std::filesystem::create_directory(folder / "reshard.manifest.json");
         SelfCommunicator alone;
         SaveCommit commit(folder.path(), alone, names(), false);
         commit.claim();
-        check_io("index: cannot rename the new one to it: Is a directory",
+        check_io("reshard.manifest.json: cannot rename the new one to it: Is a directory",
                  [&] { commit.write_index_in_pieces(new_text); });
     }
 }

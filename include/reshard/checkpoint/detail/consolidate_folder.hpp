@@ -3,21 +3,21 @@
 /// \brief  Folders before and after: whether files may be read and written there, whether all ranks see them, and
 ///         what a run that was killed while it gave files their names has left there.
 /// \depends checkpoint/{manifest,replica_report},
-/// checkpoint/detail/{consolidate_output,file_list,folder_lock,save_commit}, comm/collectives. POSIX.
+/// checkpoint/detail/{consolidate_output,file_list,folder_lock,folder_note,save_commit}, comm/collectives. POSIX.
 #pragma once
 
 #include <reshard/checkpoint/detail/consolidate_output.hpp>
 #include <reshard/checkpoint/detail/file_list.hpp>
 #include <reshard/checkpoint/detail/folder_lock.hpp>
+#include <reshard/checkpoint/detail/folder_note.hpp>
 #include <reshard/checkpoint/detail/save_commit.hpp>
 #include <reshard/checkpoint/detail/save_names.hpp>
 #include <reshard/checkpoint/detail/temporary_file.hpp>
 #include <reshard/checkpoint/replica_report.hpp>
 #include <reshard/comm/collectives.hpp>
 
-#include <charconv>  // from_chars
-#include <chrono>    // milliseconds
-#include <thread>    // sleep_for
+#include <chrono>  // milliseconds
+#include <thread>  // sleep_for
 
 namespace reshard::inline v0::detail {
 
@@ -43,17 +43,19 @@ inline void refuse_save_under_way(std::string const& folder) {
     }
 }
 
-/// Throws IoError for anything in the folder but locks, and the folder that is read: PyTorch keeps shards in a
-/// sub-folder of where the full files go.
-inline void refuse_other_files(std::string const& folder, std::string const& input) {
-    if (path_kind(folder) == PathKind::missing) return;
-    if (path_kind(folder) == PathKind::file) raise_io(folder, "not a folder", ENOTDIR, "name a folder to write to.");
-    if (is_same_place(folder, input)) {
-        raise(ErrorCode::io, "IoError: ", folder, ": it is the folder that is read. Fix: write to another.");
-    }
+/// Throws IoError where files would be written among those that are read.
+inline void refuse_input(std::string const& folder, std::string const& input) {
+    if (!is_same_place(folder, input)) return;
+    raise(ErrorCode::io, "IoError: ", folder, ": it is the folder that is read. Fix: write to another.");
+}
+/// Throws IoError for anything in the folder but locks, what makes room, and the folder that is read: PyTorch keeps
+/// shards in a sub-folder of where the full files go.
+template <class MakesRoom>
+void refuse_other_files(std::string const& folder, std::string const& input, MakesRoom const& makes_room) {
+    refuse_input(folder, input);
     for (std::string const& leaf : leaves_of(folder)) {
         bool const is_lock = leaf == lock_name(manifest_name) || leaf == lock_name(index_name);
-        if (is_lock || is_same_place(join_path(folder, leaf), input)) continue;
+        if (is_lock || makes_room(leaf) || is_same_place(join_path(folder, leaf), input)) continue;
         raise(ErrorCode::io, "IoError: ", folder, ": it is not empty: there is ", quote_name(leaf),
               ". Fix: write to an empty folder.");
     }
@@ -97,8 +99,9 @@ inline void check_shared(CommunicatorRef comm, std::string const& folder, std::s
 }
 
 /// What lies in a folder while files are written there.
-[[nodiscard]] inline SaveNames output_names(std::string_view lock) noexcept {
-    return {lock, [](std::string const&) { return std::vector<std::string>(); }, [](std::string_view) { return false; },
+[[nodiscard]] inline SaveNames output_names(std::string_view index) noexcept {
+    return {index, [](std::string const&) { return std::vector<std::string>(); },
+            [](std::string_view) { return false; },
             [](std::string_view leaf) {
                 return is_nonce(leaf) || is_temporary_of(leaf, [](std::string_view name) {
                            return name.ends_with(".safetensors") || name == index_name || name == manifest_name;
@@ -106,50 +109,25 @@ inline void check_shared(CommunicatorRef comm, std::string const& folder, std::s
             }};
 }
 
-inline constexpr std::string_view note_head = "reshard gives names\n";
-/// Names and sizes of files as a note in the folder's lock: text without a zero byte, and one behind each file.
-[[nodiscard]] inline std::string note_of(std::span<CheckpointFile const> files) {
-    std::string note(note_head);
-    for (CheckpointFile const& file : files) note += concat(file.file_bytes, " ", file.leaf) + '\0';
-    return note;
-}
-/// Whatever a file says: what is not a name that a run gives is left out.
-[[nodiscard]] inline std::vector<CheckpointFile> files_of_note(std::string_view note) {
-    std::vector<CheckpointFile> files;
-    if (!note.starts_with(note_head)) return files;
-    note.remove_prefix(note_head.size());
-    for (auto end = note.find('\0'); end != std::string_view::npos; end = note.find('\0')) {
-        std::string_view const line = note.substr(0, end);
-        note.remove_prefix(end + 1);
-        Index bytes = -1;
-        auto const number = std::from_chars(line.data(), line.data() + line.size(), bytes);
-        auto const digits = as_size(number.ptr - line.data());
-        if (number.ec != std::errc() || bytes < 0 || line.substr(digits, 1) != " ") continue;
-        std::string_view const leaf = line.substr(digits + 1);
-        if (leaf == index_name || leaf == manifest_name || is_output_leaf(leaf))
-            files.push_back({std::string(leaf), bytes});
-    }
-    return files;
-}
-
-/// Under the lock of a folder, before anything is written: files that a dead holder has noted, and whose sizes are
-/// those that it noted, go. Backwards, so that no reader takes the rest for a checkpoint at any time. Their names are
-/// added to `removed`.
-inline void remove_left_over(FolderLock& lock, std::string const& folder, std::vector<std::string>& removed) {
-    std::vector<CheckpointFile> const left = files_of_note(lock.read_note());
-    for (std::size_t i = left.size(); i-- > 0;) {
-        CheckpointFile const& file = left[i];
-        std::string const path = join_path(folder, file.leaf);
+/// Under the lock of a folder: files that a dead holder has noted, and whose sizes are those that it noted, are added
+/// to `left`, backwards.
+inline void add_left_over(FolderLock const& lock, std::string const& folder, std::vector<std::string>& left) {
+    std::vector<CheckpointFile> const noted = files_of_note(lock.read_note());
+    for (std::size_t i = noted.size(); i-- > 0;) {
         struct stat status {};
-        bool const there = ::lstat(path.c_str(), &status) == 0 && S_ISREG(status.st_mode);
-        if (!there || as_index(status.st_size) != file.file_bytes) continue;
+        bool const there = ::lstat(join_path(folder, noted[i].leaf).c_str(), &status) == 0 && S_ISREG(status.st_mode);
+        if (there && as_index(status.st_size) == noted[i].file_bytes) left.push_back(noted[i].leaf);
+    }
+}
+/// Removes them in that order, so that no reader takes the rest for a checkpoint at any time.
+inline void remove_left_over(std::string const& folder, std::span<std::string const> left) {
+    for (std::string const& leaf : left) {
+        std::string const path = join_path(folder, leaf);
         if (::unlink(path.c_str()) != 0 && errno != ENOENT) {
             raise_io(path, "a run that was killed has left it, and it cannot be removed", errno, "remove it.");
         }
         sync_folder(folder, "what a run that was killed has left is removed, but a power cut may undo that");
-        removed.push_back(file.leaf);
     }
-    lock.note({}, false);
 }
 
 }  // namespace reshard::inline v0::detail

@@ -132,12 +132,6 @@ struct OutputFiles {
     return result;
 }
 
-/// Names of files that a weight_map may have: each is one, in the folder itself, and opens by its name.
-[[nodiscard]] inline bool is_output_leaf(std::string_view leaf) {
-    bool const plain = stays_in_folder(leaf) && leaf.find('/') == std::string_view::npos && leaf.front() != '.';
-    return plain && leaf.ends_with(".safetensors") && is_utf8(leaf);
-}
-
 /// Which tensors share a file. Throws FormatError for a weight_map that does not name each tensor once.
 [[nodiscard]] inline std::vector<FileSpec> group_tensors(std::vector<TensorSpec> specs,
                                                          ConsolidateOptions const& options) {

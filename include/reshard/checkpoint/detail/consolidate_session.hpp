@@ -10,7 +10,7 @@
 #include <reshard/checkpoint/detail/consolidate_run.hpp>
 #include <reshard/exec/agree_tensors.hpp>
 
-#include <algorithm>  // any_of
+#include <algorithm>  // any_of, find
 
 namespace reshard::inline v0::detail {
 
@@ -21,12 +21,11 @@ public:
 
     /// \pre options outlive this. (They are not copied before the first agreement: there may be no memory.)
     RewriteSession(std::string from, std::string to, CommunicatorRef comm, RewriteOptions const& options,
-                   std::string_view lock)
+                   std::string_view index)
         : start_(Clock::now()),
           input_(std::move(from)),
           options_(options),
-          lock_(lock),
-          commit_(std::move(to), comm, output_names(lock), options.durable) {}
+          commit_(std::move(to), comm, output_names(index), options.durable) {}
 
     /// Collective; all of it. `make(Catalogue const&, id)` says what is written; `text()` is that of all options.
     template <class Text, class Make>
@@ -82,7 +81,7 @@ private:
         if (path_kind(input_) == PathKind::missing) raise_io(input_, "cannot open", ENOENT, "check the path.");
         std::string const folder = input_folder(input_);
         // Before anything is made: what else is there may be left of runs that died.
-        if (is_same_place(commit_.folder(), folder)) refuse_other_files(commit_.folder(), folder);
+        refuse_input(commit_.folder(), folder);
         refuse_save_under_way(folder);
         id_ = random_save_id();
         return look_at(input_);
@@ -131,16 +130,15 @@ private:
             bool const is_new = path_kind(name) == PathKind::missing;
             commit_.make_folder();
             if (is_new) made_folder_ = PassingPath(std::move(name));  // no earlier: it may be a link that leads nowhere
-            // Who writes shards and who writes whole files would take each other's temporary files for left over.
-            // In this order, as all do: of two that start together one gets both.
-            FolderLock own;
-            for (std::string_view const index : {manifest_name, index_name})
-                (index == lock_ ? own : other_) = FolderLock(commit_.folder(), lock_name(index));
-            commit_.claim(std::move(own));
-            for (FolderLock* const lock : {&commit_.lock(), &other_})
-                remove_left_over(*lock, commit_.folder(), report_.left_over);
-            refuse_other_files(commit_.folder(), input_folder(input_));
-            commit_.forget_index();  // it may have been left over
+            commit_.lock_folder();
+            std::vector<std::string>& left = report_.left_over;
+            commit_.for_each_lock([&, this](FolderLock& lock) { add_left_over(lock, commit_.folder(), left); });
+            refuse_other_files(commit_.folder(), input_folder(input_), [&, this](std::string const& leaf) {
+                return commit_.is_temporary(leaf) || std::ranges::find(left, leaf) != left.end();
+            });
+            remove_left_over(commit_.folder(), left);
+            commit_.for_each_lock([](FolderLock& lock) { lock.note({}, false); });
+            commit_.make_room();
             check_space(commit_.folder(), output_.file_bytes());
             file = make_nonce(nonce);
         });
@@ -289,10 +287,7 @@ private:
             names.keep();
             made_folder_.keep();
         });
-        commit_.agree([&] {
-            other_.release();  // first: the lock with the note is the mark of a run that is not over
-            commit_.tidy({});
-        });
+        commit_.agree([&] { commit_.tidy({}); });
     }
     /// What is renamed before it and behind it is durable in that order.
     void sync_names() {
@@ -302,9 +297,7 @@ private:
     Clock::time_point start_;
     std::string input_;
     RewriteOptions const& options_;
-    std::string_view lock_;
     PassingPath made_folder_;  // goes last, if nothing stays in it
-    FolderLock other_;
     SaveCommit commit_;
     PendingVerdict pending_;
     TransferLists lists_;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/checkpoint/detail/save_commit.hpp
 /// \brief  The protocol that makes the files of many ranks one save: all of it or nothing, whoever fails at any step.
-/// \depends checkpoint/detail/{folder_lock,save_names,temporary_file}, comm/{agree,any_communicator}. POSIX.
+/// \depends checkpoint/detail/{folder_lock,folder_note,save_names,temporary_file}, comm/{agree,any_communicator}.
+/// POSIX.
 ///
 /// Data files have names of their own in every save. They are written under temporary names, made durable, renamed; an
 /// index that names them is renamed into place last and switches from the save before to this one. Between steps all
@@ -10,6 +11,7 @@
 #pragma once
 
 #include <reshard/checkpoint/detail/folder_lock.hpp>
+#include <reshard/checkpoint/detail/folder_note.hpp>
 #include <reshard/checkpoint/detail/save_names.hpp>
 #include <reshard/checkpoint/detail/temporary_file.hpp>
 #include <reshard/comm/agree.hpp>
@@ -24,7 +26,7 @@ namespace reshard::inline v0::detail {
 
 /// What saves of one kind are called in a folder.
 struct SaveNames {
-    std::string_view index;  ///< the file that names all others
+    std::string_view index;  ///< the file that names all others: manifest_name or index_name
     /// The files that an index names. Throws when it cannot be read.
     std::vector<std::string> (*named_by)(std::string const& path);
     /// Whether a file of that name is a data file or a temporary file of such a save and of nothing else: no other file
@@ -87,16 +89,40 @@ public:
     /// Local. The folder, and those that it lies in.
     void make_folder() const { detail::make_folder(folder_, durable_); }
 
-    /// Local: rank 0 locks the folder, until this dies, and looks at what is there; others do nothing. What saves that
-    /// died have left makes room: temporary files, and data files that an index does not name.
+    /// Local: lock_folder(), then make_room().
     void claim() {
-        if (is_first()) claim(FolderLock(folder_, lock_name(names_.index)));
+        lock_folder();
+        make_room();
     }
-    /// Local, on rank 0, which has that lock.
-    void claim(FolderLock lock) {
-        lock_ = std::move(lock);
+    /// Local: rank 0 locks the folder, until this dies; others do nothing. The lock of manifests comes first and is
+    /// everybody's: who writes shards and who writes whole files would take each other's temporary files for left over.
+    /// That of indexes is taken by who writes one, and where somebody has died with it.
+    void lock_folder() {
+        if (!is_first()) return;
+        for (std::string_view const index : {manifest_name, index_name}) {
+            bool const own = index == names_.index;
+            std::string const leaf = lock_name(index);
+            if (!own && index == index_name && path_kind(path(leaf)) == PathKind::missing) continue;
+            (own ? lock_ : beside_) = FolderLock(folder_, leaf);
+        }
+    }
+    /// Local, on rank 0: of both locks, held or not.
+    template <class F>
+    void for_each_lock(F&& f) {
+        f(lock_);
+        f(beside_);
+    }
+    /// Local, on rank 0: whether make_room() takes a file of that name for one of a writer that died.
+    [[nodiscard]] bool is_temporary(std::string_view leaf) const {
+        return lock_.is_held() && names_.is_temporary(leaf);
+    }
+    /// Local: rank 0, which has the lock, looks at what is there; others do nothing. What saves that died have left
+    /// makes room: temporary files, and data files that an index does not name.
+    void make_room() {
+        if (!is_first()) return;
         index_ = stamp_at(path(names_.index));
         if (!lock_.is_held()) return;
+        auto const noted = files_of_note(beside_.read_note());
         std::vector<std::string> named;
         std::vector<std::string> const leaves = leaves_of(folder_);
         bool const known = index_ ? verdict_of([&] { named = names_.named_by(path(names_.index)); }).ok()
@@ -104,13 +130,12 @@ public:
         sort_list(named);
         for (std::string const& leaf : leaves) {
             bool const stale = known && names_.is_data(leaf) && !std::binary_search(named.begin(), named.end(), leaf);
-            if (stale || names_.is_temporary(leaf)) static_cast<void>(::unlink(path(leaf).c_str()));
+            if (stale || is_temporary(leaf) || is_noted_temporary(noted, leaf))
+                static_cast<void>(::unlink(path(leaf).c_str()));
         }
     }
 
-    /// Local, after claim() on rank 0: whoever has removed an index says that none was there.
-    void forget_index() noexcept { index_.reset(); }
-    /// Local, on rank 0: the lock that claim() took.
+    /// Local, on rank 0: the lock of its own index.
     [[nodiscard]] FolderLock& lock() noexcept { return lock_; }
 
     /// Local: this rank's file gets its name.
@@ -154,7 +179,9 @@ public:
     void rename_index() {
         if (!is_first()) return;
         refuse_replaced(names_.index);
-        if (lock_.has_inherited()) lock_.note({}, durable_);  // of files that this save has replaced
+        for_each_lock([&, this](FolderLock& lock) {
+            if (lock.has_inherited()) lock.note({}, durable_);  // the folder is of this save from here on
+        });
         new_index_->publish(
             "see which save the folder opens as, the new one or the one before: each is whole. The next save "
             "removes the files of the other.");
@@ -189,6 +216,7 @@ public:
                 if (is_stale(leaf)) remove(leaf);
             }
         }
+        beside_.release();  // first: the lock with the note is the mark of a run that is not over
         lock_.take_note_back(durable_);
         lock_.release();
     }
@@ -201,6 +229,7 @@ private:
     std::uint64_t digest_ = 0;
     std::string summary_;
     Index agreements_ = 0;
+    FolderLock beside_;  ///< of files of the other kind
     FolderLock lock_;
     std::optional<FileStamp> index_;  ///< what was there when the folder was claimed
     std::string published_;

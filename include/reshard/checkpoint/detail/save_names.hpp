@@ -107,6 +107,12 @@ inline constexpr std::string_view name_suffixes[] = {replica_suffix, "._tp_repli
            in.run("0123456789abcdef", 16, 16) && in.word(".safetensors") && in.at_end();
 }
 
+/// Names of files that a weight_map may have: each is one, in the folder itself, and opens by its name.
+[[nodiscard]] inline bool is_output_leaf(std::string_view leaf) {
+    bool const plain = stays_in_folder(leaf) && leaf.find('/') == std::string_view::npos && leaf.front() != '.';
+    return plain && leaf.ends_with(".safetensors") && is_utf8(leaf);
+}
+
 /// Whether save() has files of that name while it writes, and only then.
 [[nodiscard]] inline bool is_temporary_of_save(std::string_view leaf) {
     return is_temporary_of(leaf, [](std::string_view name) { return name == manifest_name || is_shard_file(name); });

@@ -163,7 +163,7 @@ TEST_SUITE("checkpoint/consolidate faults") {
                     bool const marked = !std::filesystem::exists(out) || !whole || [&] {
                         for (auto const& entry : std::filesystem::directory_iterator(out)) {
                             bool const is_lock = entry.path().extension() == ".lock";
-                            if (is_lock && read_text(entry.path().string()).starts_with("reshard gives names\n"))
+                            if (is_lock && read_text(entry.path().string()).starts_with(reshard::detail::note_head))
                                 return true;
                         }
                         return false;
@@ -254,8 +254,16 @@ TEST_SUITE("checkpoint/consolidate faults") {
                 for (long call = first_call(); more; call += call_step()) {
                     CAPTURE(call);
                     TempFolder const folder;
-                    std::filesystem::copy(dead.path(), folder.path(), std::filesystem::copy_options::recursive);
+                    using Options = std::filesystem::copy_options;
+                    // The very files, as the note has them, but the locks: these are written to in place.
+                    std::filesystem::copy(dead.path(), folder.path(), Options::recursive | Options::create_hard_links);
                     std::string const out = folder / "out";
+                    for (auto const& entry : std::filesystem::directory_iterator(dead / "out")) {
+                        if (entry.path().extension() != ".lock") continue;
+                        std::string const lock = out + "/" + entry.path().filename().string();
+                        std::filesystem::remove(lock);
+                        std::filesystem::copy_file(entry.path(), lock);
+                    }
                     Faults plan;
                     if (dies) {
                         more = dies_at(call, [&] { way.run(folder / "in", out); });
@@ -384,12 +392,14 @@ TEST_SUITE("checkpoint/consolidate faults") {
         write_sharded(folder / "in", model(), 2, Described::by_manifest);
         write_text(folder / "victim.safetensors", "12345");
         write_text(folder / "out/config.json", "12345");
+        write_text(folder / "out/kept.safetensors", "12345");
+        std::string const note = note_of_files({{"../victim.safetensors", folder / "victim.safetensors"},
+                                                {"config.json", folder / "out/config.json"},
+                                                {"kept.safetensors", folder / "out/kept.safetensors"},
+                                                {"", folder / "out/kept.safetensors"},
+                                                {"more.safetensors", folder / "out/kept.safetensors"}});
         write_text(folder / "out/kept.safetensors", "123456");
-        std::string note = "reshard gives names\n";
-        for (char const* const leaf : {"../victim.safetensors", "config.json", "kept.safetensors", ""}) {
-            note += std::string("5 ") + leaf + '\0';
-        }
-        write_text(folder / "out/.model.safetensors.index.json.lock", note + "5 torn.safetensors");
+        write_text(folder / "out/.model.safetensors.index.json.lock", note + "5 1 1 1 torn.safetensors");
         check_io("it is not empty", [&] { consolidate(folder / "in", folder / "out"); });
         CHECK(read_text(folder / "victim.safetensors") == "12345");
         CHECK(published(folder / "out") == std::set<std::string>{"config.json", "kept.safetensors"});

@@ -470,9 +470,9 @@ TEST_SUITE("checkpoint/consolidate") {
                 CHECK(contains(thrown[0].message, "another save into this folder is under way: it holds " + lock));
                 CHECK(std::filesystem::exists(shards.out + "/" + temporary));
             }
-            write_text(shards.out + "/" + lock,
-                       errors::concat("reshard gives names\n4 model.safetensors", std::string(1, '\0')));
             write_text(shards.out + "/model.safetensors", "half");
+            write_text(shards.out + "/" + lock, note_of_files({{"model.safetensors", shards.out + "/model.safetensors"},
+                                                               {"more.safetensors", shards.out + "/" + temporary}}));
             run_on_threads(2, [&](ThreadCommunicator& comm) { other(comm); });
             CHECK(!std::filesystem::exists(shards.out + "/" + temporary));
             CHECK(!std::filesystem::exists(shards.out + "/" + lock));
@@ -512,6 +512,33 @@ TEST_SUITE("checkpoint/consolidate") {
         CHECK(leaves_in(shards.out) == std::vector<std::string>{"model.safetensors"});
     }
 
+    TEST_CASE("a file of the name and size that a dead run has noted is not what it has left") {
+        Shards shards(small_model(), 4);
+        std::filesystem::create_directory(shards.out);
+        std::string const lock = shards.out + "/.model.safetensors.index.json.lock";
+        write_text(shards.out + "/a.safetensors", "left");
+        write_text(shards.out + "/b.safetensors", "left");
+        auto note = note_of_files(
+            {{"a.safetensors", shards.out + "/a.safetensors"}, {"b.safetensors", shards.out + "/b.safetensors"}});
+        write_text(shards.folder / "mine", "mine");
+        std::filesystem::rename(shards.folder / "mine", shards.out + "/b.safetensors");
+        SUBCASE("another file") {}
+        SUBCASE("a note of an earlier version, of sizes alone") {
+            std::string const end(1, '\0');
+            note = errors::concat("reshard gives names\n4 b.safetensors", end, "4 a.safetensors", end);
+        }
+        write_text(lock, note);
+        check_io("it is not empty", [&] { consolidate(shards.in, shards.out); });
+        CHECK(read_text(shards.out + "/a.safetensors") == "left");
+        CHECK(read_text(shards.out + "/b.safetensors") == "mine");
+        std::filesystem::remove(shards.out + "/b.safetensors");
+        if (note.starts_with(reshard::detail::note_head)) {
+            CHECK(consolidate(shards.in, shards.out).left_over == std::vector<std::string>{"a.safetensors"});
+        } else {
+            check_io("it is not empty", [&] { consolidate(shards.in, shards.out); });
+        }
+    }
+
     TEST_CASE("what write_checkpoint is writing is left alone, and it leaves no locks") {
         Shards shards(small_model(), 4);
         int asked = 0;
@@ -534,9 +561,7 @@ TEST_SUITE("checkpoint/consolidate") {
         Shards shards(small_model(), 4);
         std::vector<TensorSpec> const list{{"w", DType::u8, Shape{9}}};
         write_checkpoint(shards.out, list, fill_expected);
-        auto const note =
-            errors::concat("reshard gives names\n", std::filesystem::file_size(shards.out + "/model.safetensors"),
-                           " model.safetensors", std::string(1, '\0'));
+        auto const note = note_of_files({{"model.safetensors", shards.out + "/model.safetensors"}});
         for (char const* const lock : {"/.model.safetensors.index.json.lock", "/.reshard.manifest.json.lock"}) {
             write_text(shards.out + lock, note);
             auto const fails = [](auto&&...) { errors::raise(ErrorCode::user, "no more"); };

@@ -46,9 +46,8 @@ inline std::string damage(std::string const& folder, std::vector<Saved> const& l
 
 /// What a run that gives files their names notes beforehand: each name, and the path at which its file is now.
 inline std::string note_of_files(std::vector<std::pair<std::string, std::string>> const& named) {
-    std::vector<CheckpointFile> files;
-    for (auto const& [leaf, path] : named)
-        files.push_back({leaf, static_cast<Index>(std::filesystem::file_size(path))});
+    std::vector<reshard::detail::NotedFile> files;
+    for (auto const& [leaf, path] : named) files.push_back({leaf, reshard::detail::noted_stamp_at(path).value()});
     return reshard::detail::note_of(files);
 }
 

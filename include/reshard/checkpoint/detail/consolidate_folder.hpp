@@ -109,15 +109,12 @@ inline void check_shared(CommunicatorRef comm, std::string const& folder, std::s
             }};
 }
 
-/// Under the lock of a folder: files that a dead holder has noted, and whose sizes are those that it noted, are added
-/// to `left`, backwards.
+/// Under the lock of a folder: the files that a dead holder has noted are added to `left`, backwards. Those alone: by
+/// now somebody else's file may have such a name.
 inline void add_left_over(FolderLock const& lock, std::string const& folder, std::vector<std::string>& left) {
-    std::vector<CheckpointFile> const noted = files_of_note(lock.read_note());
-    for (std::size_t i = noted.size(); i-- > 0;) {
-        struct stat status {};
-        bool const there = ::lstat(join_path(folder, noted[i].leaf).c_str(), &status) == 0 && S_ISREG(status.st_mode);
-        if (there && as_index(status.st_size) == noted[i].file_bytes) left.push_back(noted[i].leaf);
-    }
+    std::vector<NotedFile> const noted = files_of_note(lock.read_note());
+    for (std::size_t i = noted.size(); i-- > 0;)
+        if (noted_stamp_at(join_path(folder, noted[i].leaf)) == noted[i].stamp) left.push_back(noted[i].leaf);
 }
 /// Removes them in that order, so that no reader takes the rest for a checkpoint at any time.
 inline void remove_left_over(std::string const& folder, std::span<std::string const> left) {

@@ -266,14 +266,14 @@ private:
         });
         commit_.agree([&] {  // all ranks are done: before that nothing has its name
             if (!commit_.is_first()) return;
-            std::vector<CheckpointFile> files = report_.written.files;
             auto const add_text = [&, this](std::size_t place, std::string_view leaf, std::string const& text) {
                 auto const at = static_cast<std::ptrdiff_t>(place);
                 made_.insert(made_.begin() + at, text_file(commit_.path(leaf), text, options_.durable));
-                files.insert(files.begin() + at, {std::string(leaf), as_index(text.size())});
             };
             if (!output_.index.empty()) add_text(0, index_name, output_.index);
-            if (output_.manifest) add_text(files.size(), manifest_name, to_json(report_.written));
+            if (output_.manifest) add_text(made_.size(), manifest_name, to_json(report_.written));
+            std::vector<NotedFile> files;
+            for (TemporaryFile const& file : made_) files.push_back(noted(file));
             commit_.lock().note(note_of(files), options_.durable);
             sync_names();  // the lock's, too: files that have theirs while nobody knows whose they are stay in the way
             PublishedNames names;
@@ -288,6 +288,16 @@ private:
             made_folder_.keep();
         });
         commit_.agree([&] { commit_.tidy({}); });
+    }
+    /// As who comes after a power cut will see it: others have written to it, and what they have synced is its bytes.
+    [[nodiscard]] NotedFile noted(TemporaryFile const& file) const {
+        std::string const& path = file.temporary_path();
+        FileDescriptor const handle(uninterrupted([&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC); }));
+        if (!handle.is_open() || (options_.durable && uninterrupted([&] { return ::fsync(handle.get()); }) < 0))
+            raise_io(path, "cannot make its times durable", errno, "check the file system.");
+        auto const stamp = noted_stamp_at(path);
+        if (!stamp) raise_io(path, "cannot stat", ENOENT, "let nobody remove files of a run that is under way.");
+        return {file.path().substr(file.path().rfind('/') + 1), *stamp};
     }
     /// What is renamed before it and behind it is durable in that order.
     void sync_names() {

@@ -130,7 +130,7 @@ public:
         sort_list(named);
         for (std::string const& leaf : leaves) {
             bool const stale = known && names_.is_data(leaf) && !std::binary_search(named.begin(), named.end(), leaf);
-            if (stale || is_temporary(leaf) || is_noted_temporary(noted, leaf))
+            if (stale || is_temporary(leaf) || is_noted_temporary(noted, folder_, leaf))
                 static_cast<void>(::unlink(path(leaf).c_str()));
         }
     }

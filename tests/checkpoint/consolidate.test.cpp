@@ -539,6 +539,16 @@ TEST_SUITE("checkpoint/consolidate") {
         }
     }
 
+    TEST_CASE("all that a dead run has noted is a checkpoint, and nothing that it has left") {
+        Shards shards(small_model(), 4);
+        consolidate(shards.in, shards.out);
+        write_text(shards.out + "/.model.safetensors.index.json.lock",
+                   note_of_files({{"model.safetensors", shards.out + "/model.safetensors"}}));
+        check_io("it is not empty: there is 'model.safetensors'", [&] { consolidate(shards.in, shards.out); });
+        CHECK(leaves_in(shards.out) == std::vector<std::string>{"model.safetensors"});
+        CHECK(damage(shards.out, shards.list) == "");
+    }
+
     TEST_CASE("what write_checkpoint is writing is left alone, and it leaves no locks") {
         Shards shards(small_model(), 4);
         int asked = 0;

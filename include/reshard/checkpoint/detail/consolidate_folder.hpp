@@ -110,11 +110,16 @@ inline void check_shared(CommunicatorRef comm, std::string const& folder, std::s
 }
 
 /// Under the lock of a folder: the files that a dead holder has noted are added to `left`, backwards. Those alone: by
-/// now somebody else's file may have such a name.
-inline void add_left_over(FolderLock const& lock, std::string const& folder, std::vector<std::string>& left) {
+/// now somebody else's file may have such a name. Where all of them have their names, that run was complete, and what
+/// it has written stays: its note is void, as one that names nothing.
+inline void add_left_over(FolderLock& lock, std::string const& folder, std::vector<std::string>& left) {
     std::vector<NotedFile> const noted = files_of_note(lock.read_note());
+    std::size_t const before = left.size();
     for (std::size_t i = noted.size(); i-- > 0;)
         if (noted_stamp_at(join_path(folder, noted[i].leaf)) == noted[i].stamp) left.push_back(noted[i].leaf);
+    if (left.size() - before < noted.size()) return;
+    left.resize(before);
+    lock.note({}, false);
 }
 /// Removes them in that order, so that no reader takes the rest for a checkpoint at any time.
 inline void remove_left_over(std::string const& folder, std::span<std::string const> left) {

@@ -8,6 +8,7 @@
 #include <reshard/comm/self.hpp>
 #include <reshard/comm/threads.hpp>
 
+#include "faults_support.hpp"
 #include "sharded_support.hpp"
 #include "support/thrown.hpp"
 
@@ -195,6 +196,43 @@ TEST_SUITE("checkpoint/verify_checkpoint") {
                    ErrorCode::format,
                    {"3 faults:", shard(3, 4) + ": the file ends at", shard(3, 4) + ": it was written to",
                     "in '" + shard(4, 4) + "'"});
+    }
+
+    TEST_CASE("what cannot be read says nothing of what it holds, and hides no fault") {
+        TempFolder const folder;
+        write_sharded(folder.path(), cut_in_files(3), 3, Described::by_manifest);
+        SelfCommunicator alone;
+        std::string failed;
+        auto const verify_but = [&](long call) {
+            Faults plan;
+            plan.all_threads = true;
+            plan.only = "open";
+            plan.at = call;
+            plan.error = EMFILE;
+            plan.lasting = true;
+            faults = &plan;
+            Caught const error = caught([&] { (void)verify_checkpoint(folder.path(), alone); });
+            faults = nullptr;
+            failed = plan.failed;
+            return error;
+        };
+        long calls = 0;
+        long reads = 0;
+        for (;; ++calls) {
+            Caught const error = verify_but(calls);
+            CAPTURE(error.message);
+            if (failed.empty()) break;
+            CHECK(error.code == ErrorCode::io);
+            CHECK(contains(error.message, "Too many open files"));
+            reads += contains(error.message, "of what could be read nothing is wrong") ? 1 : 0;
+        }
+        CHECK(reads > 1);
+        spoil(folder / shard(1, 3), 3);
+        Caught const both = verify_but(calls - 1);
+        CHECK(both.code == ErrorCode::format);
+        CHECK(contains(both.message, "2 faults:"));
+        CHECK(contains(both.message, "in '" + shard(1, 3) + "'"));
+        CHECK(contains(both.message, shard(3, 3) + ": cannot open: Too many open files"));
     }
 
     TEST_CASE("what cannot be listed is refused as load() refuses it") {

@@ -34,7 +34,9 @@ struct VerifyReport {
 /// of each extent that has one, and that no file changes meanwhile; opening checks that the boxes cover their tensors.
 ///
 /// Throws the same error on every rank: what Checkpoint::open() throws for a checkpoint that cannot be listed, else
-/// FormatError that names all faults (the first 20 in full), BufferError for options that mean nothing, OutOfMemory.
+/// FormatError that names all faults (the first 20 in full), IoError where nothing that could be read is wrong, and of
+/// files that are there and as large as they should be something could not (permissions, too many open files, a disk),
+/// BufferError for options that mean nothing, OutOfMemory.
 /// When a save into the folder has removed files meanwhile, all ranks start again, as load() does.
 /// `progress` is called with the bytes that this rank has gone through, and all that it goes through.
 VerifyReport verify_checkpoint(std::string const& path, CommunicatorRef comm, ReadOptions const& reads = {},

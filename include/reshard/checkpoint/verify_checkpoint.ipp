@@ -6,7 +6,8 @@
 #include <reshard/checkpoint/verify_checkpoint.hpp>
 #include <reshard/core/sorting.hpp>
 
-#include <algorithm>  // all_of
+#include <algorithm>  // all_of, unique
+#include <compare>    // <=>
 #include <optional>   // optional
 
 namespace reshard::inline v0 {
@@ -16,12 +17,19 @@ namespace detail {
 /// Faults that are listed one by one in a message.
 inline constexpr std::size_t listed_faults = 20;
 
+/// Something that is wrong, or that could not be read: that says nothing of what it is.
+struct CheckFault {
+    std::string text;
+    bool unread = false;
+    friend auto operator<=>(CheckFault const&, CheckFault const&) = default;
+};
+
 /// One rank's part of the work. \pre the files outlive it
 struct CheckpointCheck {
     LoadFiles& files;
     std::vector<WantedExtent> wanted = all_extents(files.catalogue());
     std::vector<bool> usable = std::vector<bool>(files.catalogue().files().size(), true);
-    std::vector<std::string> faults{};
+    std::vector<CheckFault> faults{};
     Index bytes_read = 0;
 
     /// Local, on rank 0: 1 for each file that is not as large as a manifest claims, which is noted as a fault; else 0.
@@ -41,10 +49,13 @@ struct CheckpointCheck {
     }
     /// Opens a file and compares its header with what the catalogue says of it.
     void check_file(int file) {
-        attempt([&, this] {
-            check_entries(files.open(file, false).header(), files.catalogue().manifest(), as_size(file),
-                          [&, this](std::string const& what) { faults.push_back(concat(what, "the manifest says")); });
-        });
+        attempt(
+            [&, this] {
+                check_entries(
+                    files.open(file, false).header(), files.catalogue().manifest(), as_size(file),
+                    [&, this](std::string const& what) { faults.push_back({concat(what, "the manifest says")}); });
+            },
+            file);
     }
     /// Reads this rank's pieces of a window, or notes why not.
     void read(std::span<Piece const> pieces, int rank, ReadOptions const& options, std::span<std::byte> staging) {
@@ -61,17 +72,18 @@ struct CheckpointCheck {
                 return read_some(boxes);
             } catch (Error const&) {  // one by one: the first that fails must not hide what is wrong with the others
             }
-            for (ReadBox const& box : boxes) attempt([&] { read_some(std::span(&box, 1)); });
+            for (ReadBox const& box : boxes) attempt([&] { read_some(std::span(&box, 1)); }, box.file);
         });
     }
-    /// Notes what fails as a fault. Whether nothing has.
+    /// Notes what fails as a fault, of that file where it is of one. Whether nothing has.
     template <class Do>
-    bool attempt(Do&& work) {
+    bool attempt(Do&& work, int file = -1) {
         try {
             work();
             return true;
         } catch (Error const& error) {
-            faults.emplace_back(error.message());
+            bool const unread = error.code() == ErrorCode::io && file >= 0 && is_whole(file);
+            faults.push_back({error.message(), unread});
         }
         return false;
     }
@@ -79,43 +91,67 @@ struct CheckpointCheck {
 private:
     [[nodiscard]] bool can_use(int file) {
         auto const i = as_size(file);
-        return usable[i] = usable[i] && attempt([&, this] { files.open(file, false); });
+        return usable[i] = usable[i] && attempt([&, this] { files.open(file, false); }, file);
+    }
+    /// Whether a file is there, as large as it should be, as far as anybody can tell.
+    [[nodiscard]] bool is_whole(int file) const {
+        bool whole = true;
+        static_cast<void>(verdict_of([&, this] {
+            auto const status = status_at(files.path_of(file));
+            whole = status && S_ISREG(status->st_mode) &&
+                    as_index(status->st_size) == files.catalogue().files()[as_size(file)].file_bytes;
+        }));
+        return whole;
     }
 };
 
-[[nodiscard]] inline std::string describe_faults(std::string const& path, std::span<std::string const> faults) {
+[[nodiscard]] inline std::string describe_faults(std::string const& path, std::span<CheckFault const> faults,
+                                                 bool unread) {
     std::string list;
-    for (std::size_t i = 0; i < faults.size() && i < listed_faults; ++i) list += concat("\n  ", i + 1, ". ", faults[i]);
+    for (std::size_t i = 0; i < faults.size() && i < listed_faults; ++i)
+        list += concat("\n  ", i + 1, ". ", faults[i].text);
     if (faults.size() > listed_faults) list += concat("\n  and ", faults.size() - listed_faults, " more");
-    return concat("reshard::verify_checkpoint: ", path, ": ", faults.size(),
-                  faults.size() == 1 ? " fault:" : " faults:", list,
-                  "\nFix: fetch the files that are named again, or use another checkpoint.");
+    std::string_view const one = unread ? " read failed, of what could be read nothing is wrong:" : " fault:";
+    std::string_view const more = unread ? " reads failed, of what could be read nothing is wrong:" : " faults:";
+    return concat("reshard::verify_checkpoint: ", path, ": ", faults.size(), faults.size() == 1 ? one : more, list,
+                  unread ? "\nFix: let this process read what is named, then verify again."
+                         : "\nFix: fetch the files that are named again, or use another checkpoint.");
 }
 
-/// Collective. The faults of all ranks as one FormatError, the same on all; returns where there are none.
-inline void raise_faults(CommunicatorRef comm, std::string const& path, std::span<std::string const> mine,
+/// Collective. The faults of all ranks as one error, the same on all: IoError where nothing is wrong and something
+/// could not be read, else FormatError; returns where there are none.
+inline void raise_faults(CommunicatorRef comm, std::string const& path, std::span<CheckFault const> mine,
                          GatheredLists<std::byte>& room, PendingVerdict& pending) {
     std::vector<std::byte> text;
     pending.attempt([&] {
         ByteWriter out;
-        for (std::string const& fault : mine) out.text(fault);
+        for (CheckFault const& fault : mine) {
+            out.text(fault.text);
+            out.number(fault.unread);
+        }
         text = out.take();
     });
     room.gather(comm, text, pending);
     if (room.all.empty()) return;
     std::string words;
+    bool unread = false;
     pending.attempt([&] {
-        std::vector<std::string> faults;
+        std::vector<CheckFault> faults;
         for (int rank = 0; rank < comm.size(); ++rank) {
             ByteReader in(room.of(rank));
-            while (!in.at_end()) in.text(faults.emplace_back());
+            while (!in.at_end()) {
+                CheckFault& fault = faults.emplace_back();
+                in.text(fault.text);
+                in.number(fault.unread);
+            }
         }
         sort_list(faults);  // two ranks may find the same fault of a file
         faults.erase(std::unique(faults.begin(), faults.end()), faults.end());
-        words = describe_faults(path, faults);
+        unread = std::ranges::all_of(faults, &CheckFault::unread);
+        words = describe_faults(path, faults, unread);
     });
     pending.agree(comm);
-    raise(ErrorCode::format, std::move(words));
+    raise(unread ? ErrorCode::io : ErrorCode::format, std::move(words));
 }
 
 /// As verify_checkpoint(), but once: a save may overtake it.
@@ -175,7 +211,7 @@ inline void raise_faults(CommunicatorRef comm, std::string const& path, std::spa
     parts.gather(comm, sum.parts, pending);
     pending.attempt([&] {
         auto const tell = [&](SumVerdict const& found) {
-            for (ExtentRun const& wrong : found.wrong) check->faults.push_back(describe_wrong(catalogue, wrong));
+            for (ExtentRun const& wrong : found.wrong) check->faults.push_back({describe_wrong(catalogue, wrong)});
         };
         tell(sum);
         if (comm.rank() == 0) tell(sum_up(catalogue, std::move(parts.all)));

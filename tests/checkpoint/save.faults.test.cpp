@@ -254,8 +254,8 @@ TEST_SUITE("checkpoint/save faults") {
         CHECK(synced_by([&] { save_to(folder / "not durable", false); }).empty());
     }
 
-    TEST_CASE("a signal while bytes are made durable does not end a save") {
-        for (char const* const what : {"fdatasync", "fsync"}) {  // of files, of folders
+    TEST_CASE("a signal while files are opened and made durable does not end a save") {
+        for (char const* const what : {"open", "fdatasync", "fsync"}) {  // of any, of files, of folders
             CAPTURE(what);
             long calls = 0;
             for (bool interrupted = true; interrupted; ++calls) {

@@ -117,7 +117,8 @@ inline constexpr std::string_view files_go_again = "the new files are taken back
 /// Makes renames in the folder durable. Throws IoError, with what it means to the caller.
 inline void sync_folder(std::string const& folder,
                         std::string_view meaning = "the new files are in place, but a power cut may undo that") {
-    FileDescriptor const handle(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    FileDescriptor const handle(
+        uninterrupted([&] { return ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); }));
     // Some file systems cannot sync a folder and say EINVAL: they have nothing better to offer.
     if (!handle.is_open() || (uninterrupted([&] { return ::fsync(handle.get()); }) < 0 && errno != EINVAL)) {
         raise_io(folder, concat(meaning, ": cannot sync the folder"), errno,

@@ -126,6 +126,13 @@ private:
     std::unique_ptr<std::byte const, Unmap> data_;
 };
 
+/// What helps where open() cannot make a file.
+[[nodiscard]] inline std::string_view fix_of_create(int error) noexcept {
+    if (error == ENOSPC || error == EDQUOT) return "free space, or remove files where as many are there as may be.";
+    if (error == EMFILE) return "raise the limit on open files (ulimit -n).";
+    return "check that the folder exists and is writable.";
+}
+
 /// What a system call returns that no signal has interrupted.
 template <class Call>
 [[nodiscard]] auto uninterrupted(Call const& call) {

@@ -70,6 +70,21 @@ TEST_SUITE("checkpoint/commit") {
                  [&] { commit.tidy({}); });
     }
 
+    TEST_CASE("a folder that cannot be synced once the new index has its name holds the new save") {
+        TempFolder const folder;
+        std::filesystem::create_directory(folder / "here");
+        SelfCommunicator alone;
+        SaveCommit commit(folder / "here", alone, names());
+        commit.claim();
+        commit.write_index_in_pieces(new_text);
+        commit.rename_index();
+        std::filesystem::rename(folder / "here", folder / "there");
+        check_io(
+            "here: the new save is complete and is what loads read, but a power cut may undo that: cannot sync the "
+            "folder: No such file",
+            [&] { commit.tidy({}); });
+    }
+
     TEST_CASE("an index is written piece by piece, and goes again where one cannot be made") {
         TempFolder const folder;
         SelfCommunicator alone;

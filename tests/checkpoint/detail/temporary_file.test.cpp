@@ -3,6 +3,7 @@
 
 #include <doctest/doctest.h>
 
+#include "../faults_support.hpp"
 #include "../support.hpp"
 
 #include <string>
@@ -42,6 +43,33 @@ TEST_SUITE("checkpoint/detail/temporary_file") {
             third.append(as_bytes("x"));
         }
         CHECK(folder.leaves().empty());
+    }
+
+    TEST_CASE("what cannot be made or renamed says what helps") {
+        TempFolder const folder;
+        auto const create = [&](int error) {
+            Faults plan;
+            plan.all_threads = true;
+            plan.only = "open";
+            plan.at = 0;
+            plan.error = error;
+            faults = &plan;
+            Caught const caught_one = caught([&] { TemporaryFile const file(folder / "f"); });
+            faults = nullptr;
+            return caught_one.message;
+        };
+        for (int const full : {ENOSPC, EDQUOT}) CHECK(contains(create(full), "Fix: free space, or remove files"));
+        CHECK(contains(create(EMFILE), "Fix: raise the limit on open files"));
+        CHECK(contains(create(EACCES), "Fix: check that the folder exists and is writable."));
+        TemporaryFile lost(folder / "f");
+        lost.finish();
+        std::filesystem::remove(lost.temporary_path());
+        check_io("No such file or directory (errno 2). Fix: write again, and let nobody remove files",
+                 [&] { lost.publish(); });
+        std::filesystem::create_directories(folder / "g/inner");
+        TemporaryFile blocked(folder / "g");
+        blocked.finish();
+        check_io("Fix: check what is in the way.", [&] { blocked.publish(); });
     }
 
     TEST_CASE("a name without a folder lies in the working folder") {

@@ -68,7 +68,7 @@ inline constexpr std::string_view nonce_prefix = ".reshard.nonce.";
 [[nodiscard]] inline PassingPath make_nonce(std::string path) {
     FileDescriptor const file(
         uninterrupted([&] { return ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666); }));
-    if (!file.is_open()) raise_io(path, "cannot create", errno, "check that the folder is writable.");
+    if (!file.is_open()) raise_io(path, "cannot create", errno, fix_of_create(errno));
     return PassingPath(std::move(path));
 }
 [[nodiscard]] inline bool is_nonce(std::string_view leaf) noexcept {

@@ -26,8 +26,8 @@ public:
             int const fd = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
             if (fd < 0 && errno == EINTR) continue;
             if (fd < 0) {
-                raise_io(folder, concat("cannot create ", leaf), errno,
-                         "check that it is a folder that this process may write to.");
+                int const error = errno;
+                raise_io(folder, concat("cannot create ", leaf), error, fix_of_create(error));
             }
             file_ = FileDescriptor(fd);
             if (::flock(fd, LOCK_EX | LOCK_NB) == 0) {

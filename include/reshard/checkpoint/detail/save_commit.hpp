@@ -197,7 +197,8 @@ public:
     /// what saves that died have left; others do nothing. `files`: those of this save. The save is complete.
     void tidy(std::vector<std::string> files) {
         if (!is_first()) return;
-        if (durable_) sync_folder(folder_);
+        if (durable_)
+            sync_folder(folder_, "the new save is complete and is what loads read, but a power cut may undo that");
         sort_list(files);
         auto const remove = [&](std::string const& leaf) {
             std::string const old = path(leaf);

@@ -45,8 +45,8 @@ public:
                 return;
             }
             if (errno == EINTR || (errno == EEXIST && attempt < 10000)) continue;
-            raise_io(path_, concat("cannot create ", candidate), errno,
-                     "check that the folder exists and is writable.");
+            int const error = errno;
+            raise_io(path_, concat("cannot create ", candidate), error, fix_of_create(error));
         }
     }
     [[nodiscard]] std::string const& path() const noexcept { return path_; }
@@ -71,9 +71,15 @@ public:
     }
 
     /// Replaces `path()` in one step. \pre finish() has returned. Call sync_folder() afterwards.
-    void publish(std::string_view fix = "check what is in the way.") {
-        if (::rename(temporary_.get().c_str(), path_.c_str()) != 0)
-            raise_io(path_, concat("cannot rename ", temporary_.get()), errno, fix);
+    void publish(std::string_view fix = {}) {
+        if (::rename(temporary_.get().c_str(), path_.c_str()) != 0) {
+            int const error = errno;
+            if (fix.empty()) {
+                fix = error == ENOENT ? "write again, and let nobody remove files or the folder meanwhile."
+                                      : "check what is in the way.";
+            }
+            raise_io(path_, concat("cannot rename ", temporary_.get()), error, fix);
+        }
         temporary_.keep();
     }
 

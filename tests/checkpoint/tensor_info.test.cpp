@@ -58,6 +58,13 @@ TEST_SUITE("checkpoint/tensor_info") {
         CHECK(reshard::detail::list_name(std::string(1000, 'a')) == std::string(1000, 'a'));
         CHECK(reshard::detail::list_name("a\x1b[31m") == "'a\\x1b[31m'");
         CHECK(reshard::detail::list_name("") == "''");
+        CHECK(reshard::detail::list_name("  ") == "'  '");
+        CHECK(reshard::detail::list_name("a\xe2\x80\xaez") == "'a\\xe2\\x80\\xaez'");  // U+202E turns the rest round
+        for (char const* const hidden :
+             {"\xc2\x9b", "\xc2\xa0", "\xd8\x9c", "\xe2\x80\x8b", "\xe2\x81\xa6", "\xef\xbb\xbf"})
+            CHECK(reshard::detail::list_name(hidden).starts_with("'\\x"));
+        for (char const* const shown : {"a b", "\xc3\xa4", "\xd8\xa7", "\xe2\x82\xac", "\xe4\xb8\xad", "\xef\xbc\xa1"})
+            CHECK(reshard::detail::list_name(shown) == shown);
         std::string const longer = quote_name(std::string(1000, 'a'));
         CHECK(longer.size() == 165);
         CHECK(longer.ends_with("...'"));

@@ -188,6 +188,7 @@ def test_inspect(here):
     said = ask("inspect", here / "evil", says="  'x\\x1b[31m'  U8 [1]")
     said += ask("inspect", here / "evil", "--tensor", "x\x1b[31m") + ask("compare", here / "evil", here / "evil2", status=1)
     expect("\x1b" not in said, "names do nothing to a terminal")
+    ask("inspect", here / "evil", "--tensor", "a\nb", status=2, says="no tensor is called 'a\\x0ab'")
     for words in ([], ["--json"]):
         with open("/dev/full", "w") as full:
             result = subprocess.run([RESHARD, "inspect", here / "saved", *words], stdout=full, stderr=subprocess.PIPE, text=True)

@@ -28,7 +28,7 @@ struct Inspect {
         if (!Session::speaks()) return;
         Catalogue const catalogue(Checkpoint::open(path));
         if (tensor && catalogue.find(*tensor) == nullptr) {
-            errors::raise(ErrorCode::user, path, ": no tensor is called '", *tensor, "'",
+            errors::raise(ErrorCode::user, path, ": no tensor is called ", detail::quote_name(*tensor),
                           detail::similar_names(catalogue.tensors(), *tensor),
                           ". Fix: run reshard inspect without --tensor.");
         }

@@ -25,7 +25,23 @@ RESHARD_INLINE void detail::raise_rule(SafetensorsRule rule, std::initializer_li
 
 namespace detail {
 inline constexpr std::size_t quoted_bytes = 160;  ///< of a name, at most
-[[nodiscard]] inline bool is_control(char c) noexcept { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }
+/// Bytes of the first character of a text where a terminal would not show it, or the text in another order for it:
+/// controls, blanks of other widths, marks of direction and of byte order. 0 for others.
+[[nodiscard]] inline std::size_t hidden_bytes(std::string_view text) noexcept {
+    auto const byte = [&](std::size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : '\0'; };
+    auto const is_from = [](int low, int value, int high) { return low <= value && value <= high; };
+    int const second = byte(1);
+    int const third = byte(2);
+    switch (int const first = byte(0)) {
+        case 0xc2: return is_from(0x80, second, 0xa0) || second == 0xad ? 2 : 0;
+        case 0xd8: return second == 0x9c ? 2 : 0;  // U+061C
+        case 0xe2:
+            if (second == 0x80) return is_from(0x80, third, 0x8f) || is_from(0xa8, third, 0xaf) ? 3 : 0;  // U+202E
+            return second == 0x81 && is_from(0x9f, third, 0xaf) ? 3 : 0;                                  // U+2066
+        case 0xef: return second == 0xbb && third == 0xbf ? 3 : 0;                                        // U+FEFF
+        default: return first < 0x20 || first == 0x7f ? 1 : 0;
+    }
+}
 }  // namespace detail
 
 RESHARD_INLINE std::string detail::quote_name(std::string_view text) {
@@ -34,12 +50,10 @@ RESHARD_INLINE std::string detail::quote_name(std::string_view text) {
         while (length > 0 && (static_cast<unsigned char>(text[length]) & 0xc0U) == 0x80U) --length;
     }
     std::string result = "'";
-    for (char const c : text.substr(0, length)) {
-        if (is_control(c)) {
-            result += concat("\\x", hex_text(static_cast<unsigned char>(c), 2));
-        } else {
-            result += c;
-        }
+    for (std::size_t i = 0; i < length;) {
+        std::size_t hidden = hidden_bytes(text.substr(i, length - i));
+        if (hidden == 0) result += text[i++];
+        for (; hidden > 0; --hidden) result += concat("\\x", hex_text(static_cast<unsigned char>(text[i++]), 2));
     }
     if (length < text.size()) result += "...";
     return result + "'";
@@ -54,8 +68,8 @@ RESHARD_INLINE std::string detail::renames_text(std::vector<std::pair<std::strin
     return concat("[", text, "]");
 }
 RESHARD_INLINE std::string detail::list_name(std::string_view text) {
-    bool plain = !text.empty();
-    for (char const c : text) plain = plain && !is_control(c);
+    bool plain = text.find_first_not_of(' ') != std::string_view::npos;
+    for (std::size_t i = 0; i < text.size(); ++i) plain = plain && hidden_bytes(text.substr(i)) == 0;
     return plain ? std::string(text) : quote_name(text);
 }
 

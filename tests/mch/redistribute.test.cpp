@@ -429,33 +429,43 @@ TEST_SUITE("mch/redistribute") {
         CHECK(position_ok(table_of(saved), table_of(outcome.world)));
     }
 
-    TEST_CASE("old shards in memory that a plan takes there by position end as loaded ones do") {
+    TEST_CASE(
+        "old shards in memory that a plan takes there by position end as loaded ones do, on old ranks or others") {
         for (auto const& pair : {std::pair<Id, Id>{2, 3}, {3, 2}, {1, 4}}) {
             World saved = trained(91, 200, pair.first, Policy::distance_lfu, torchrec::Kind::any);
             Outcome const expected = change(saved, pair.second);
-            World now(200, pair.second, saved.policy, saved.hash_size);
-            auto const columns = [](World& world, std::size_t rank) {
-                std::vector<DynamicView> list(4, TensorView<Index>(nullptr, Shape{0}));
-                if (rank >= world.ranks.size()) return list;
-                MchState const state = state_of(world.ranks[rank]);
-                return std::vector<DynamicView>{state.ids, state.slots, state.metadata[0].view, state.metadata[1].view};
+            auto const columns = [](World& world, Id part) {
+                std::vector<DynamicView> list(5, TensorView<Index>(nullptr, Shape{0}));
+                if (part < 0 || part >= static_cast<Id>(world.ranks.size())) return list;
+                MchState const state = state_of(world.ranks[static_cast<std::size_t>(part)]);
+                return std::vector<DynamicView>{state.ids, state.slots, state.metadata[0].view, state.metadata[1].view,
+                                                state.iteration};
             };
-            MchTable const from = table_of(saved);
-            MchTable const to = table_of(now);
-            run_on_threads(static_cast<int>(std::max(pair.first, pair.second)), [&](ThreadCommunicator& comm) {
-                auto const r = static_cast<std::size_t>(comm.rank());
-                auto const old_columns = columns(saved, r);
-                auto const new_columns = columns(now, r);
-                for (std::size_t c = 0; c < 4; ++c) {
-                    redistribute(plan_across(from.slots, to.slots), comm, old_columns[c], new_columns[c]);
-                }
-                bool const here = r < now.ranks.size();
-                if (here) now.ranks[r].iteration[0] = r < saved.ranks.size() ? saved.ranks[r].iteration[0] : 0;
-                MchChange const one = redistribute(from, to, here ? state_of(now.ranks[r]) : MchState{}, comm);
-                if (here) CHECK(one.moves == expected.changes[r].moves);
-                if (here) CHECK(one.freed == expected.changes[r].freed);
-            });
-            CHECK(buffers(now) == buffers(expected.world));
+            auto const on_all = [](MchTable const& table) {
+                return DynamicDistribution(table.slots.mesh(), Shape{1}, Placements{Placement::replicate()});
+            };
+            for (Id first : {Id{0}, pair.first}) {  // from the second on no new rank was an old one
+                World now(200, pair.second, saved.policy, saved.hash_size);
+                MchTable const from = table_of(saved);
+                MchTable to = table_of(now);
+                to = to.on(mch_slots(to.slots.mesh().on(first_rank(first)), to.size()));
+                run_on_threads(static_cast<int>(std::max(pair.first, first + pair.second)), [&](auto& comm) {
+                    Id const part = comm.rank() - first;
+                    auto const old_columns = columns(saved, comm.rank());
+                    auto const new_columns = columns(now, part);
+                    for (std::size_t c = 0; c < 5; ++c) {
+                        Plan<> const move =
+                            c < 4 ? plan_across(from.slots, to.slots) : plan_across(on_all(from), on_all(to));
+                        redistribute(move, comm, old_columns[c], new_columns[c]);
+                    }
+                    bool const here = part >= 0 && part < pair.second;
+                    auto const p = static_cast<std::size_t>(part);
+                    MchChange const one = redistribute(from, to, here ? state_of(now.ranks[p]) : MchState{}, comm);
+                    if (here) CHECK(one.moves == expected.changes[p].moves);
+                    if (here) CHECK(one.freed == expected.changes[p].freed);
+                });
+                CHECK(buffers(now) == buffers(expected.world));
+            }
         }
     }
 

@@ -25,7 +25,8 @@ namespace reshard::inline v0 {
 /// Collective over `comm`: carries tables, each from the ranks it was saved by to those it is on now. Afterwards every
 /// state is a sound shard of its current table: sorted, empties behind, the last slot free for misses, segments and
 /// iteration as they should be on every rank. The tables are the same, in the same order, on all ranks; `saved` and
-/// `current` differ in their ranks only (and may in their names). Ranks outside a table's mesh pass an empty state.
+/// `current` differ in their ranks only (and may in their names). Ranks outside a table's mesh pass an empty state. The
+/// iteration is that of ranks in the current mesh, where 0 is none: one of them at least has it.
 ///
 /// One exchange of headers (16 bytes a pair of ranks and table) and one of entries, in one message for each pair of
 /// ranks that has any, however many tables; agreements before each and before anything is written. With one rank, no

@@ -154,7 +154,8 @@ private:
     [[noreturn]] void refuse(Entry const& one, std::string_view what, int column) const {
         refuse_table(ErrorCode::mismatch, *table_, "id ", one.id, " from rank ", sources_[one.source()].rank, " ", what,
                      " ", number(one, column), ", at iteration ", iteration_,
-                     ". Fix: load all columns and the iteration of one checkpoint; validate() says where.");
+                     ". Fix: load all columns and the iteration of one checkpoint, or take both there from the old "
+                     "ranks (docs/mch.md, \"Without a file\"); validate() says where.");
     }
     void check_accesses(std::span<Entry const> entries) const {
         for (Entry const& one : entries) {

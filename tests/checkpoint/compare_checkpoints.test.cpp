@@ -4,6 +4,7 @@
 
 #include <doctest/doctest.h>
 
+#include <reshard/checkpoint/save.hpp>
 #include <reshard/comm/self.hpp>
 #include <reshard/comm/threads.hpp>
 
@@ -355,6 +356,68 @@ TEST_SUITE("checkpoint/compare_checkpoints") {
         };
         fails(ErrorCode::format, {"rename names 'none', which is no tensor"}, true, "none");
         fails(ErrorCode::mismatch, {"rename []", "rename ['z' to 'a']"}, false, "z");
+    }
+
+    TEST_CASE("tables that differ in what is no tensor of theirs: the first field, with both values") {
+        TempFolder const folder;
+        using Texts = std::vector<std::pair<std::string, std::string>>;
+        auto const put = [&](char const* leaf, Texts texts) {
+            run_on_threads(2, [&](ThreadCommunicator& comm) {
+                std::vector<std::int64_t> ids{comm.rank(), 7};
+                auto const rows = distribution(Mesh{2}, Shape{4}, "S0");
+                std::vector<LocalTensor> const tensors{
+                    {"user.ids", rows, TensorView<std::int64_t>(ids.data(), Shape{2})}};
+                SaveOptions options;
+                options.metadata = texts;
+                save(folder / leaf, tensors, comm, options);
+            });
+        };
+        auto const text = [](std::string const& policy, std::string const& cut, std::string const& rest) {
+            return Texts{{"mch.table.user", R"({"version":3,"layout":"sorted","eviction":")" + policy +
+                                                R"(","offsets":)" + cut +
+                                                R"(,"hash_size":100,"hash_function":"","columns":[)" +
+                                                R"({"name":"counts","bytes":8,"empty":0}],)" + rest + "}"}};
+        };
+        auto const compared = [&](Texts const& first, Texts const& second) {
+            put("a", first);
+            put("b", second);
+            std::vector<std::string> said(3);
+            run_on_threads(3, [&](ThreadCommunicator& comm) {
+                said[static_cast<std::size_t>(comm.rank())] =
+                    explain(compare_checkpoints(folder / "a", folder / "b", comm));
+            });
+            CHECK(said[1] == said[0]);
+            CHECK(said[2] == said[0]);
+            return said[0];
+        };
+        auto const differs = [](std::string const& what) {
+            return "not equal: 1 difference; 1 tensor, 32 B compared\n  user: a table with " + what + "\n";
+        };
+        auto const plain = text("lru", "[0,2,4]", R"("iteration":5)");
+        std::string const equal = "equal: 1 tensor, 32 B\n";
+        CHECK(compared(plain, plain) == equal);
+        CHECK(compared(plain, text("lru", "[0,4]", R"("iteration":5,"buckets":1,"decay_exponent":"1")")) == equal);
+        CHECK(compared(plain, {}) == equal);  // one has no tables
+        CHECK(compared(plain, text("lru", "[0,2,4]", R"("iteration":6)")) ==
+              differs("iteration 5 in the first, 6 in the second"));
+        CHECK(compared(plain, text("lfu", "[0,2,4]", R"("iteration":6)")) ==
+              differs("eviction lru in the first, lfu in the second"));
+        CHECK(compared(text("lru", "[]", R"("iteration":5,"decay_exponent":"0.5")"), plain) ==
+              differs("decay_exponent 0.5 in the first, 1 in the second"));
+        CHECK(compared(plain, text("lru", "[]", R"("iteration":5,"more":2)")) ==
+              differs("more absent in the first, 2 in the second"));
+        CHECK(compared(plain, {{"mch.table.user", "words"}}).find("  user: a table with ") != std::string::npos);
+        CHECK(compared({{"mch.table.user", "no"}}, {{"mch.table.user", "words"}}) ==
+              differs("text no in the first, words in the second"));
+
+        put("a", plain);
+        put("b", text("lru", "[0,2,4]", R"("iteration":6)"));
+        SelfCommunicator comm;
+        CompareReport const report = compare_checkpoints(folder / "a", folder / "b", comm);
+        REQUIRE(report.differences.size() == 1);
+        CHECK(report.differences[0].kind == DifferenceKind::table);
+        CHECK(report.differences[0].field == "iteration");
+        CHECK(report.differences[0].second_value == "6");
     }
 
     TEST_CASE("what cannot be compared is the same error on every rank") {

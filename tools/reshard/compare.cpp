@@ -38,10 +38,17 @@ struct Compare {
 
 private:
     [[nodiscard]] static Json record(CompareReport const& report) {
-        constexpr char const* kinds[] = {"only_first", "only_second", "form", "values"};
+        constexpr char const* kinds[] = {"only_first", "only_second", "form", "values", "table"};
         Json list = Json::array();
         for (CheckpointDifference const& one : report.differences) {
             Json row{{"tensor", one.tensor}, {"kind", kinds[static_cast<int>(one.kind)]}};
+            if (one.kind == DifferenceKind::table) {
+                row["field"] = one.field;
+                row["first"] = one.first_value;
+                row["second"] = one.second_value;
+                list.push_back(row);
+                continue;
+            }
             if (one.kind != DifferenceKind::only_second) {
                 row["first"] = {{"dtype", name(one.dtype)}, {"shape", record_of(one.shape)}};
             }

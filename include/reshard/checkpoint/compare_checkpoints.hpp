@@ -24,6 +24,7 @@ enum class DifferenceKind : int {
     only_second,  ///< the first has none
     form,         ///< another shape, or an element type that is not compared with this one
     values,
+    table,  ///< a managed-collision table of both, in what is no tensor of it: hash size, policy, iteration
 };
 
 /// Bits of one element in both.
@@ -36,7 +37,7 @@ struct DifferentElement {
 
 struct CheckpointDifference {
     DifferenceKind kind = DifferenceKind::values;
-    std::string tensor;
+    std::string tensor;       ///< or table, of which nothing else is said here than the last three
     DType dtype = DType::u8;  ///< in the first checkpoint, if it has the tensor; so is the shape
     DynamicShape shape;
     DType other_dtype = DType::u8;  ///< in the second, if it has the tensor
@@ -44,6 +45,9 @@ struct CheckpointDifference {
     Index elements = 0;  ///< that differ; bytes, where elements are smaller than one
     double largest = 0;  ///< distance of two numbers that differ; floats only, NaN and infinity apart
     std::vector<DifferentElement> places{};  ///< the first of them, CompareOptions::most_elements at most
+    std::string field{};                     ///< of a table: the first that differs, as docs/mch-format.md calls it
+    std::string first_value{};               ///< of the field; "absent" where there is none
+    std::string second_value{};
 };
 
 /// All ranks give the same tolerances, ignore_dtype, rename and most_elements, or get MismatchError.
@@ -73,7 +77,7 @@ struct CompareReport {
     Index bytes = 0;     ///< of these, in the first checkpoint
     double rtol = 0;     ///< as they were asked for
     double atol = 0;
-    std::vector<CheckpointDifference> differences;  ///< sorted by the tensor's name
+    std::vector<CheckpointDifference> differences;  ///< sorted by the name of the tensor, or table
 
     [[nodiscard]] bool equal() const noexcept { return differences.empty(); }
 };
@@ -85,7 +89,8 @@ struct CompareReport {
 ///
 /// Elements are equal if their bits are: -0 and 0 differ, and a NaN is equal to itself; options let floats that are
 /// close be equal, too. Of tensors whose copies were saved apart the first copy is compared. Metadata, file names and
-/// how tensors are cut do not count. Sums are not compared: verify_checkpoint() does that.
+/// how tensors are cut do not count, but for what metadata say of managed-collision tables that both have (not of which
+/// ranks had which slots). Sums are not compared: verify_checkpoint() does that.
 ///
 /// Throws the same error on every rank: what Checkpoint::open() throws, IoError for files that cannot be read or that
 /// change meanwhile, FormatError for renames that no tensor has or after which two have one name, BufferError for

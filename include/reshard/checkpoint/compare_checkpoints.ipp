@@ -5,8 +5,10 @@
 #include <reshard/checkpoint/compare_checkpoints.hpp>
 #include <reshard/checkpoint/detail/consolidate_output.hpp>
 #include <reshard/checkpoint/detail/consolidate_piece.hpp>
+#include <reshard/checkpoint/detail/file_entries.hpp>
 #include <reshard/checkpoint/detail/load_files.hpp>
 #include <reshard/checkpoint/detail/replica_value.hpp>
+#include <reshard/checkpoint/json_tree.hpp>
 #include <reshard/checkpoint/ranged_read.hpp>
 #include <reshard/core/detail/explain_text.hpp>
 #include <reshard/core/sorting.hpp>
@@ -159,6 +161,75 @@ private:
     return alike;
 }
 
+/// (key, value) of all values below a node.
+using JsonFields = std::vector<std::pair<std::string, std::string>>;
+inline void add_fields(JsonFields& fields, JsonTree const& tree, std::uint32_t node) {
+    switch (tree.kind(node)) {
+        case JsonTree::Kind::list:
+        case JsonTree::Kind::object:
+            tree.for_each(node, [&](std::uint32_t item) { add_fields(fields, tree, item); });
+            return;
+        case JsonTree::Kind::integer: fields.emplace_back(tree.path(node), std::to_string(tree.integer(node))); return;
+        case JsonTree::Kind::text: fields.emplace_back(tree.path(node), tree.text(node)); return;
+        default: fields.emplace_back(tree.path(node), "of another kind");
+    }
+}
+
+/// Of the text of a table (docs/mch-format.md) what counts beside its tensors. Not: the cut, buckets of a sorted table,
+/// which follow it, and what tensors say as well.
+[[nodiscard]] inline JsonFields table_fields(std::string const& text) {
+    static constexpr std::string_view left_out[] = {"version", "offsets", "ranks", "ids", "rows"};
+    constexpr RefuseFile refuse = [](std::string_view, std::string_view what) {
+        raise(ErrorCode::format, "reshard::mch: the text of a table: ", what, ". Fix: restore the file.");
+    };
+    JsonFields fields;
+    try {
+        JsonTree const tree(text, "", refuse);
+        bool const is_sorted = JsonReader(tree).at("layout").text_view() == "sorted";
+        tree.for_each(0, [&](std::uint32_t item) {
+            std::string_view const key = tree.key(item);
+            if (std::ranges::find(left_out, key) != std::end(left_out) || (is_sorted && key == "buckets")) return;
+            add_fields(fields, tree, item);
+        });
+        if (tree.find(0, "decay_exponent") == 0) fields.emplace_back("decay_exponent", "1");
+    } catch (FormatError const&) {  // anybody's text under such a key
+        fields.emplace_back("text", text);
+    }
+    return fields;
+}
+
+/// The tables that both have, and that are not the same beside their tensors.
+inline void compare_tables(Metadata const& first, Metadata const& second,
+                           std::vector<CheckpointDifference>& differences) {
+    auto const find = [](JsonFields const& fields, std::string const& key) {
+        auto const at = std::ranges::find(fields, key, &JsonFields::value_type::first);
+        return at == fields.end() ? nullptr : &at->second;
+    };
+    auto const shown = [](std::string const* value) { return value == nullptr ? "absent" : list_name(*value); };
+    for (auto const& [key, text] : first) {
+        std::string const* const other = key.starts_with(mch_table_key) ? find_metadata(second, key) : nullptr;
+        if (other == nullptr || *other == text) continue;
+        JsonFields const a = table_fields(text);
+        JsonFields const b = table_fields(*other);
+        JsonFields all = a;
+        all.insert(all.end(), b.begin(), b.end());
+        auto const differs = [&](std::string const& field) {
+            std::string const* const x = find(a, field);
+            std::string const* const y = find(b, field);
+            return x == nullptr || y == nullptr || *x != *y;
+        };
+        auto const at = std::ranges::find_if(all, differs, &JsonFields::value_type::first);
+        if (at == all.end()) continue;
+        CheckpointDifference one;
+        one.kind = DifferenceKind::table;
+        one.tensor = key.substr(mch_table_key.size());
+        one.field = at->first;
+        one.first_value = shown(find(a, at->first));
+        one.second_value = shown(find(b, at->first));
+        differences.push_back(std::move(one));
+    }
+}
+
 /// What all ranks found, put together: each has looked at elements behind those of the ranks before it.
 inline void join(std::vector<CheckpointDifference>& differences, std::span<Found const> all,
                  std::span<ComparedTensor const> alike, Catalogue const& first, Catalogue const& second,
@@ -208,6 +279,7 @@ inline void join(std::vector<CheckpointDifference>& differences, std::span<Found
     std::vector<ComparedTensor> alike;
     std::vector<Found> found;
     pending.attempt([&] {
+        compare_tables(a.catalogue().manifest().metadata, b.catalogue().manifest().metadata, report.differences);
         a.rename([&](Catalogue from) { return renamed(std::move(from), options.rename); });
         alike = tensors_alike(a.catalogue(), b.catalogue(), options.ignore_dtype, report.differences);
         std::vector<LineTensor> tensors;
@@ -269,6 +341,10 @@ RESHARD_INLINE std::string explain(CompareReport const& report) {
         std::string const second = detail::form_text(one.other_dtype, one.other_shape);
         detail::append(text, {"  ", detail::list_name(one.tensor), ": "});
         switch (one.kind) {
+            case DifferenceKind::table:
+                detail::append(text, {"a table with ", one.field, " ", one.first_value, " in the first, ",
+                                      one.second_value, " in the second\n"});
+                break;
             case DifferenceKind::only_first: detail::append(text, {first, ", only in the first\n"}); break;
             case DifferenceKind::only_second: detail::append(text, {second, ", only in the second\n"}); break;
             case DifferenceKind::form:

@@ -599,6 +599,27 @@ TEST_SUITE("mch/checkpoint") {
                     ErrorCode::mismatch, {"column 'counts' is to be filled, but it was saved"});
     }
 
+    TEST_CASE("another policy for the same columns: the error says how to go on with it") {
+        World saved = trained(17, 90, 2, Policy::distance_lfu);
+        TempFolder const folder;
+        save_world(folder.path(), saved);
+        World loaded = fresh_like(saved, 3);
+        MchTable lfu = table_of(loaded);
+        lfu.eviction = MchEviction::lfu;  // and keeps the access times
+        std::swap(lfu.metadata[0], lfu.metadata[1]);
+        auto const load = [&](MchTable const& table) {
+            return checkpoint_test::caught(
+                [&] { MchCheckpoint::open(folder.path()).load("user", table, 0, state_of(loaded.ranks[0])); });
+        };
+        check_error(load(lfu), ErrorCode::mismatch,
+                    {"the eviction policy differs: saved DistanceLFU, current LFU. Fix: configure the policy the table "
+                     "was saved with, or give a copy of the table with it here, and go on with the other"});
+        MchTable copy = lfu;
+        copy.eviction = MchEviction::distance_lfu;
+        CHECK(load(copy).code == ErrorCode::none);
+        CHECK(loaded.ranks[0].counts == loaded_by_position(saved, 3).ranks[0].counts);
+    }
+
     TEST_CASE("zeros all over are a state that was never loaded") {
         Folder const saved;
         std::string const leaf = saved.leaf(3);

@@ -96,6 +96,28 @@ TEST_CASE("a table prints what it is") {
     CHECK(to_string(table).find("columns") == std::string::npos);
 }
 
+TEST_CASE("the exponent counts where it changes who is evicted: always by DistanceLFU, by LRU where one is 0") {
+    auto const differ = [](MchEviction eviction, double was, double is) {
+        MchTable saved = mch_table("user", Mesh{2}, 10, eviction);
+        MchTable current = saved;
+        saved.decay_exponent = was;
+        current.decay_exponent = is;
+        try {
+            check_same_content(saved, current);
+        } catch (MismatchError const& error) {
+            CHECK(error.message().find("the decay exponent differs") != std::string::npos);
+            return true;
+        }
+        return false;
+    };
+    CHECK(differ(MchEviction::lru, 1, 0));
+    CHECK(differ(MchEviction::lru, 0, 2));
+    CHECK(!differ(MchEviction::lru, 1, 2));
+    CHECK(!differ(MchEviction::lru, 0, -0.0));
+    CHECK(differ(MchEviction::distance_lfu, 1, 2));
+    CHECK(!differ(MchEviction::lfu, 1, 0));
+}
+
 TEST_CASE("tables whose decay exponents are 0 and -0 are equal, and so are their digests and texts") {
     MchTable plus = sample();
     MchTable minus = sample();

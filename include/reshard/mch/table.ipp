@@ -5,9 +5,10 @@
 #include <reshard/mch/table.hpp>
 #include <reshard/plan/plan.hpp>
 
-#include <bit>       // bit_cast
-#include <charconv>  // to_chars
-#include <limits>    // numeric_limits
+#include <algorithm>  // all_of
+#include <bit>        // bit_cast
+#include <charconv>   // to_chars
+#include <limits>     // numeric_limits
 
 namespace reshard::inline v0 {
 
@@ -204,7 +205,19 @@ RESHARD_INLINE void detail::check_same_ids(MchTable const& saved, MchTable const
     auto const routing_size = [&](MchTable const& table) {  // 0 and 1 cut the same blocks: none
         return buckets ? larger<Index>(table.hash_size, 1) : table.hash_size;
     };
-    bool const exponents_count = current.eviction == MchEviction::distance_lfu && saved.eviction == current.eviction;
+    // In one order by all of LRU's exponents but 0, by which all ids are worth the same.
+    double const before = saved.decay_exponent;
+    double const now = current.decay_exponent;
+    bool const exponents_differ =
+        saved.eviction == current.eviction && ((current.eviction == MchEviction::distance_lfu && before != now) ||
+                                               (current.eviction == MchEviction::lru && (before == 0) != (now == 0)));
+    auto const has_columns = [](MchTable const& table, MchTable const& of) {
+        return std::all_of(of.metadata.begin(), of.metadata.end(), [&](MchColumn const& column) {
+            MchColumn const* const same = find_column(table, column.name);
+            return same != nullptr && *same == column;
+        });
+    };
+    bool const same_columns = has_columns(saved, current) && has_columns(current, saved);
     compare(saved.layout == current.layout, "the layout differs", name(saved.layout), name(current.layout),
             "use the module the table was saved by.");
     compare(routing_size(saved) == routing_size(current),
@@ -216,12 +229,13 @@ RESHARD_INLINE void detail::check_same_ids(MchTable const& saved, MchTable const
             "configure the function the table was saved with.");
     compare(!buckets || saved.buckets == current.buckets, "the number of buckets differs", saved.buckets,
             current.buckets, "configure the number of buckets the table was made with.");
-    compare(!exponents_count || saved.decay_exponent == current.decay_exponent,
-            "the decay exponent differs, so that other ids would be evicted", number_text(saved.decay_exponent),
-            number_text(current.decay_exponent), "configure the exponent the table was saved with.");
-    compare(saved.eviction == current.eviction, "the eviction policy differs", name(saved.eviction),
-            name(current.eviction),
-            "configure the policy the table was saved with, or fill the columns it lacks and say so.");
+    compare(!exponents_differ, "the decay exponent differs, so that other ids would be evicted", number_text(before),
+            number_text(now), "configure the exponent the table was saved with.");
+    compare(
+        saved.eviction == current.eviction, "the eviction policy differs", name(saved.eviction), name(current.eviction),
+        same_columns ? "configure the policy the table was saved with, or give a copy of the table with it here, and "
+                       "go on with the other: it needs no other columns."
+                     : "configure the policy the table was saved with, or fill the columns it lacks and say so.");
     auto const text = [](MchColumn const* column) {
         return column == nullptr ? std::string("none") : concat(column->bytes, " bytes");
     };

@@ -85,6 +85,8 @@ struct Manifest {
 namespace detail {
 /// The metadata has the text of a managed-collision table under this and its name; its ids are the tensor `NAME.ids`.
 inline constexpr std::string_view mch_table_key = "mch.table.";
+/// Folders of tables alone that older releases made have this.
+inline constexpr std::string_view mch_old_index = "mch.index.json";
 
 /// How many block sums an extent of so many bytes has: one block is summed up by the extent's own sum.
 [[nodiscard]] constexpr Index block_count(Index bytes, Index block_bytes) noexcept {

@@ -5,6 +5,7 @@
 
 #include <doctest/doctest.h>
 
+#include <reshard/checkpoint/checkpoint.hpp>
 #include <reshard/mch/row_moves.hpp>
 
 #include <mch/support/saved_old.hpp>
@@ -89,6 +90,13 @@ TEST_SUITE("mch/checkpoint_old") {
         auto const data = std::filesystem::path(__FILE__).parent_path() / "../data/version-2";
         for (std::string const& leaf : made.leaves())
             CHECK(read_text(made / leaf) == read_text((data / leaf).string()));
+    }
+
+    TEST_CASE("who takes such a folder for a checkpoint of today is told what makes it one") {
+        auto const data = (std::filesystem::path(__FILE__).parent_path() / "../data/version-2").string();
+        check_error(checkpoint_test::caught([&] { static_cast<void>(Checkpoint::open(data)); }), ErrorCode::io,
+                    {"its mch.index.json is of managed-collision tables as older releases saved them",
+                     "Fix: the command `reshard mch " + data + " OUT` writes them as a checkpoint"});
     }
 
     TEST_CASE("tables go by their names, in whatever order they were saved") {

@@ -177,9 +177,11 @@ inline void refuse_missing(std::string const& source, std::string const& folder,
     std::vector<std::string> indexes;  // of other names than folders are looked through for
     std::size_t unpublished = 0;
     bool pickled = false;
+    bool old_tables = false;
     for (std::string const& leaf : leaves_of(folder)) {
         if (leaf.ends_with(".safetensors.index.json") && leaf.front() != '.') indexes.push_back(leaf);
         pickled = pickled || leaf == ".metadata" || leaf.ends_with(".distcp");
+        old_tables = old_tables || leaf == mch_old_index;
         if (!leaf.ends_with(".safetensors") || leaf.front() == '.') continue;
         if (is_shard_file(leaf)) {  // a part of a save that counts only if a manifest names it
             ++unpublished;
@@ -195,6 +197,11 @@ inline void refuse_missing(std::string const& source, std::string const& folder,
     // One file of several whose index is missing must not pass for a whole checkpoint.
     if (found.size() == 1 && !is_one_of_several(found.front())) {
         return list_file(join_path(folder, found.front()));
+    }
+    if (old_tables) {
+        raise(ErrorCode::io, "IoError: ", folder, ": no checkpoint of today: its ", mch_old_index,
+              " is of managed-collision tables as older releases saved them. Fix: the command `reshard mch ", folder,
+              " OUT` writes them as a checkpoint; MchCheckpoint reads both.");
     }
     if (found.empty() && unpublished != 0) {
         raise(ErrorCode::io, "IoError: ", folder, ": no checkpoint: ", unpublished,

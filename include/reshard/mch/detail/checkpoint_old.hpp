@@ -14,7 +14,6 @@ namespace reshard::inline v0::detail {
 
 inline constexpr Index mch_old_version = 2;  ///< 1 has no checksums
 inline constexpr Index mch_old_block_bytes = Index{1} << 16U;
-inline constexpr std::string_view mch_old_index = "mch.index.json";
 
 /// What the index says.
 struct MchIndex {

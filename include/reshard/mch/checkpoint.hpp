@@ -94,7 +94,8 @@ public:
     ///
     /// With MchLoadOptions::resize the table may have another size: see there.
     ///
-    /// All rows that were saved have to be given, or be named in MchLoadOptions::leave_rows: MismatchError.
+    /// All rows that were saved have to be given, or be named in MchLoadOptions::leave_rows, and no others:
+    /// MismatchError.
     ///
     /// Ranks do not agree on anything: one may throw while others go on. Throws what load() and redistribute() throw;
     /// FormatError also for slots outside their shard. Which shards it need not read the manifest says, whose checksum

@@ -172,6 +172,8 @@ TEST_SUITE("mch/leaving_rule") {
         CHECK(contains(error, "table 'user': on rank 0: rows 'momentum' were saved with 'user' and are not given"));
         CHECK(contains(error, "Fix: give them, or name them in MchLoadOptions::leave_rows."));
         CHECK(contains(load({}, {.leave_rows = {"momentum"}}), "rows 'weights' were saved"));
+        CHECK(contains(load(rows.views(), {.leave_rows = {"typo"}}),
+                       "rows 'typo' are to be left, but 'user' was saved without them. Fix: leave them out"));
         CHECK(buffers(loaded) == before);
         CHECK(load(weights, {.leave_rows = {"momentum"}}).empty());
         CHECK(load({}, {.leave_rows = {"momentum", "weights"}}).empty());

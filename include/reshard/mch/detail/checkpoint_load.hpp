@@ -68,10 +68,16 @@ public:
         for (MchRows const& one : rows) check_rows_saved(one);
     }
 
-    /// Throws MismatchError for rows that were saved, are not among `rows`, and were not said to be left.
+    /// Throws MismatchError for rows that were saved, are not among `rows`, and were not said to be left, and for rows
+    /// that are to be left and were not saved.
     void check_rows_given(std::span<MchRows const> rows) const {
+        auto const& left = options_.leave_rows;
+        for (std::string const& name : left) {
+            if (find_named(saved_.rows, name) != nullptr) continue;
+            buffers_.refuse(ErrorCode::mismatch, "rows '", name, "' are to be left, but '", saved_.table.name,
+                            "' was saved without them. Fix: leave them out of MchLoadOptions::leave_rows.");
+        }
         for (MchRowsInfo const& info : saved_.rows) {
-            auto const& left = options_.leave_rows;
             if (std::find(left.begin(), left.end(), info.name) != left.end()) continue;
             if (find_named(rows, info.name) != nullptr) continue;
             buffers_.refuse(

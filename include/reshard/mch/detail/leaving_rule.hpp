@@ -44,7 +44,8 @@ public:
             found += concat(found.empty() ? "" : " and ", "from ", (least - 1) * buckets_ + 1, " to ", size);
         }
         if (found.empty())
-            return "no hash size was found that fits (are the saved shards those of the ranks that trained them?)";
+            return "no hash size was found that fits (are the saved shards those of the ranks that trained them, and "
+                   "`saved` the same table on all ranks?)";
         return concat("hash sizes ", found, " would fit");
     }
 

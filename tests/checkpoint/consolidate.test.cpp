@@ -671,14 +671,23 @@ TEST_SUITE("checkpoint/consolidate") {
         check_refused(shards, run([](auto& o, int) { o.max_file_bytes = -1; }), ErrorCode::buffer,
                       {"max_file_bytes is -1"});
         check_refused(shards, run([](auto& o, int rank) { o.max_file_bytes = 1000 + rank; }), ErrorCode::mismatch,
-                      {"rank 1 of 2: rewrites files with max_file_bytes 1001, but rank 0 rewrites files with "
+                      {"rank 1 of 2: consolidates with max_file_bytes 1001, but rank 0 consolidates with "
                        "max_file_bytes 1000. Fix: "});
+        check_refused(shards,
+                      caught_on_ranks(2,
+                                      [&](ThreadCommunicator& comm) {
+                                          if (comm.rank() == 0) consolidate(shards.in, shards.out, comm);
+                                          if (comm.rank() == 1)
+                                              shard_checkpoint(shards.in, shards.out, placed_as("(2):(R)"), comm);
+                                      }),
+                      ErrorCode::mismatch,
+                      {"rank 1 of 2: shards with dedup balanced, ", ", but rank 0 consolidates with max_file_bytes "});
         check_refused(
             shards, run([](auto& o, int rank) {
                 o.metadata = {{"step", std::to_string(rank)}};
             }),
             ErrorCode::mismatch,
-            {"files with metadata ['step' '1'], but rank 0 rewrites files with metadata ['step' '0']. Fix: "});
+            {"consolidates with metadata ['step' '1'], but rank 0 consolidates with metadata ['step' '0']. Fix: "});
         check_refused(shards, run([](auto& o, int rank) {
                           if (rank == 1) o.dtype = floats_as(DType::f64);
                       }),
@@ -701,8 +710,7 @@ TEST_SUITE("checkpoint/consolidate") {
         check_refused(shards, sharded([](auto& o, std::string&, int rank) {
                           if (rank == 1) o.dedup = SaveDedup::shared;
                       }),
-                      ErrorCode::mismatch,
-                      {"rewrites files with dedup shared, but rank 0 rewrites files with dedup balanced. Fix: "});
+                      ErrorCode::mismatch, {"shards with dedup shared, but rank 0 shards with dedup balanced. Fix: "});
         check_refused(shards, run([](auto& o, int) { o.dtype = [](StoredTensor const&) { return DType::f8_e4m3; }; }),
                       ErrorCode::dtype, {"'a'", "cannot be written as F8_E4M3"});
         check_refused(shards, run([](auto& o, int) {

@@ -31,8 +31,9 @@ inline void check(RewriteOptions const& options) {
                  concat("allow ", least, " bytes for each piece in flight."));
 }
 
-/// What all ranks must give alike, but for the types, which are a function.
-[[nodiscard]] inline std::string text_of(RewriteOptions const& options, std::initializer_list<StatedOption> own) {
+/// What all ranks must do and give alike, but for the types, which are a function.
+[[nodiscard]] inline std::string text_of(RewriteOptions const& options, std::string does,
+                                         std::initializer_list<StatedOption> own) {
     return options_text({{"replica", options.replica},
                          {"rename", renames_text(options.rename)},
                          {"metadata", metadata_text(options.metadata)},
@@ -40,18 +41,19 @@ inline void check(RewriteOptions const& options) {
                          {"checksums", options.checksums},
                          {"durable", options.durable},
                          {"vote_bytes", options.vote_bytes}},
-                        options_text(own));
+                        options_text(own, std::move(does)));
 }
 [[nodiscard]] inline std::string text_of(ConsolidateOptions const& options) {
     Digest digest;
     for (auto const& [tensor, file] : options.weight_map) digest.add_text(tensor).add_text(file);
-    return text_of(options,
+    return text_of(options, "consolidates with",
                    {{"max_file_bytes", options.max_file_bytes},
                     {"weight_map", concat("of ", options.weight_map.size(), " tensors, digest ", digest.value())},
                     {"manifest", options.manifest}});
 }
 [[nodiscard]] inline std::string text_of(ShardOptions const& options) {
-    return text_of(options, {{"dedup", name(options.dedup)}, {"replica_axes", axes_text(options.replica_axes)}});
+    return text_of(options, "shards with",
+                   {{"dedup", name(options.dedup)}, {"replica_axes", axes_text(options.replica_axes)}});
 }
 
 /// Throws FormatError for a rename that no tensor has, that is no rename, or after which two tensors have one name.

@@ -61,8 +61,9 @@ private:
     template <class Text>
     void read_list(Text&& text) {
         commit_.agree([&] {
-            std::string const terms = text();
-            commit_.set_terms(Digest{}.add_text(terms).value(), concat("rewrites files ", terms));
+            std::string terms = text();
+            std::uint64_t const digest = Digest{}.add_text(terms).value();
+            commit_.set_terms(digest, std::move(terms));
             check(options_);
             lists_.make_room(comm().size());
             if (commit_.is_first()) in_ = look();

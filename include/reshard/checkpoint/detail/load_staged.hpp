@@ -190,7 +190,8 @@ void for_each_run_read(Catalogue const& catalogue, std::span<WantedExtent const>
     ReadOptions no_gaps = reads;  // which of them are worth it changes with what is added
     no_gaps.gap_bytes = 0;
     std::vector<ReadBox> unkept;
-    for (ExtentRun const& run : rest_of_blocks(catalogue, wanted, ReadPlan(boxes, no_gaps).reads(), reads.direct_bytes)) {
+    for (ExtentRun const& run :
+         rest_of_blocks(catalogue, wanted, ReadPlan(boxes, no_gaps).reads(), reads.direct_bytes)) {
         Extent const& extent = catalogue.extents()[as_size(run.extent)];
         StridedBox const bytes = byte_box(run.end - run.begin);
         unkept.push_back({extent.file, extent.begin + run.begin, bytes, nullptr, bytes, nullptr});

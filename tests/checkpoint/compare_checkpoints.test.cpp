@@ -361,12 +361,12 @@ TEST_SUITE("checkpoint/compare_checkpoints") {
     TEST_CASE("tables that differ in what is no tensor of theirs: the first field, with both values") {
         TempFolder const folder;
         using Texts = std::vector<std::pair<std::string, std::string>>;
-        auto const put = [&](char const* leaf, Texts texts) {
+        auto const put = [&](char const* leaf, Texts texts, std::string const& ids_name = "user.ids") {
             run_on_threads(2, [&](ThreadCommunicator& comm) {
                 std::vector<std::int64_t> ids{comm.rank(), 7};
                 auto const rows = distribution(Mesh{2}, Shape{4}, "S0");
                 std::vector<LocalTensor> const tensors{
-                    {"user.ids", rows, TensorView<std::int64_t>(ids.data(), Shape{2})}};
+                    {ids_name, rows, TensorView<std::int64_t>(ids.data(), Shape{2})}};
                 SaveOptions options;
                 options.metadata = texts;
                 save(folder / leaf, tensors, comm, options);
@@ -396,6 +396,15 @@ TEST_SUITE("checkpoint/compare_checkpoints") {
         auto const plain = text("lru", "[0,2,4]", R"("iteration":5)");
         std::string const equal = "equal: 1 tensor, 32 B\n";
         CHECK(compared(plain, plain) == equal);
+        put("a", plain);
+        Texts later = text("lru", "[0,2,4]", R"("iteration":6)");
+        later[0].first = "mch.table.client";
+        put("b", later, "client.ids");
+        SelfCommunicator alone;
+        CompareOptions renamed;
+        renamed.rename = {{"user.*", "client.*"}};
+        CHECK(explain(compare_checkpoints(folder / "a", folder / "b", alone, renamed)) ==
+              differs("iteration 5 in the first, 6 in the second"));
         CHECK(compared(plain, text("lru", "[0,4]", R"("iteration":5,"buckets":1,"decay_exponent":"1")")) == equal);
         CHECK(compared(plain, {}) == equal);  // one has no tables
         CHECK(compared(plain, text("lru", "[0,2,4]", R"("iteration":6)")) ==

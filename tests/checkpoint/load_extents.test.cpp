@@ -561,6 +561,29 @@ TEST_SUITE("checkpoint/load") {
         }
     }
 
+    TEST_CASE("blocks that are loaded whole are read as if nothing were compared") {
+        std::vector<Goal> goals;
+        std::vector<Saved> saved;
+        for (int i = 10; i < 26; ++i) {
+            goals.push_back(goal(std::to_string(i) + "a", DType::u8, "(1):(R)", Shape{10 << 10}));
+            saved.push_back({goals.back().stored, 1, {{0, 0, Box(Shape{10 << 10})}}});
+            auto const between = goal(std::to_string(i) + "b", DType::u8, "(1):(R)", Shape{30 << 10});
+            saved.push_back({between.stored, 1, {{0, 0, Box(Shape{30 << 10})}}});
+        }
+        TempFolder const folder;
+        write_sharded(folder.path(), saved, 1, Described::by_manifest, true, 1 << 20);
+        for (Checksums const checksums : {Checksums::whole_blocks, Checksums::touched_blocks}) {
+            LocalTensors tensors(goals, 0);
+            EveryRankReads how;
+            how.options.verify_checksums = checksums;
+            LoadReport const report = load(Checkpoint::open(folder.path()), tensors.list(), 0, how);
+            CHECK(tensors.wrong() == "");
+            CHECK(report.bytes_read == 16 * (10 << 10));
+            CHECK(report.bytes_verified == 16 * (10 << 10));
+            CHECK(report.extra_bytes == 0);
+        }
+    }
+
     TEST_CASE("of columns far apart the rest of blocks is one read box, not one a row") {
         std::vector<Goal> const goals{goal("w", DType::u8, "(8):(S1)", Shape{4000, 8192})};  // gaps of 7 KiB
         TempFolder const folder;

@@ -97,6 +97,9 @@ TEST_SUITE("mch/checkpoint_old") {
         check_error(checkpoint_test::caught([&] { static_cast<void>(Checkpoint::open(data)); }), ErrorCode::io,
                     {"its mch.index.json is of managed-collision tables as older releases saved them",
                      "Fix: the command `reshard mch " + data + " OUT` writes them as a checkpoint"});
+        Folder const of_one_rank(1);
+        check_error(checkpoint_test::caught([&] { static_cast<void>(Checkpoint::open(of_one_rank.path())); }),
+                    ErrorCode::io, {"its mch.index.json is of managed-collision tables"});
     }
 
     TEST_CASE("tables go by their names, in whatever order they were saved") {

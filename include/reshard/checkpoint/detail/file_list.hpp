@@ -194,14 +194,14 @@ inline void refuse_missing(std::string const& source, std::string const& folder,
         std::all_of(found.begin(), found.end(), [](auto const& leaf) { return dcp_name(leaf).shard != 0; })) {
         return {CheckpointKind::shards, folder, folder, std::move(found), {}, {}};
     }
-    // One file of several whose index is missing must not pass for a whole checkpoint.
-    if (found.size() == 1 && !is_one_of_several(found.front())) {
-        return list_file(join_path(folder, found.front()));
-    }
     if (old_tables) {
         raise(ErrorCode::io, "IoError: ", folder, ": no checkpoint of today: its ", mch_old_index,
               " is of managed-collision tables as older releases saved them. Fix: the command `reshard mch ", folder,
               " OUT` writes them as a checkpoint; MchCheckpoint reads both.");
+    }
+    // One file of several whose index is missing must not pass for a whole checkpoint.
+    if (found.size() == 1 && !is_one_of_several(found.front())) {
+        return list_file(join_path(folder, found.front()));
     }
     if (found.empty() && unpublished != 0) {
         raise(ErrorCode::io, "IoError: ", folder, ": no checkpoint: ", unpublished,

@@ -158,6 +158,7 @@ void for_each_run_read(Catalogue const& catalogue, std::span<WantedExtent const>
         if (run.begin < run.end) rest.push_back(run);
     };
     ExtentRun behind;  // the run before, up to the end of its last block
+    Index last_end = 0;
     for_each_run_read(catalogue, wanted, reads, [&](ExtentRun const& run) {
         Extent const& extent = catalogue.extents()[as_size(run.extent)];
         Interval const blocks = touched_blocks(catalogue.manifest(), extent, run.begin, run.end);
@@ -167,17 +168,18 @@ void for_each_run_read(Catalogue const& catalogue, std::span<WantedExtent const>
             behind.end = smaller(behind.end, run.begin);
             begin = larger(begin, behind.end);
         }
-        ExtentRun before{run.extent, begin, run.begin, 0};
-        if (run.end - run.begin < short_run) {
-            bool const goes_on = behind.extent == run.extent && behind.begin < behind.end && behind.end == before.begin;
-            if (goes_on) before.begin = behind.begin;
-            if (!goes_on) add(behind);
-            behind = {run.extent, before.begin, blocks.end, 0};
-            return;
+        ExtentRun const before{run.extent, begin, run.begin, 0};
+        // Between short runs farther apart than they are long: one with them, or every row of columns has one.
+        Index const bytes = run.end - run.begin;
+        if (bytes < short_run && bytes <= run.begin - last_end && behind.begin < behind.end && behind.end == begin &&
+            behind.extent == run.extent) {
+            behind.end = blocks.end;
+        } else {
+            add(behind);
+            add(before);
+            behind = {run.extent, run.end, blocks.end, 0};
         }
-        add(behind);
-        add(before);
-        behind = {run.extent, run.end, blocks.end, 0};
+        last_end = run.end;
     });
     add(behind);
     return rest;

@@ -13,12 +13,12 @@ namespace {
 void read_note(std::string_view text) {
     using namespace reshard;
     auto const files = detail::files_of_note(text);
-    for (CheckpointFile const& file : files) {
+    for (detail::NotedFile const& file : files) {
         bool const ours = file.leaf == detail::index_name || file.leaf == manifest_name ||
                           (file.leaf.ends_with(".safetensors") && detail::is_output_leaf(file.leaf));
         fuzz::expect(ours, "a file that no run gives its name");
         fuzz::expect(file.leaf.find('/') == std::string::npos, "a file outside the folder");
-        fuzz::expect(file.file_bytes >= 0, "a size below nothing");
+        fuzz::expect(file.stamp.bytes >= 0, "a size below nothing");
     }
     fuzz::expect(detail::files_of_note(detail::note_of(files)) == files, "a note that changes when written");
 }

@@ -20,6 +20,7 @@ namespace reshard::inline v0::detail {
 struct NotedFile {
     std::string leaf;
     FileStamp stamp;
+    friend bool operator==(NotedFile const&, NotedFile const&) = default;
 };
 /// The stamp of a file that notes name; nothing where no regular file has that path.
 [[nodiscard]] inline std::optional<FileStamp> noted_stamp_at(std::string const& path) {
@@ -54,7 +55,9 @@ inline constexpr std::string_view note_head = "reshard gives names to\n";  // ol
             return taken;
         };
         FileStamp stamp;
-        if (!take(stamp.bytes) || !take(stamp.number) || !take(stamp.seconds) || !take(stamp.nanoseconds)) continue;
+        if (!take(stamp.bytes) || stamp.bytes < 0 || !take(stamp.number) || !take(stamp.seconds) ||
+            !take(stamp.nanoseconds))
+            continue;
         if (line == index_name || line == manifest_name || is_output_leaf(line))
             files.push_back({std::string(line), stamp});
     }

@@ -76,7 +76,7 @@ struct OneRankReads {
     LoadOptions options{};
 };
 
-/// Every rank has the files and reads exactly what it needs, in few large reads, several in flight. Like
+/// Every rank has the files and reads what it needs, and what it compares, in few large reads, several in flight. Like
 /// EveryRankReads, but the ranks agree: an error of one is the error of all. Memory beyond the local tensors: the
 /// scratch of the reads.
 struct EachRankReadsItsBoxes {
@@ -99,10 +99,10 @@ struct LoadModel {
 /// Whether CooperativeRead exchanges: as the model says, always, or never.
 enum class Cooperation : int { by_model, always, never };
 
-/// Every wanted byte is read once: each rank reads one contiguous span of the files, in windows, and the ranks exchange
-/// what they have read. Spans are equal but for 5%; a rank reads the span of which it wrote, or else needs, most. Falls
-/// back to reading directly when the model says that this is faster. Every rank has the files. Memory beyond the local
-/// tensors: one window.
+/// Together, every wanted byte is read once: each rank reads one contiguous span of the files, in windows, and the
+/// ranks exchange what they have read. Spans are equal but for 5%; a rank reads the span of which it wrote, or else
+/// needs, most. Falls back to reading directly when the model says that this is faster. Every rank has the files.
+/// Memory beyond the local tensors: one window.
 struct CooperativeRead {
     static constexpr std::string_view name = "cooperative read";
     static constexpr bool communicates = true;

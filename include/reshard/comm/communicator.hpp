@@ -49,7 +49,7 @@ namespace transport {
 struct Verdict {
     ErrorCode code = ErrorCode::none;
     int rank = -1;
-    std::string reason;
+    std::string reason;  ///< may list options, each behind a next_option: difference_text() makes a sentence of it
     std::uint64_t digest = 0;
     /// Makes the reason where somebody must be told, perhaps in the thread of another rank: it takes longer than to
     /// agree. Counts while `reason` is empty, and until agree() has returned.

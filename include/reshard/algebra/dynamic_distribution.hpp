@@ -233,7 +233,7 @@ private:
     }
 
     [[noreturn]] static void raise_count(int given, int axes);
-    [[noreturn]] void raise_fault(SignatureFault fault) const;
+    [[noreturn, gnu::cold]] void raise_fault(SignatureFault fault) const;
     [[noreturn]] static void raise_many(Index rank, int dim, Index segments);
     [[noreturn]] void raise_rank(int rank) const;
     [[noreturn]] static void raise_block(int axis, SplitRule const& rule);

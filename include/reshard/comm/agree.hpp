@@ -41,7 +41,7 @@ namespace detail {
 
 #if defined(__cpp_exceptions)
 /// While `error` is handled: throws it with more words, if there is memory for these.
-[[noreturn]] inline void raise_with(Error const& error, std::string_view more) {
+[[noreturn, gnu::cold]] inline void raise_with(Error const& error, std::string_view more) {
     std::string words;
     if (!more.empty()) quietly([&] { words = concat(error.message(), more); });
     if (!words.empty()) raise(error.code(), std::move(words));

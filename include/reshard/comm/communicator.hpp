@@ -327,7 +327,7 @@ inline constexpr std::string_view differs = "disagrees with rank 0. Fix: give ev
 inline constexpr std::string_view next_option = "\x1f";
 
 /// What is said of a rank that differs: what it and rank 0 have in hand, where the callers wrote it down.
-[[nodiscard]] std::string difference_text(std::string const& mine, std::string const& first);
+[[nodiscard, gnu::cold]] std::string difference_text(std::string const& mine, std::string const& first);
 
 /// The verdict of all, given each rank's own: the one place that knows the rule. `get(r)` is the verdict of rank r.
 template <class Get>

@@ -218,7 +218,7 @@ public:
     // ---- Failure ---------------------------------------------------------------------------------------------
 
     /// `who` of the family has failed; `first` and `second` of the team, or -1, may share the error itself.
-    void poison(ErrorCode code, int who, int first, int second, std::string_view reason) noexcept {
+    [[gnu::cold]] void poison(ErrorCode code, int who, int first, int second, std::string_view reason) noexcept {
         family_->poison(failure_record(code, who, scope(), first, second, reason));
     }
     /// Throws the family's failure as `me` must see it. \pre the family is poisoned.
@@ -294,7 +294,7 @@ private:
         std::uint64_t open = 2 * (seat(me).phase - 1);
         return phase_.compare_exchange_strong(open, open + 1, std::memory_order_seq_cst) || open < 2 * seat(me).phase;
     }
-    [[noreturn]] void raise_deadline(int me) {
+    [[noreturn, gnu::cold]] void raise_deadline(int me) {
         std::string missing;
         int rank = me;
         for (int r = size() - 1; r >= 0; --r) {

@@ -350,9 +350,14 @@ TEST_SUITE("checkpoint/load") {
                           tensors[1].distribution = parse("(3):(R)", Shape{6});
                           tensors[1].view = DynamicView(tensors[1].view.data(), DType::bf16, Shape{6});
                       });
-        check_refused(ErrorCode::mismatch, {"tensor 'norm'", "the checkpoint has BF16 elements, the list says F16"},
+        check_refused(ErrorCode::mismatch,
+                      {"tensor 'norm'", "the checkpoint has BF16 elements, the list says F16", "and cast"},
                       [](Tensors& tensors, std::string&, auto&, int) {
                           tensors[1].view = DynamicView(tensors[1].view.data(), DType::f16, Shape{7});
+                      });
+        check_refused(ErrorCode::mismatch, {"tensor 'norm'", "Fix: load as BF16; no cast leads from there"},
+                      [](Tensors& tensors, std::string&, auto&, int) {
+                          tensors[1].view = DynamicView(tensors[1].view.data(), DType::f8_e4m3, Shape{7});
                       });
         check_refused(
             ErrorCode::dtype, {"tensor 'norm'", "bor is not defined for BF16"},

@@ -192,6 +192,8 @@ TEST_SUITE("checkpoint/safetensors_header") {
     TEST_CASE("rules are checked in the reference's order") {
         // Each file breaks the named rule and one that comes later.
         check_rule(Rule::header_too_large, [] { (void)parse(length_bytes(100'000'001)); });
+        auto const pointer = caught([] { (void)parse("version https://git-lfs.github.com/spec/v1\n"); });
+        CHECK(contains(pointer.message, "git lfs pull"));
         check_rule(Rule::invalid_header, [] { (void)parse(safetensors_text("\xff", 3)); });
         check_rule(Rule::invalid_offset,
                    [] { (void)parse(one(R"("dtype":"F4","shape":[3],"data_offsets":[1,9])", 1)); });

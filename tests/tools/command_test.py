@@ -313,7 +313,7 @@ def test_consolidate_and_shard(here):
     ask("shard", full, here / "x", "--to", "(2,2):(R,S0)", "--apart", "dp", status=2,
         says=["--apart dp: the mesh of --to gives its axes no names. Fix: they count from 0, or give a name ", "(dp=2,tp=4)"])
     ask("consolidate", saved, here / "x", "--max-file-bytes", "5XB", status=2, says="--max-file-bytes: '5XB' is no number from 1 to ")
-    planned = [asked("consolidate", saved, "--dry-run", "--max-file-bytes", size)["files_out"] for size in ("100KiB", 102400, "1MB")]
+    planned = [asked("consolidate", saved, "--dry-run", "--max-file-bytes", size)["files_out"] for size in ("100KiB", 102400, "1000KB")]
     expect(planned[0] == planned[1] > planned[2] == 1, "sizes may have units")
     ask("consolidate", saved, here / "x", "--replica", -5, status=2, says="--replica")
     ask("consolidate", saved, here / "x", "--window", 65536, "--in-flight", 4, status=2, says="--window 65536: less than 65536 for each of 4")
@@ -330,6 +330,8 @@ def test_consolidate_and_shard(here):
     ask("compare", saved, here / "renamed", "--rename", here / "none", status=2, says="--rename: cannot open")
     table.write_text("no.such.tensor x\n")
     ask("consolidate", saved, here / "x", "--rename", table, ranks=2, status=2, says=["'no.such.tensor'", "Fix: "])
+    table.write_text("no such tensor\tx y\n")  # names with blanks
+    ask("consolidate", saved, here / "x", "--rename", table, status=2, says=["'no such tensor'", "Fix: "])
     table.write_text("one\n")
     ask("consolidate", saved, here / "x", "--rename", table, status=2, says="line 1 of ")
     ask("consolidate", saved, here / "x", "--rename", here / "none", status=2, says="cannot open")

@@ -89,9 +89,9 @@ namespace {
 
 /// Nothing, and the number in `text`, or what is wrong.
 std::string read_number(std::string& text, reshard::Index least, reshard::Index most, bool is_size) {
-    constexpr std::pair<std::string_view, int> units[] = {
-        {"", 1},       {"KiB", 1 << 10},  {"MiB", 1 << 20},     {"GiB", 1 << 30},
-        {"kB", 1'000}, {"MB", 1'000'000}, {"GB", 1'000'000'000}};
+    constexpr std::pair<std::string_view, int> units[] = {{"", 1},           {"KiB", 1 << 10},     {"MiB", 1 << 20},
+                                                          {"GiB", 1 << 30},  {"kB", 1'000},        {"KB", 1'000},
+                                                          {"MB", 1'000'000}, {"GB", 1'000'000'000}};
     char const* const end = text.data() + text.size();
     reshard::Index number = 0;
     auto const [rest, error] = std::from_chars(text.data(), end, number);
@@ -241,8 +241,13 @@ std::vector<std::pair<std::string, std::string>> renames_given(std::string const
         std::string from, to, more;
         if (!(words >> from) || from.front() == '#') continue;
         if (!(words >> to) || words >> more) {
+            std::size_t const tab = line.find('\t');  // names may have blanks
+            if (tab != line.npos && tab == line.rfind('\t')) {
+                list.emplace_back(line.substr(0, tab), line.substr(tab + 1));
+                continue;
+            }
             wrong(option + ": line " + std::to_string(number) + " of '" + path +
-                  "' has not two words. Fix: NAME OTHER_NAME");
+                  "' has not two words. Fix: NAME OTHER_NAME, with a tab between them where names have blanks");
         }
         list.emplace_back(from, to);
     }

@@ -62,7 +62,7 @@ void add_ranks(CLI::App& verb, Session& session, int most = most_threads);
 
 /// For check(): whole numbers between two.
 [[nodiscard]] CLI::Validator whole_number(reshard::Index least, reshard::Index most);
-/// For transform(): numbers of bytes, also with KiB, MiB, GiB, kB, MB or GB behind.
+/// For transform(): numbers of bytes, also with KiB, MiB, GiB, kB, KB, MB or GB behind.
 [[nodiscard]] CLI::Validator byte_size(reshard::Index least, reshard::Index most);
 /// For check(): a path that is not empty.
 [[nodiscard]] CLI::Validator some_path();

@@ -46,7 +46,7 @@ struct RewriteOptions {
     std::function<void(Index done, Index total)> progress{};
 };
 
-/// Casts floating-point tensors and leaves all others. For RewriteOptions::dtype.
+/// Casts tensors of F16, BF16, F32 and F64 and leaves all others. For RewriteOptions::dtype.
 [[nodiscard]] inline std::function<DType(StoredTensor const&)> floats_as(DType dtype) {
     return [dtype](StoredTensor const& tensor) { return is_floating(tensor.dtype) ? dtype : tensor.dtype; };
 }

@@ -34,11 +34,18 @@ inline char const* error_text(char const* text, char const*) noexcept { return t
     raise(ErrorCode::io, "IoError: ", path, ": ", what, ": ", text, " (errno ", error, "). Fix: ", fix);
 }
 
+/// What helps where bytes do not get into a file.
+[[nodiscard]] inline std::string_view fix_of_write(int error) noexcept {
+    bool const is_full = error == ENOSPC || error == EDQUOT || error == EFBIG;
+    return is_full ? "free space or write elsewhere; nothing was replaced."
+                   : "see that the disk, or its server, is well, or write elsewhere; nothing was replaced.";
+}
+
 /// What closing a file that was written has returned: a file system over a network may say only now that bytes have
 /// not arrived. Throws IoError.
 inline void refuse_lost(int error, std::string_view path) {
     if (error == 0) return;
-    raise_io(path, "cannot close it, bytes may be lost", error, "free space or write elsewhere; nothing was replaced.");
+    raise_io(path, "cannot close it, bytes may be lost", error, fix_of_write(error));
 }
 
 /// One open file; closed with its owner.
@@ -186,8 +193,8 @@ inline void write_fully(FileDescriptor const& file, std::string_view path, Index
         auto const done =
             uninterrupted([&] { return ::pwrite(file.get(), bytes.data(), want, static_cast<off_t>(offset)); });
         if (done <= 0) {  // none for no reason is an error, or this would have no end
-            raise_io(path, concat("cannot write ", want, " bytes at offset ", offset), done < 0 ? errno : EIO,
-                     "free space or write elsewhere; nothing was replaced.");
+            int const error = done < 0 ? errno : EIO;
+            raise_io(path, concat("cannot write ", want, " bytes at offset ", offset), error, fix_of_write(error));
         }
         bytes = bytes.subspan(as_size(done));
         offset += as_index(done);
@@ -195,10 +202,10 @@ inline void write_fully(FileDescriptor const& file, std::string_view path, Index
 }
 
 /// What was written to a file is durable. Throws IoError, with what helps.
-inline void sync_file(FileDescriptor const& file, std::string_view path,
-                      std::string_view fix = "free space or write elsewhere; nothing was replaced.") {
-    if (uninterrupted([&] { return ::fdatasync(file.get()); }) < 0)
-        raise_io(path, "cannot make its bytes durable", errno, fix);
+inline void sync_file(FileDescriptor const& file, std::string_view path, std::string_view fix = {}) {
+    if (uninterrupted([&] { return ::fdatasync(file.get()); }) >= 0) return;
+    int const error = errno;
+    raise_io(path, "cannot make its bytes durable", error, fix.empty() ? fix_of_write(error) : fix);
 }
 
 enum class PathKind : int { missing, file, folder };

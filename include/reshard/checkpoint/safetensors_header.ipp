@@ -99,9 +99,12 @@ RESHARD_INLINE Index safetensors_header_length(std::span<std::byte const> first_
     }
     std::uint64_t length = 0;
     for (std::size_t i = 0; i < 8; ++i) length |= std::to_integer<std::uint64_t>(first_bytes[i]) << (8 * i);
+    constexpr std::uint64_t git_lfs = 0x206e'6f69'7372'6576;  // "version ", as such a pointer begins
     if (length > static_cast<std::uint64_t>(max_safetensors_header_bytes)) {
         raise_rule(SafetensorsRule::header_too_large, file, ": the header claims ", length, " bytes, more than the ",
-                   max_safetensors_header_bytes, " allowed. Fix: check that this is a safetensors file.");
+                   max_safetensors_header_bytes, " allowed. Fix: ",
+                   length == git_lfs ? "this is a pointer of Git LFS; fetch the file: git lfs pull."
+                                     : "check that this is a safetensors file.");
     }
     if (detail::as_index(length) > file_bytes - 8) {
         raise_rule(SafetensorsRule::invalid_header_length, file, ": the header claims ", length, " bytes but only ",

@@ -59,6 +59,8 @@ TEST_SUITE("checkpoint/detail/temporary_file") {
             return caught_one.message;
         };
         for (int const full : {ENOSPC, EDQUOT}) CHECK(contains(create(full), "Fix: free space, or remove files"));
+        CHECK(contains(reshard::detail::fix_of_write(ENOSPC), "free space"));
+        CHECK(contains(reshard::detail::fix_of_write(EIO), "the disk, or its server"));
         CHECK(contains(create(EMFILE), "Fix: raise the limit on open files"));
         CHECK(contains(create(EACCES), "Fix: check that the folder exists and is writable."));
         TemporaryFile lost(folder / "f");

@@ -9,6 +9,7 @@
 #include <reshard/checkpoint/load_strategy.hpp>
 #include <reshard/core/view_box.hpp>
 #include <reshard/exec/local_tensor.hpp>
+#include <reshard/memory/convert.hpp>
 #include <reshard/memory/fold.hpp>
 #include <reshard/memory/place.hpp>
 
@@ -180,7 +181,9 @@ inline void check_target(StoredTensor const& stored, LocalTensor const& target, 
         raise_wanted(
             ErrorCode::mismatch, target.name,
             concat("the checkpoint has ", name(dtype), " elements", note, ", the list says ", name(target.view.dtype()),
-                   ". Fix: load as ", name(dtype), " and cast with reshard::redistribute(..., Casting{})."));
+                   ". Fix: load as ", name(dtype),
+                   can_convert(dtype, target.view.dtype()) ? " and cast with reshard::redistribute(..., Casting{})."
+                                                           : "; no cast leads from there to the other."));
     }
     check_reductions(target.distribution, dtype,
                      [&](std::string const& why) { raise_wanted(ErrorCode::dtype, target.name, why); });

@@ -70,8 +70,8 @@ inline void check_change(PlanValue const& plan, ValueChange const& change) {
     }
     if (!can_convert(change.from, change.to)) {
         raise(ErrorCode::dtype, "reshard::prepare: there is no cast from ", name(change.from), " to ", name(change.to),
-              ". Fix: cast numbers and booleans of at least a byte; move other elements as "
-              "they are.");
+              ". Fix: casts lead between integers, BOOL and floats of 16 bits and more; move other elements as they "
+              "are.");
     }
     if (!can_convert(change.from, change.to, change.factor)) {
         raise(ErrorCode::dtype, "reshard::prepare: a factor of ", number_text(change.factor, 9), " from ",

@@ -656,8 +656,20 @@ TEST_SUITE("checkpoint/load") {
         shapes[0].stored.shape = Shape{4, 10};  // in the first file
         write(turned.path(), shapes, small_files);
         check_same(attempt(turned.path(), EachRankReadsItsBoxes{}), ErrorCode::mismatch,
-                   {"rank 1 of 3: reshard: " + turned.path(), "another header, of the same size",
+                   {"rank 1 of 3: reshard: " + turned.path(), "another header or other data, of the same size",
                     "saw another version of it"});
+        // The same model after another training: headers and sizes are equal, some bytes are not.
+        TempFolder const trained;
+        write(trained.path(), goals, small_files);
+        for (auto const& entry : std::filesystem::directory_iterator(trained.path())) {
+            std::string bytes = read_text(entry.path());
+            bytes.back() ^= 1;
+            write_text(entry.path(), bytes);
+        }
+        for (auto const& thrown : {attempt(trained.path(), EachRankReadsItsBoxes{}),
+                                   attempt(trained.path(), CooperativeRead{1 << 20, {}, Cooperation::always, {}})}) {
+            check_same(thrown, ErrorCode::mismatch, {"rank 1 of 3: reshard: " + trained.path(), "or other data"});
+        }
 
         // Without a communicator nobody else can know; afterwards all can.
         check_same(thrown_by(3,

@@ -356,7 +356,7 @@ TEST_SUITE("checkpoint/save faults") {
         overtaken(-1, [&] { check_io(words, [&] { static_cast<void>(Checkpoint::open(folder.path())); }); });
         CHECK(version == before + reshard::detail::most_overtakings);
         overtaken(-1, [&] {
-            check_io("Fix: load again, and let saves and loads of one folder take turns.",
+            check_io("Fix: load again, and let saves and loads of one folder take turns; or",
                      [&] { load_one(folder.path(), alone); });
         });
         overtaken(-1, [&] {

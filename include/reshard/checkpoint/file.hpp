@@ -137,6 +137,7 @@ private:
 [[nodiscard]] inline std::string_view fix_of_create(int error) noexcept {
     if (error == ENOSPC || error == EDQUOT) return "free space, or remove files where as many are there as may be.";
     if (error == EMFILE) return "raise the limit on open files (ulimit -n).";
+    if (error == ENOENT) return "check that the folder exists, and that all ranks name the same.";
     return "check that the folder exists and is writable.";
 }
 
@@ -247,7 +248,7 @@ auto open_saved(std::string const& path, Open&& open, OtherReason&& other_reason
         if (error.code() != ErrorCode::io || path_kind(path) != PathKind::missing) throw;
         other_reason();
         raise_io(path, concat("it was there when the list of files was read: ", overtaken_words), ENOENT,
-                 "load again, and let saves and loads of one folder take turns.");
+                 "load again, and let saves and loads of one folder take turns; or give all ranks one folder.");
     }
 }
 

@@ -156,8 +156,13 @@ TEST_SUITE("comm/communicator") {
         auto const get = [&](int r) -> transport::Verdict const& { return all[static_cast<std::size_t>(r)]; };
         CHECK(transport::joint_verdict(4, get).ok());
         all[2].digest = all[3].digest = 7;
-        transport::Verdict const joint = transport::joint_verdict(4, get);
+        transport::Verdict joint = transport::joint_verdict(4, get);
         CHECK(joint.code == ErrorCode::mismatch);
+        CHECK(joint.rank == 2);
+        CHECK(joint.reason ==  // rank 0 has nothing in hand that could differ
+              "is in another call than rank 0. Fix: make all ranks call the same things in the same order.");
+        all[0].digest = all[1].digest = 6;
+        joint = transport::joint_verdict(4, get);
         CHECK(joint.rank == 2);
         CHECK(joint.reason == "disagrees with rank 0. Fix: give every rank the same arguments.");
         all[0].reason = "prepared a";

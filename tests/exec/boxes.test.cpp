@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Mirrors include/reshard/exec/boxes.hpp: every element is its number in the tensor, so that ranks know what they
 // should have.
+#include <reshard/exec/batch.hpp>
 #include <reshard/exec/boxes.hpp>
 
 #include <reshard/comm/self.hpp>
@@ -280,6 +281,29 @@ TEST_SUITE("exec/boxes: the same error on every rank") {
             [](int rank, Two&, auto&, BoxTable& to, auto&) {
                 if (rank == 1) to = BoxTable(Shape{4, 2}, {{1, Box{{0, 2}, {0, 2}}}, {0, Box{{1, 3}, {0, 2}}}});
             });
+        run_on_threads(2, [](ThreadCommunicator& comm) {  // others are in a call that lists other things, or nothing
+            Two mine;
+            auto const boxes = [&] {
+                redistribute(halves(), swapped(), DType::f32, comm, mine.source, mine.destination);
+            };
+            auto const batch = [&] { redistribute(Batch(), comm); };
+            auto const nothing = [&] { agree_on_errors(comm, [] {}); };
+            for (int turn = 0; turn < 4; ++turn) {
+                std::string words;
+                try {
+                    if (comm.rank() == turn % 2) {
+                        boxes();
+                    } else {
+                        turn < 2 ? batch() : nothing();
+                    }
+                } catch (MismatchError const& error) {
+                    words = error.what();
+                }
+                INFO(words);
+                CHECK(words.find(turn < 2 ? "moves boxes of 1 tensors" : "is in another call than") != words.npos);
+                boxes();  // the communicator is whole
+            }
+        });
         run_on_threads(2, [](ThreadCommunicator& comm) {  // one table, read and written
             BoxTable const first = halves();
             BoxTable const second = swapped();

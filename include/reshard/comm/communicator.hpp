@@ -321,6 +321,9 @@ inline constexpr std::string_view other_call =
 inline constexpr std::string_view in_call = "is in ";
 /// What is said of a rank that differs where neither it nor rank 0 has said what it has in hand.
 inline constexpr std::string_view differs = "disagrees with rank 0. Fix: give every rank the same arguments.";
+/// The same where one of them has nothing that could differ (a digest of 0): it is elsewhere.
+inline constexpr std::string_view differs_in_call =
+    "is in another call than rank 0. Fix: make all ranks call the same things in the same order.";
 
 /// Stands in front of each option in the words of a rank that has several in hand. Of two that differ, each says the
 /// first that does and what stands in front of all.
@@ -345,6 +348,8 @@ template <class Get>
     if (agree || fails) return joint;
     joint.code = ErrorCode::mismatch;
     joint.reason = difference_text(get(rank).said(), joint.reason);
+    bool const is_elsewhere = joint.digest == 0 || get(rank).digest == 0;
+    if (is_elsewhere && joint.reason == differs) joint.reason = differs_in_call;
     return joint;
 }
 

@@ -39,6 +39,7 @@ namespace detail {
 }
 /// Completes "rank 3 ..., but rank 0 ...". `place` as first_difference() gives it.
 [[nodiscard]] inline std::string describe(std::span<BoxMove const> moves, Index place) {
+    if (place < 0) return concat("moves boxes of ", moves.size(), " tensors");  // others have options: a Batch, say
     for (std::size_t i = 0; i < moves.size(); ++i) {
         BoxMove const& move = moves[i];
         std::string const of = moves.size() == 1 ? std::string() : concat(" of ", label(moves, i));

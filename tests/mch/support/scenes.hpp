@@ -266,9 +266,10 @@ struct Result {
     }
 };
 
-inline Result run_library(Scene const& scene, Mode mode, bool accept_strays = true) {
+inline Result run_library(Scene const& scene, Mode mode, bool accept_strays = true, int threads = 1) {
     MchOptions options = library_options(mode);
     options.accept_strays = accept_strays;
+    options.threads = threads;
     Table const& table = scene.table;
     Result result{scene.loaded, std::vector<Change>(scene.loaded.size()), {}};
     MchTable const saved = library_table(table, table.saved_offsets, scene.saved_buckets);

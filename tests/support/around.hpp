@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   tests/support/around.hpp
+/// \brief  Sizes around those from which the library does something in another way.
+#pragma once
+
+#include "random.hpp"
+
+namespace reshard::test {
+
+/// One less than a limit, the limit, one more; twice as much, or nearly three times, and a remainder.
+inline Index around(Random& random, Index limit) {
+    return random.pick(std::vector<Index>{limit - 1, limit, limit, limit + 1, 2 * limit, 2 * limit + 1, 3 * limit - 1});
+}
+
+}  // namespace reshard::test

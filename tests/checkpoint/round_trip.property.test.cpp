@@ -12,106 +12,14 @@
 #include <reshard/comm/threads.hpp>
 #include <reshard/exec/batch.hpp>
 
-#include "../support/oracle.hpp"
-#include "../support/random.hpp"
-#include "support.hpp"
+#include "model_support.hpp"
 
-#include <cstring>
-#include <deque>
-#include <random>
 #include <string>
 #include <vector>
 
 namespace {
 using namespace reshard;
 using namespace checkpoint_test;
-using Bytes = std::vector<std::byte>;
-
-/// All of it in one process.
-struct Whole {
-    std::string name;
-    DType dtype;
-    DynamicShape shape;
-    Bytes bytes;
-};
-
-struct Model {
-    std::vector<Whole> tensors;
-    std::vector<DynamicDistribution> places;
-    [[nodiscard]] int ranks() const {
-        Index last = 0;
-        for (auto const& place : places) last = detail::larger(last, place.mesh().last_rank());
-        return static_cast<int>(last) + 1;
-    }
-    void place_at_random(test::Random& random) {
-        places.clear();
-        auto const mesh = random.mesh();
-        for (Whole const& whole : tensors)
-            places.push_back(random.distribution(random.chance(70) ? mesh : random.mesh(), whole.shape));
-    }
-};
-
-/// What a rank holds of the whole tensor, by the oracle. \pre one dimension at least
-Bytes part_of(Whole const& whole, DynamicDistribution const& place, int rank) {
-    if (!place.contains(rank)) return {};
-    Index const width = bytes(whole.dtype);
-    auto const held = oracle::held_indices(place, rank);
-    oracle::Elements rows{0};
-    for (std::size_t dim = 0; dim + 1 < held.size(); ++dim) {
-        oracle::Elements longer;
-        for (Index const row : rows)
-            for (Index const i : held[dim]) longer.push_back(row * whole.shape.extent(static_cast<int>(dim)) + i);
-        rows.swap(longer);
-    }
-    std::vector<Interval> runs;  // of the last dimension
-    for (Index const i : held.back()) {
-        if (runs.empty() || runs.back().end != i) runs.push_back({i, i});
-        ++runs.back().end;
-    }
-    Index const extent = whole.shape.extent(whole.shape.rank() - 1);
-    Bytes result;
-    for (Index const row : rows) {
-        for (Interval const& run : runs) {
-            auto const from = whole.bytes.begin() + (row * extent + run.begin) * width;
-            result.insert(result.end(), from, from + run.size() * width);
-        }
-    }
-    return result;
-}
-
-/// A rank's tensors: what the model says, or bytes that nobody saved.
-class Held {
-public:
-    Held(Model const& model, int rank, bool filled) : model_(&model), rank_(rank) {
-        for (std::size_t t = 0; t != model.tensors.size(); ++t) {
-            Whole const& whole = model.tensors[t];
-            DynamicDistribution const& place = model.places[t];
-            DynamicShape const shape = place.contains(rank) ? place.local_shape(rank) : DynamicShape(Shape{0});
-            memory_.push_back(
-                filled ? part_of(whole, place, rank)
-                       : Bytes(static_cast<std::size_t>(shape.size() * bytes(whole.dtype)), std::byte{0xEE}));
-            memory_.back().reserve(1);  // an empty view has an address, too
-            list_.push_back({whole.name, place, DynamicView(memory_.back().data(), whole.dtype, shape)});
-        }
-    }
-    [[nodiscard]] std::vector<LocalTensor>& list() noexcept { return list_; }
-    /// The first tensor that is not what the model says.
-    [[nodiscard]] std::string wrong() const {
-        for (std::size_t t = 0; t != memory_.size(); ++t) {
-            if (memory_[t] == part_of(model_->tensors[t], model_->places[t], rank_)) continue;
-            return errors::concat("'", model_->tensors[t].name, "' of ", to_string(model_->tensors[t].shape), " under ",
-                                  to_string(model_->places[t]), " on rank ", rank_);
-        }
-        return {};
-    }
-
-private:
-    Model const* model_;
-    int rank_;
-    std::deque<Bytes> memory_;
-    std::vector<LocalTensor> list_;
-};
-
 Model random_model(test::Random& random) {
     Model model;
     for (Index t = random.between(1, 3); t > 0; --t) {
@@ -121,11 +29,7 @@ Model random_model(test::Random& random) {
         Index const inner = detail::larger<Index>(random.between(50'000, 1'000'000) / (outer * middle), 1);
         DynamicShape const shape(middle == 1 ? Indices{outer, inner} : Indices{outer, middle, inner});
         Whole whole{errors::concat("t", t), dtype, shape, Bytes(static_cast<std::size_t>(shape.size() * bytes(dtype)))};
-        std::mt19937_64 values(random.engine()());
-        for (std::size_t i = 0; i < whole.bytes.size(); i += 8) {
-            std::uint64_t const next = values();
-            std::memcpy(whole.bytes.data() + i, &next, detail::smaller<std::size_t>(8, whole.bytes.size() - i));
-        }
+        fill(whole, random);
         model.tensors.push_back(std::move(whole));
     }
     return model;

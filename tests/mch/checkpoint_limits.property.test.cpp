@@ -104,7 +104,7 @@ void check_rows(std::uint64_t seed, Index slots, Index width, Index from, Index 
 
 TEST_SUITE("mch/checkpoint_limits") {
     TEST_CASE("redistribute() equals the oracle: shards of about the blocks that are looked at together, any threads") {
-        for (std::uint64_t seed : seeds(30)) {
+        for (std::uint64_t seed : seeds(20)) {
             Random random(seed * 104729);
             reference::Setup setup;
             setup.from = random.between(1, 4);
@@ -184,7 +184,7 @@ TEST_SUITE("mch/checkpoint_limits") {
     TEST_CASE("shards of a piece, and of an entry more or less, are read to the end") {
         constexpr Index piece = detail::MchPicker::piece_entries;
         std::uint64_t seed = seeds(1)[0];
-        for (Index const entries : {piece - 1, piece, piece + 1}) {
+        for (Index const entries : {piece, piece + 1}) {
             if (fewer_seeds() && entries != piece) continue;
             check_rows(++seed, entries, 1, 1, 2);
         }

@@ -6,6 +6,7 @@
 #include <doctest/doctest.h>
 
 #include <reshard/checkpoint/detail/element_range.hpp>
+#include <reshard/checkpoint/detail/replica_hash.hpp>
 #include <reshard/checkpoint/detail/replica_value.hpp>
 #include <reshard/comm/threads.hpp>
 
@@ -17,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "support/around.hpp"
 #include "support/oracle.hpp"
 #include "support/random.hpp"
 
@@ -323,6 +325,42 @@ TEST_CASE("the report and the repair of random damage are those of comparing eve
     for (std::uint64_t seed : test::seeds(1000)) ++cases[check_case(seed)];
     MESSAGE(cases[0], " equal, ", cases[1], " undecided, ", cases[2], " repaired");
     for (int count : cases) CHECK(count > test::of_seeds(20));
+}
+
+TEST_CASE("the first difference is found around the bytes that are hashed at once, whatever the blocks are") {
+    constexpr Index buffer = detail::ReplicaHasher::buffer_bytes;
+    for (std::uint64_t seed : test::seeds(16)) {
+        CAPTURE(seed);
+        test::Random random(seed);
+        Index const count = test::around(random, random.pick(std::vector<Index>{64, buffer / 4})) / 2;
+        DynamicDistribution const copies = parse("(3,2):(R,S0)", Shape{2 * count});
+        Index const place = random.pick(std::vector<Index>{1, count - 1, buffer / 4 - 1, buffer / 4}) % count;
+        Index const minus = random.between(0, place);  // a zero; the rank that differs has -0.0
+        int const odd = static_cast<int>(random.between(0, 5));
+        VerifyReplicasOptions options;
+        options.mode = VerifyMode::report;
+        options.canonicalise = random.chance(50);
+        options.block_bytes = random.pick(std::vector<Index>{4 * count - 1, 4 * count, 4 * count + 1, 4 * place + 4,
+                                                             2 * count, INT64_MAX, std::max<Index>(count / 100, 1)});
+        CAPTURE(count);
+        CAPTURE(options.block_bytes);
+        run_on_threads(6, [&](ThreadCommunicator& comm) {
+            Index const step = (static_cast<int>(seed) + comm.rank()) % 2 + 1;  // some are dense
+            std::vector<float> memory(static_cast<std::size_t>(step * count));
+            for (Index i = 0; i < count; ++i) memory[static_cast<std::size_t>(i * step)] = static_cast<float>(i) + 0.5F;
+            if (comm.rank() == odd) memory[static_cast<std::size_t>(place * step)] += 0.25F;
+            if (minus != place) memory[static_cast<std::size_t>(minus * step)] = comm.rank() == odd ? -0.0F : 0.0F;
+            std::vector<LocalTensor> const tensors{
+                {"w", copies, DynamicView(memory.data(), DType::f32, Shape{count}, Indices{step})}};
+            ReplicaReport const report = verify_replicas(tensors, comm, options);
+            REQUIRE(report.differences.size() == 1);
+            ReplicaDifference const& one = report.differences[0];
+            CHECK(one.odd == std::vector<int>{odd});
+            CHECK(one.spot.rank == odd);
+            Index const first = options.canonicalise ? place : minus;
+            CHECK(one.spot.index == Indices{odd % 2 * count + first});
+        });
+    }
 }
 
 }  // namespace

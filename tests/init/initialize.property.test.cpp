@@ -82,6 +82,7 @@ template <class T, class I>
 void check_parts(std::uint64_t seed, I const& initializer) {
     test::Limits limits;
     limits.max_elements = 3000;
+    if (seed % 9 == 0) limits.max_extent = 4 * detail::value_block + 3;  // runs of several blocks of values
     limits.ops = {Reduce::sum, Reduce::min, Reduce::max, Reduce::product};
     test::Random random(seed, limits);
     DynamicDistribution const d = random.distribution();

@@ -244,7 +244,7 @@ TEST_SUITE("checkpoint/limits") {
         limits.plain_ranks = true;
         limits.max_axes = 2;
         limits.max_ranks = 4;
-        for (std::uint64_t seed : test::seeds(8)) {
+        for (std::uint64_t seed : test::seeds(6)) {
             CAPTURE(seed);
             limits.cyclic = limits.strided = false;  // thousands of boxes take their time
             test::Random random(seed, limits);

@@ -7,6 +7,7 @@
 #include <doctest/doctest.h>
 
 #include <mch/support/on_device.hpp>
+#include <support/around.hpp>
 
 #include <cstring>
 #include <string>
@@ -76,6 +77,31 @@ TEST_CASE("redistribute on devices: equals the oracle in all modes and orders of
         INFO(to_string(setup));
         CAPTURE(static_cast<int>(mode));
         CHECK(check_on_device(scene, mode, threads) == "");
+    }
+}
+
+TEST_CASE("redistribute on devices: equals the oracle for shards of about a tile, or several, and of so many ranks") {
+    for (std::uint64_t seed : seeds(6)) {
+        Random random(seed);
+        Setup setup;
+        setup.from = random.between(1, 3);
+        setup.to = random.between(1, 3);
+        Id const limit = random.pick(Ids{reshard::detail::block_threads, reshard::detail::merge_tile});
+        setup.slots = around(random, limit) * (random.chance(50) ? setup.from : setup.to);
+        setup.fill = random.pick(std::vector<Fill>{Fill::half, Fill::all_but_one, Fill::all});
+        setup.kind = random.pick(std::vector<IdKind>{IdKind::small, IdKind::hash63, IdKind::any});
+        setup.columns = static_cast<int>(random.between(0, 3));
+        setup.plain = random.chance(50);
+        if (seed % 6 == 0 && !fewer_seeds()) {  // more than a pass of the partition has destinations, or as many
+            setup.to = random.between(256, 257);
+            setup.slots = setup.to * 2;
+        }
+        Scene const scene = draw_scene(setup, random);
+        Mode const mode = modes[random.between(0, 2)];
+        CAPTURE(seed);
+        INFO(to_string(setup));
+        CAPTURE(static_cast<int>(mode));
+        CHECK(check_on_device(scene, mode, ThreadOrder::shuffled) == "");
     }
 }
 

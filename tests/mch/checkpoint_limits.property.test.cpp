@@ -109,7 +109,7 @@ TEST_SUITE("mch/checkpoint_limits") {
             reference::Setup setup;
             setup.from = random.between(1, 4);
             setup.to = random.between(1, 4);
-            Index const limit = random.pick(std::vector<Index>{64, 64, 128, 256, 512, 512, 1024, 4096});
+            Index const limit = random.pick(std::vector<Index>{2, 64, 64, 128, 256, 512, 512, 1024, 4096});
             setup.slots = around(random, limit) * (random.chance(50) ? setup.from : setup.to);
             setup.fill = static_cast<reference::Fill>(random.between(2, 4));
             setup.kind = static_cast<reference::IdKind>(random.between(0, 2));
@@ -150,6 +150,16 @@ TEST_SUITE("mch/checkpoint_limits") {
         }
     }
 
+    TEST_CASE("a partition equals the oracle: for as many destinations as there may be") {
+        Random random(seeds(1)[0]);
+        for (Index const world : {Partition::max_destinations - 1, Partition::max_destinations}) {
+            auto given = test::random_partition(random, 25, world, {8, 3}, test::Skew::even);
+            given.destinations[7] = world - 1;
+            given.destinations[8] = world;
+            CHECK((test::HostKernels::partition(given) == test::partition_oracle(given)));
+        }
+    }
+
     TEST_CASE("a partition equals the oracle: as many bytes as are written past the caches") {
         constexpr Index columns = 16;
         constexpr Index entries = detail::streaming_partition_bytes / (8 * columns);
@@ -178,6 +188,14 @@ TEST_SUITE("mch/checkpoint_limits") {
             Index const most = width < 1000 ? 3000 : std::min<Index>(4 * read / width + 3, 140);
             Index const from = random.between(1, 3);
             check_rows(seed, most, width, from, from + random.between(0, 1));
+        }
+    }
+
+    TEST_CASE("tables of no slot, one, or fewer than ranks") {
+        std::uint64_t seed = seeds(1)[0];
+        for (Index const slots : {0, 1, 2, 5}) {
+            for (Index const from : {1, 3})
+                for (Index const to : {1, 2, 4}) check_rows(++seed, slots, 3, from, to);
         }
     }
 

@@ -4,6 +4,7 @@
 #include <reshard/checkpoint/compare_checkpoints.hpp>
 #include <reshard/checkpoint/consolidate.hpp>
 #include <reshard/checkpoint/load.hpp>
+#include <reshard/checkpoint/load_forecast.hpp>
 #include <reshard/checkpoint/save.hpp>
 #include <reshard/checkpoint/save_async.hpp>
 #include <reshard/checkpoint/verify_checkpoint.hpp>
@@ -12,7 +13,7 @@
 
 #include <reshard/comm/threads.hpp>
 
-#include <filesystem>
+#include <algorithm>
 #include <fstream>
 #include <mutex>
 #include <string>
@@ -91,35 +92,68 @@ SaveOptions any_save(test::Random& random, Index total) {
     return options;
 }
 
-/// The same on all ranks, but for what is each rank's own matter. Returns the error of rank 0, or of a rank alone.
-std::string load_by(int strategy, std::string const& folder, Model const& model, std::uint64_t choice,
-                    Checksums checksums) {
+/// Figures that a forecast has, too: of all ranks, and of the first.
+struct Figures {
+    Index bytes_read = 0;
+    Index reads = 0;
+    Index files_opened = 0;
+    Index bytes_verified = 0;
+    Collectives collectives;
+    friend bool operator==(Figures const&, Figures const&) = default;
+};
+
+/// The error of a rank, or the first tensor that is wrong. What all report is what was foretold of dense memory.
+template <class Strategy>
+std::string load_by(Strategy const& strategy, std::string const& folder, Model const& model,
+                    std::vector<Lies> const& lies) {
     std::string error;
+    Figures counted;
     std::mutex guard;
     run_on_threads(model.ranks(), [&](ThreadCommunicator& comm) {
-        test::Random random(choice);
-        Index const total = bytes_of(model);
-        Held held(model, comm.rank(), false, any_lies(random, model));
-        ReadOptions const reads = any_reads(random, total);
-        Index const window = random.chance(20) ? 0 : bytes_option(random, total, {4 * kib, 64 * kib, mib});
-        int const root = static_cast<int>(random.between(0, comm.size() - 1));
-        LoadOptions options;
-        options.verify_checksums = checksums;
+        Held held(model, comm.rank(), false, lies);
+        LoadReport report;
         auto const mine = caught([&] {
-            switch (strategy) {
-                case 0: load(folder, held.list(), comm, EachRankReadsItsBoxes{reads, options}); break;
-                case 1: load(folder, held.list(), comm, OneRankReads<Scatter>{root, window, reads, options}); break;
-                case 2: load(folder, held.list(), comm, OneRankReads<Broadcast>{root, window, reads, options}); break;
-                case 3: load(Checkpoint::open(folder), held.list(), comm.rank(), {reads, options}); break;
-                default:
-                    load(folder, held.list(), comm, CooperativeRead{window, reads, Cooperation::always, {}, options});
+            if constexpr (Strategy::communicates) {
+                report = load(folder, held.list(), comm, strategy);
+            } else {
+                report = load(Checkpoint::open(folder), held.list(), comm.rank(), strategy);
             }
         });
         std::string const words = mine.code == ErrorCode::none ? held.wrong() : mine.message;
         std::lock_guard const lock(guard);
         if (!words.empty()) error = words;
+        counted.bytes_read += report.bytes_read;
+        counted.reads += report.reads;
+        counted.files_opened += report.files_opened;
+        counted.bytes_verified += report.bytes_verified;
+        counted.collectives = report.collectives;
     });
-    return error;
+    bool const dense = std::count(lies.begin(), lies.end(), Lies::dense) == std::ssize(lies);
+    if (!error.empty() || !dense) return error;
+    Held held(model, 0, false);
+    LoadForecast const foretold =
+        forecast_load(Catalogue(Checkpoint::open(folder)), placed_tensors(held.list()), model.ranks(), strategy);
+    Figures const expected{foretold.bytes_read, foretold.reads, foretold.files_opened, foretold.bytes_verified,
+                           foretold.collectives};
+    return counted == expected ? "" : errors::concat("another load was foretold: ", explain(foretold));
+}
+std::string load_by(int strategy, std::string const& folder, Model const& model, std::uint64_t choice,
+                    Checksums checksums) {
+    test::Random random(choice);
+    Index const total = bytes_of(model);
+    std::vector<Lies> const lies = random.chance(50) ? std::vector{Lies::dense} : any_lies(random, model);
+    ReadOptions const reads = any_reads(random, total);
+    Index const window = random.chance(20) ? 0 : bytes_option(random, total, {4 * kib, 64 * kib, mib});
+    int const root = static_cast<int>(random.between(0, model.ranks() - 1));
+    LoadOptions options;
+    options.verify_checksums = checksums;
+    switch (strategy) {
+        case 0: return load_by(EachRankReadsItsBoxes{reads, options}, folder, model, lies);
+        case 1: return load_by(OneRankReads<Scatter>{root, window, reads, options}, folder, model, lies);
+        case 2: return load_by(OneRankReads<Broadcast>{root, window, reads, options}, folder, model, lies);
+        case 3: return load_by(EveryRankReads{reads, options}, folder, model, lies);
+        default: return load_by(CooperativeRead{window, reads, Cooperation::always, {}, options}, folder, model, lies);
+    }
 }
 
 std::string verify(std::string const& folder, int ranks, std::uint64_t choice, Index total) {

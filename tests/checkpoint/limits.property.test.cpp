@@ -14,6 +14,7 @@
 #include <reshard/comm/threads.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <fstream>
 #include <mutex>
 #include <string>
@@ -64,15 +65,16 @@ std::vector<Lies> any_lies(test::Random& random, Model const& model) {
     return lies;
 }
 
-/// An option around the limits, or so small that there are some hundred of what it makes.
+/// An option around the limits, the largest that there is, or so small that there are some hundred of what it makes.
 Index bytes_option(test::Random& random, Index total, std::vector<Index> const& limits) {
+    if (random.chance(10)) return INT64_MAX;
     return random.chance(40) ? std::max<Index>(total / random.between(20, 300), 1)
                              : around(random, random.pick(limits));
 }
 ReadOptions any_reads(test::Random& random, Index total) {
     ReadOptions reads;
-    reads.gap_bytes = random.pick(std::vector<Index>{0, 4 * kib - 1, 4 * kib, 4 * kib + 1, 64 * kib});
-    reads.over_read = random.pick(std::vector<double>{1.0, 2.0, 100.0});
+    reads.gap_bytes = random.pick(std::vector<Index>{0, 4 * kib - 1, 4 * kib, 4 * kib + 1, 64 * kib, INT64_MAX});
+    reads.over_read = random.pick(std::vector<double>{1.0, 2.0, HUGE_VAL});
     reads.chunk_bytes = bytes_option(random, total, {4 * kib, 64 * kib, mib});
     reads.in_flight = static_cast<int>(random.between(1, 3));
     reads.direct_bytes = bytes_option(random, total, {1, 64 * kib, mib});
@@ -82,13 +84,13 @@ ReadOptions any_reads(test::Random& random, Index total) {
 SaveOptions any_save(test::Random& random, Index total) {
     SaveOptions options;
     options.dedup = static_cast<SaveDedup>(random.between(0, 2));
-    options.small_bytes = random.pick(std::vector<Index>{0, 64 * kib, mib + 1});
+    options.small_bytes = random.pick(std::vector<Index>{0, 64 * kib, mib + 1, INT64_MAX});
     options.min_slice_bytes = bytes_option(random, total, {64 * kib, mib});
     options.durable = false;
     options.in_flight = static_cast<int>(random.between(1, 3));
     options.window_bytes = bytes_option(random, total, {4 * kib, 64 * kib, mib, 4 * mib});
-    options.vote_bytes = bytes_option(random, total, {64 * kib, mib, INT64_MAX / 3});
-    options.snapshot_bytes = random.chance(30) ? 0 : bytes_option(random, total, {256, 64 * kib, 4 * mib});
+    options.vote_bytes = bytes_option(random, total, {64 * kib, mib});
+    options.snapshot_bytes = random.chance(30) ? 0 : bytes_option(random, total, {64 * kib, 4 * mib});
     return options;
 }
 
@@ -250,7 +252,7 @@ void check(test::Random& random, Index largest) {
     full.durable = false;
     full.in_flight = static_cast<int>(random.between(1, 2));
     full.window_bytes = full.in_flight * 64 * kib * random.pick(std::vector<Index>{1, 2, 33}) + random.between(0, 4095);
-    full.vote_bytes = bytes_option(random, total, {64 * kib, INT64_MAX / 3});
+    full.vote_bytes = bytes_option(random, total, {64 * kib});
     full.max_file_bytes = random.chance(50) ? 0 : std::max<Index>(total / random.between(1, 4), 1);
     full.manifest = true;
     std::string const whole = folder / "whole";

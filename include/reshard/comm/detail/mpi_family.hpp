@@ -251,8 +251,9 @@ public:
     }
     MpiFamily& operator=(MpiFamily&&) = delete;
     ~MpiFamily() {
-        // After a failure messages may still be on their way: what MPI writes to or reads from must stay.
-        if (!poisoned && mpi_is_usable()) MPI_Comm_free(&control_);
+        // Letters may still be on their way, or come once this rank is gone: in a communicator that MPI gives the same
+        // number they would be taken for its messages. So where letters are sent, it stays.
+        if (is_alone() && !TeamFamily::hear() && mpi_is_usable()) MPI_Comm_free(&control_);
     }
 
     [[nodiscard]] MPI_Comm control() const noexcept { return control_; }
@@ -271,7 +272,7 @@ public:
     /// Whether this rank is the one who tells the user what failed. Ranks of several nodes may each have thought they
     /// were the first: then their letters are on the way, and the lowest of them speaks. \pre poisoned.
     [[nodiscard]] bool is_teller() noexcept {
-        bool const alone = holds_still_ || (node_ && node_->ranks() == size_);
+        bool const alone = holds_still_ || is_alone();
         auto const limit = Clock::now() + std::chrono::milliseconds(100);
         while (!alone && failure.teller == rank && mpi_is_usable() && Clock::now() < limit) {
             FailureRecord other;
@@ -293,6 +294,7 @@ public:
         if (hear(true)) return false;
         mine.teller = rank;
         if (!record(mine)) return false;
+        if (is_alone()) return true;
         // Kept for ever: nobody can say when they are no longer needed.
         auto* const letter = new (std::nothrow) FailureRecord(mine);
         if (letter == nullptr || !mpi_is_usable()) return true;
@@ -353,6 +355,8 @@ public:
 private:
     static constexpr int tag = 1;
 
+    /// Whether all ranks see what fails in memory that they share.
+    [[nodiscard]] bool is_alone() const noexcept { return node_ != nullptr && node_->ranks() == size_; }
     /// Whether a letter has come.
     [[nodiscard]] bool receive(FailureRecord& letter) noexcept {
         int waiting = 0;

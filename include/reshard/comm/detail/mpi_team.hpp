@@ -45,7 +45,7 @@ public:
     }
     ~MpiTeam() {
         leave();
-        if (mpi_is_usable()) MPI_Comm_free(&comm_);
+        if (!family_->TeamFamily::hear() && mpi_is_usable()) MPI_Comm_free(&comm_);  // else messages may still come
     }
 
     [[nodiscard]] MPI_Comm comm() const noexcept { return comm_; }

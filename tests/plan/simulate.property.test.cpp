@@ -132,12 +132,16 @@ void compare(Plan<> const& plan, Topology const& topology, Index& classified) {
     Simulation const expected = by_every_rank(plan, topology, DType::bf16);
     SimulateOptions one_by_one;
     one_by_one.classes = false;
-    for (SimulateOptions const& options : {SimulateOptions{}, one_by_one}) {
+    SimulateOptions cut_short;  // somewhere while lists are made
+    cut_short.lists = plan.from().shape().size() % 67;
+    for (SimulateOptions const& options : {SimulateOptions{}, one_by_one, cut_short}) {
+        bool const is_cut_short = options.lists == cut_short.lists;
+        if (is_cut_short && plan.from().shape().size() % 4 != 0) continue;
         Simulation found = simulate(plan, topology, DType::bf16, options);
         REQUIRE(found.exact);
         REQUIRE(found.ranks == expected.ranks);
         REQUIRE(found.evaluated <= found.ranks);
-        if (found.evaluated < found.ranks) ++classified;
+        if (found.evaluated < found.ranks && !is_cut_short) ++classified;
         REQUIRE(found.phases.size() == expected.phases.size());
         for (std::size_t phase = 0; phase != expected.phases.size(); ++phase) {
             for (int i = 0; i < topology.size(); ++i) {

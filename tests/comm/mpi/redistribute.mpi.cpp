@@ -10,6 +10,7 @@
 
 #include "comm/mpi/ways.hpp"
 #include "support/fake_cuda.hpp"
+#include "support/moves_around.hpp"
 #include "support/oracle.hpp"
 #include "support/random.hpp"
 
@@ -128,6 +129,94 @@ TEST_SUITE("comm/mpi") {
                 };
                 check(double(), float());
                 check(float(), double());
+            }
+        });
+    }
+
+    TEST_CASE("law.meaning over MPI around the limits of lists, pieces and messages: casts, folds, strided, batches") {
+        auto const check = [](int ranks_per_node, MpiPath path, test::AroundOptions const& varies, int tries) {
+            MpiOptions options;
+            options.ranks_per_node = ranks_per_node;
+            options.path = path;
+            options.deadline = 60s;
+            MpiCommunicator comm(MPI_COMM_WORLD, options);
+            for (std::uint64_t seed : test::seeds(tries)) {
+                test::Around const moves(seed, comm.size(), varies);
+                CHECK(moves.wrong(comm) == "");
+            }
+        };
+        int ranks = 1;
+        MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+        if (ranks == 1) return;     // nothing crosses
+        test::AroundOptions lists;  // a copy is 16 KiB at most, a slot 64 KiB, and again and again in the same slots
+        lists.limits = {64, 4096, 8 << 10, 16 << 10, 21'000};
+        lists.folds = {0, 100};
+        lists.most_bytes = 1 << 17;
+        lists.most_tensors = 6;
+        lists.runs = 4;
+        check(0, MpiPath::automatic, lists, 2);
+        check(1, MpiPath::automatic, lists, 1);
+        test::AroundOptions pieces;
+        pieces.limits = {512 << 10, 1 << 20};
+        pieces.casts = 80;
+        pieces.folds = {0, 1 << 15};
+        pieces.types = {DType::f32, DType::f64, DType::i64};
+        pieces.most_bytes = ranks * (Index{700} << 10);
+        check(0, MpiPath::automatic, pieces, 1);
+        check(0, MpiPath::messages, pieces, 1);
+        check(1, MpiPath::automatic, pieces, 3);
+    }
+
+    TEST_CASE("copies in the list of a rank come to 1 MiB, and those behind go another way") {
+        test::for_each_way({MpiOptions{.deadline = 60s}}, [](MpiCommunicator& comm) {
+            constexpr Index part = 2048;  // 16 KiB: the longest that is copied
+            for (int tensors : {64, 65}) {
+                CAPTURE(tensors);
+                Shape const whole{part * comm.size()};
+                Mesh const mesh{comm.size()};
+                auto const move = plan(distribution(mesh, whole, "S0"), distribution(mesh, whole, "R"));
+                std::vector<double> mine(static_cast<std::size_t>(tensors * part));
+                std::vector<double> all(static_cast<std::size_t>(tensors * whole.size()));
+                Batch batch;
+                for (Index t = 0; t < tensors; ++t) {
+                    double* const from = mine.data() + t * part;
+                    for (Index i = 0; i < part; ++i) from[i] = static_cast<double>(t + part * comm.rank() + i);
+                    batch.add(move, TensorView<double const>(from, Shape{part}),
+                              TensorView<double>(all.data() + t * whole.size(), whole));
+                }
+                redistribute(batch, comm, BatchOptions{.bucket_bytes = INT64_MAX});
+                Index wrong = 0;
+                for (Index t = 0; t < tensors; ++t)
+                    for (Index i = 0; i < whole.size(); ++i)
+                        wrong +=
+                            all[static_cast<std::size_t>(t * whole.size() + i)] == static_cast<double>(t + i) ? 0 : 1;
+                CHECK(wrong == 0);
+            }
+        });
+    }
+
+    TEST_CASE("words of an agreement arrive whole, of whatever length, those of an error and those that differ") {
+        test::for_each_way(test::all_ways({MpiPath::automatic}), [](MpiCommunicator& comm) {
+            int const last = comm.size() - 1;
+            for (int letters : {0, 1, 7, 8, 9, 255, 256, 257, 999, 1000, 1001, 9000}) {
+                CAPTURE(letters);
+                auto const of = [&](int rank) {
+                    return std::string(static_cast<std::size_t>(letters), static_cast<char>('a' + rank % 26));
+                };
+                transport::Verdict mine;
+                if (comm.rank() == last) mine = {ErrorCode::shape, -1, of(last) + "!", 0};
+                auto const failed = comm.agree(std::move(mine));
+                CHECK(failed.rank == last);
+                CHECK(failed.reason == of(last) + "!");
+                if (last == 0) continue;
+                std::string const words = of(comm.rank()) + "?";
+                mine = {};
+                mine.digest = comm.rank() == last ? 1 : 0;
+                mine.about = &words;
+                mine.words = [](void const* about) { return *static_cast<std::string const*>(about); };
+                auto const differs = comm.agree(std::move(mine));
+                CHECK(differs.rank == last);
+                CHECK(differs.reason.starts_with(of(last) + "?, but rank 0 " + of(0) + "?"));
             }
         });
     }

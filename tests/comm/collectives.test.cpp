@@ -6,6 +6,8 @@
 #include <reshard/comm/threads.hpp>
 
 #include "conformance.hpp"
+#include "support/allocations.hpp"
+#include "support/thrown.hpp"
 
 #include <doctest/doctest.h>
 
@@ -48,6 +50,44 @@ TEST_SUITE("comm/collectives") {
             CHECK_THROWS_WITH_AS(reshard::broadcast(comm, all, 2), doctest::Contains("roots count from 0"),
                                  reshard::MeshError);
         });
+    }
+
+    TEST_CASE(
+        "a rank without memory, wherever in a call that is, has this library's error, and the others hear of it") {
+        static constexpr void (*calls[])(reshard::ThreadCommunicator&, std::span<std::byte>) = {
+            [](auto& comm, auto bytes) { reshard::all_to_all(comm, bytes.first(3), bytes.subspan(3, 3)); },
+            [](auto& comm, auto bytes) { reshard::all_gather(comm, bytes.first(1), bytes.subspan(1, 3)); },
+            [](auto& comm, auto bytes) { reshard::broadcast(comm, bytes, 1); },
+            [](auto& comm, auto) { static_cast<void>(comm.split(0, 0)); },
+        };
+        for (auto const call : calls) {
+            int failures = 0;
+            bool refused = true;
+            for (int granted = 0; refused; ++granted) {
+                CAPTURE(granted);
+                auto const thrown = reshard::test::thrown_by(3, [&](reshard::ThreadCommunicator& comm) {
+                    std::vector<std::byte> bytes(6);
+                    auto& counter = reshard::test::allocation_counter();
+                    counter.granted = granted;
+                    counter.once = true;
+                    counter.refused = 0;
+                    counter.refused_from = comm.rank() == 1 ? 0 : SIZE_MAX;
+                    call(comm, bytes);
+                    counter.refused_from = SIZE_MAX;
+                    if (comm.rank() == 1) refused = counter.refused != 0;
+                    reshard::barrier(comm);
+                });
+                if (thrown[1].code == reshard::ErrorCode::none) continue;
+                ++failures;
+                CHECK(thrown[1].code == reshard::ErrorCode::out_of_memory);
+                CHECK(thrown[1].message == reshard::detail::no_memory_text);
+                for (std::size_t r : {0U, 2U}) {
+                    CHECK(thrown[r].code == reshard::ErrorCode::peer_failed);
+                    CHECK(thrown[r].message.find("rank 1 failed: reshard: out of memory") != std::string::npos);
+                }
+            }
+            CHECK(failures > 0);
+        }
     }
 
     TEST_CASE("messages added in any order of peers arrive, several to one peer in the order they were added") {

@@ -14,7 +14,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <new>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -254,7 +253,7 @@ TEST_SUITE("comm/streams") {
                     StreamCommunicator child = comm.split(0, 0);
                     counter.refused_from = SIZE_MAX;
                     static_cast<void>(child.agree({}));
-                } catch (std::bad_alloc const&) {
+                } catch (OutOfMemory const&) {
                     failed = true;
                 }
                 counter.refused_from = SIZE_MAX;

@@ -55,6 +55,12 @@ TEST_CASE("a code nobody knows still throws") {
     CHECK_THROWS_AS(errors::raise(static_cast<ErrorCode>(99), "?"), UserError);
 }
 
+TEST_CASE("a lack of memory has words where there was no memory for them") {
+    CHECK_THROWS_WITH_AS(errors::raise(ErrorCode::out_of_memory, ""), detail::no_memory_text, OutOfMemory);
+    CHECK_THROWS_WITH_AS(errors::raise(ErrorCode::out_of_memory, "no room"), "no room", OutOfMemory);
+    CHECK_THROWS_WITH_AS(errors::raise(ErrorCode::io, ""), "", IoError);
+}
+
 TEST_CASE("any error is caught as Error and as std::exception") {
     CHECK_THROWS_AS(errors::raise(ErrorCode::io, "disk"), Error);
     CHECK_THROWS_AS(errors::raise(ErrorCode::io, "disk"), std::exception);

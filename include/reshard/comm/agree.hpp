@@ -13,7 +13,7 @@ namespace detail {
 
 [[nodiscard]] inline std::string_view words_of(Verdict const& verdict) noexcept {
     bool const wordless = verdict.code == ErrorCode::out_of_memory && verdict.reason.empty();
-    return wordless ? no_memory_text : std::string_view(verdict.reason);
+    return wordless ? std::string_view(no_memory_text) : std::string_view(verdict.reason);
 }
 /// The same with the rank in front. \pre of all ranks
 [[nodiscard]] inline std::string words_of(Verdict const& all, int ranks) {
@@ -43,7 +43,7 @@ namespace detail {
 /// While `error` is handled: throws it with more words, if there is memory for these.
 [[noreturn, gnu::cold]] inline void raise_with(Error const& error, std::string_view more) {
     std::string words;
-    if (!more.empty()) quietly([&] { words = concat(error.message(), more); });
+    if (!more.empty()) quietly([&] { words = concat(error.what(), more); });
     if (!words.empty()) raise(error.code(), std::move(words));
     throw;
 }

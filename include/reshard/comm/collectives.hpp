@@ -4,7 +4,10 @@
 /// \depends comm/{agree,any_communicator}.hpp, core/sorting.hpp, <vector>. For headers and counts; tensors move through
 /// plans.
 ///
-/// All are collective and block. They throw what agree() and exchange() throw, BufferError for sizes that do not fit.
+/// All are collective and block. They throw what agree() and exchange() throw, OutOfMemory, of which the others hear as
+/// of any failure of a rank, and BufferError for buffers that do not fit: on the rank that has them, before it has said
+/// anything to the others, since no agreement is made for it. All ranks that have them wrong alike can go on; where
+/// one alone may have, it checks its sizes in agree_on_errors() first.
 #pragma once
 
 #include <reshard/comm/agree.hpp>
@@ -78,6 +81,14 @@ struct TransferLists {
 /// the root sends the bytes twice and not to every rank (van de Geijn's scatter and all-gather).
 [[nodiscard]] constexpr bool goes_in_shares(Index bytes, int ranks) noexcept {
     return ranks > 4 && bytes / ranks >= Index{64} << 10;
+}
+
+/// Collective where it fails: room for a message from and to every rank. Others already wait for a rank without memory.
+[[nodiscard]] inline TransferLists lists_for(CommunicatorRef comm) {
+    TransferLists lists;
+    watched([&] { lists.make_room(comm.size()); },
+            [&](ErrorCode code, std::string_view reason) noexcept { comm.abort(code, reason); });
+    return lists;
 }
 
 inline void broadcast(CommunicatorRef comm, std::span<std::byte> bytes, int root, TransferLists& lists) {
@@ -183,13 +194,13 @@ inline void barrier(CommunicatorRef comm) {
 
 /// `bytes` of rank `root` to every rank; the same size everywhere. Throws MeshError for a root that does not exist.
 inline void broadcast(CommunicatorRef comm, std::span<std::byte> bytes, int root) {
-    detail::TransferLists lists;
+    detail::TransferLists lists = detail::lists_for(comm);
     detail::broadcast(comm, bytes, root, lists);
 }
 
 /// Block r of rank s goes to block s of rank r: equal blocks of `to.size() / comm.size()` bytes.
 inline void all_to_all(CommunicatorRef comm, std::span<std::byte const> from, std::span<std::byte> to) {
-    detail::TransferLists lists;
+    detail::TransferLists lists = detail::lists_for(comm);
     detail::list_all_to_all(from, to, comm.size(), lists);
     lists.deliver(comm);
 }
@@ -197,7 +208,7 @@ inline void all_to_all(CommunicatorRef comm, std::span<std::byte const> from, st
 /// `mine` of every rank, in rank order, to every rank; the same size everywhere. `all` holds comm.size() blocks.
 /// `mine` may be this rank's block of it; BufferError where they overlap in any other way.
 inline void all_gather(CommunicatorRef comm, std::span<std::byte const> mine, std::span<std::byte> all) {
-    detail::TransferLists lists;
+    detail::TransferLists lists = detail::lists_for(comm);
     detail::all_gather(comm, mine, all, lists);
 }
 

@@ -38,7 +38,14 @@ enum class ErrorCode : int {
     user = 15,           ///< an exception of the program's own, seen by the other ranks
 };
 
-/// Base of all errors. what() names the thing and the remedy.
+namespace detail {
+/// What is said of a rank without memory, where there may be none to write it down either.
+inline constexpr char no_memory_text[] =
+    "reshard: out of memory. Fix: free some on this rank, or do less at once: fewer tensors, smaller rounds or "
+    "windows.";
+}  // namespace detail
+
+/// Base of all errors. what() names the thing and the remedy; where there was no memory to write a message, too.
 class Error : public std::exception {
 public:
     /// Not in line: each of the types below would have all of it again.
@@ -46,7 +53,11 @@ public:
     Error(Error const&) = default;
     Error& operator=(Error const&) = default;
     [[gnu::noinline]] ~Error() override = default;
-    [[nodiscard]] char const* what() const noexcept override { return message_.c_str(); }
+    [[nodiscard]] char const* what() const noexcept override {
+        bool const wordless = code_ == ErrorCode::out_of_memory && message_.empty();
+        return wordless ? detail::no_memory_text : message_.c_str();
+    }
+    /// As what(), but empty where there was no memory for it.
     [[nodiscard]] std::string const& message() const noexcept { return message_; }
     [[nodiscard]] ErrorCode code() const noexcept { return code_; }
 

@@ -56,7 +56,8 @@ public:
     }
     [[nodiscard]] std::shared_ptr<GroupEngine> split(int colour, int key) override {
         enter(TeamCall::split);
-        return make(team_->split(colour, key));
+        auto part = team_->split(colour, key);
+        return team_->guarded([&] { return make(std::move(part)); });
     }
 
     void start(transport::BoundTransfers const& transfers) override {

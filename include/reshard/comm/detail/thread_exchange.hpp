@@ -125,13 +125,14 @@ public:
         });
         return joint;
     }
-    [[nodiscard]] std::shared_ptr<GroupEngine> split(int colour, int key) override {
+    /// Not in line: callers that know the type would have all of it again.
+    [[nodiscard, gnu::noinline]] std::shared_ptr<GroupEngine> split(int colour, int key) override {
         ThreadSeat& own = enter({TeamCall::split});
         own.colour = colour;
         own.key = key;
-        std::shared_ptr<ThreadTeam> child;
-        int place = 0;
-        team_->guarded(rank_, [&] {
+        std::shared_ptr<GroupEngine> mine;
+        team_->guarded(rank_, [&, this] {
+            int place = 0;
             std::vector<int> ranks;
             team_->assemble(rank_);
             read_and_meet([&, this] {
@@ -140,10 +141,10 @@ public:
                 if (place == 0) own.child = make_child(ranks);
             });
             team_->assemble(rank_);
-            read_and_meet([&] { child = team_->seat(ranks[0]).child; });
+            read_and_meet([&, this] { mine = std::make_shared<ThreadEngine>(team_->seat(ranks[0]).child, place); });
             own.child.reset();
         });
-        return std::make_shared<ThreadEngine>(std::move(child), place);
+        return mine;
     }
 
 private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/core/detail/watched.hpp
-/// \brief  Sees an error pass without changing it: how policies learn what went wrong below them.
+/// \brief  Sees an error pass: how transports and policies learn what went wrong below them.
 /// \depends core/{error,function_ref}.hpp. Without exceptions an error never comes back from the call, so there is
 /// nothing to see.
 #pragma once
@@ -11,46 +11,6 @@
 #include <new>  // bad_alloc
 
 namespace reshard::inline v0::detail {
-
-/// What is said of a rank without memory, where there may be none to write it down either.
-inline constexpr std::string_view no_memory_text =
-    "reshard: out of memory. Fix: free some on this rank, or do less at once: fewer tensors, smaller rounds or "
-    "windows.";
-
-#if defined(__cpp_exceptions)
-/// Within a handler: tells of what was caught, and throws it on. Once for all that watch.
-[[noreturn, gnu::cold]] inline void tell_and_rethrow(FunctionRef<void(ErrorCode code, std::string_view text)> seen) {
-    try {
-        throw;
-    } catch (Error const& error) {
-        seen(error.code(), error.message());
-        throw;
-    } catch (std::bad_alloc const&) {
-        seen(ErrorCode::out_of_memory, no_memory_text);
-        throw;
-    } catch (std::exception const& error) {
-        seen(ErrorCode::user, error.what());
-        throw;
-    } catch (...) {
-        seen(ErrorCode::user, "an exception that is not a std::exception");
-        throw;
-    }
-}
-#endif
-
-/// Returns what body() returns. An error calls seen(code, text) and then goes on as it was thrown; `seen` is noexcept.
-template <class Body, class Seen>
-decltype(auto) watched(Body&& body, [[maybe_unused]] Seen&& seen) {
-#if defined(__cpp_exceptions)
-    try {
-        return body();
-    } catch (...) {
-        tell_and_rethrow(seen);
-    }
-#else
-    return body();
-#endif
-}
 
 /// For destructors: the error is told elsewhere. Whether there was none.
 template <class Body>
@@ -65,6 +25,45 @@ bool quietly(Body&& body) noexcept {
     body();
 #endif
     return true;
+}
+
+#if defined(__cpp_exceptions)
+/// Within a handler: tells of what was caught, and throws it on: std::bad_alloc as this library's, which callers of
+/// collective calls look for. Once for all that watch.
+[[noreturn, gnu::cold]] inline void tell_and_rethrow(FunctionRef<void(ErrorCode code, std::string_view text)> seen) {
+    try {
+        throw;
+    } catch (Error const& error) {
+        seen(error.code(), error.what());
+        throw;
+    } catch (std::bad_alloc const&) {
+        seen(ErrorCode::out_of_memory, no_memory_text);
+        std::string words;
+        quietly([&] { words = no_memory_text; });  // what() has them if there is no memory for them
+        raise(ErrorCode::out_of_memory, std::move(words));
+    } catch (std::exception const& error) {
+        seen(ErrorCode::user, error.what());
+        throw;
+    } catch (...) {
+        seen(ErrorCode::user, "an exception that is not a std::exception");
+        throw;
+    }
+}
+#endif
+
+/// Returns what body() returns. An error calls seen(code, text), within its handler, and then goes on as it was thrown,
+/// std::bad_alloc as OutOfMemory; `seen` is noexcept.
+template <class Body, class Seen>
+decltype(auto) watched(Body&& body, [[maybe_unused]] Seen&& seen) {
+#if defined(__cpp_exceptions)
+    try {
+        return body();
+    } catch (...) {
+        tell_and_rethrow(seen);
+    }
+#else
+    return body();
+#endif
 }
 
 }  // namespace reshard::inline v0::detail

@@ -5,6 +5,7 @@
 #include <doctest/doctest.h>
 
 #include <cstring>
+#include <string>
 
 using namespace reshard;
 using namespace reshard::detail;
@@ -27,4 +28,18 @@ TEST_CASE("a failure that somebody began to write and died names nobody; the fir
     CHECK(!shared.tell(second));
     CHECK(second.rank == 2);
     CHECK(std::strcmp(second.reason, "the disk") == 0);
+}
+
+TEST_CASE("a rank that others have waited for in vain while it waits itself is told in which call it is") {
+    FailureRecord const heard =
+        failure_record(ErrorCode::deadline, 2, 7, -1, -1, "waited 10 ms in exchange for rank 2. Fix: look.");
+    FailureRecord const told = told_to_blamed(heard, TeamCall::agree);
+    CHECK(told.code == heard.code);
+    CHECK(told.rank == 2);
+    CHECK(told.scope == 7);
+    CHECK(told.first == -1);
+    CHECK(told.second == -1);
+    CHECK(std::string(told.reason) ==
+          "waited 10 ms in exchange for rank 2. Fix: look. (This is that rank, and it waits itself, in agree. Where "
+          "the others are in another call, make all ranks call the same things in the same order.)");
 }

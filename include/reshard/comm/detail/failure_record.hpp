@@ -122,6 +122,15 @@ struct Lasting {
     }
 };
 
+/// What the rank hears of a deadline that others have exceeded waiting for it, while it waits in `call` itself: ranks
+/// that cannot see each other do not know that they are in different calls.
+[[nodiscard]] inline FailureRecord told_to_blamed(FailureRecord const& failure, TeamCall call) {
+    return failure_record(ErrorCode::deadline, failure.rank, failure.scope, failure.first, failure.second,
+                          concat(failure.reason, " (This is that rank, and it waits itself, in ", name(call),
+                                 ". Where the others are in another call, make all ranks call the same things in the "
+                                 "same order.)"));
+}
+
 /// Throws it as `rank` of the communicator `scope` must see it: one who did not wait has exceeded no deadline, and an
 /// error that ranks share is thrown once, afterwards it is PeerFailed.
 [[noreturn]] inline void raise_failure(FailureRecord const& failure, std::string_view transport, int rank,

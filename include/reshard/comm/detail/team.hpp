@@ -175,8 +175,10 @@ public:
     /// Throws the family's failure as this rank must see it: one who did not wait has exceeded no deadline.
     /// \pre the family is poisoned.
     [[noreturn]] void raise_failure(bool waiting = true) {
-        detail::raise_failure(family_->failure, concat("reshard::", Self::name), rank_, scope_, waiting,
-                              family_->reported);
+        FailureRecord failure = family_->failure;
+        bool const blamed = failure.rank == family_->rank && failure.code == static_cast<int>(ErrorCode::deadline);
+        if (Self::knows_senders && waiting && blamed) failure = told_to_blamed(failure, call_);
+        detail::raise_failure(failure, concat("reshard::", Self::name), rank_, scope_, waiting, family_->reported);
     }
     /// Tells everybody that the payloads of two ranks differ, or with -1 that ranks do different things, and throws.
     [[noreturn]] void raise_mismatch(int first, int second, std::string const& reason) {

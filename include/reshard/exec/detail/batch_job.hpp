@@ -10,6 +10,7 @@
 #include <reshard/core/detail/watched.hpp>
 #include <reshard/exec/detail/job.hpp>
 
+#include <cstring>   // strstr
 #include <optional>  // optional
 
 namespace reshard::inline v0::detail {
@@ -109,11 +110,11 @@ private:
 
 #if defined(__cpp_exceptions)
     /// The error, which says what becomes of the destination. Communicators know nothing of each other: where two wait
-    /// for each other, only who owns one can tell what to look for.
+    /// for each other, only who owns one can tell what to look for, whether it is its deadline or that of another rank.
     [[noreturn]] void raise_unspecified(Error const& error) const {
-        std::string_view const told = error.message();  // of a device no other plan is in the way
-        bool const has_waited =
-            comm_ && error.code() == ErrorCode::deadline && told.find("ms for its device") == told.npos;
+        auto const says = [&](char const* part) { return std::strstr(error.what(), part) != nullptr; };
+        bool const is_deadline = error.code() == ErrorCode::deadline || says(" ms in ");
+        bool const has_waited = comm_ && is_deadline && !says("ms for its device");  // there no plan is in the way
         raise_with(error, has_waited ? " (What the destination holds is unspecified. What ran has a communicator of "
                                        "its own: ranks that run two such plans in different orders wait for each "
                                        "other. Run them in the same order everywhere.)"

@@ -50,6 +50,9 @@ public:
     [[nodiscard]] Index file_bytes() const noexcept;
     /// A 64-bit digest of the header: files of different versions almost always differ in it, or in file_bytes().
     [[nodiscard]] std::uint64_t header_digest() const noexcept { return header_digest_; }
+    /// The same with samples of the data, which are read: two trainings of one model have equal headers and sizes.
+    /// Throws as read_data().
+    [[nodiscard]] std::uint64_t version_digest() const;
     [[nodiscard]] bool is_mapped() const noexcept;
 
     /// The tensor of that name, or null.

@@ -86,6 +86,19 @@ RESHARD_INLINE void SafetensorsFile::read_data(Index begin, std::span<std::byte>
     open_->read(data_offset() + begin, out);
 }
 
+RESHARD_INLINE std::uint64_t SafetensorsFile::version_digest() const {
+    constexpr Index samples = 4;
+    char sample[4096];
+    Index const bytes = detail::smaller<Index>(header_.data_bytes(), sizeof sample);
+    detail::Digest digest = detail::Digest{}.add_word(header_digest_);
+    for (Index i = 0; i < samples && bytes != 0; ++i) {  // the first bytes, the last, and some between
+        std::span<char> const here(sample, detail::as_size(bytes));
+        read_data((header_.data_bytes() - bytes) * i / (samples - 1), std::as_writable_bytes(here));
+        digest.add_words({here.data(), here.size()});
+    }
+    return digest.value();
+}
+
 RESHARD_INLINE void SafetensorsFile::check_unchanged() const {
     if (detail::stamp_of(*open_->cached.use(), path()) == open_->stamp) return;
     errors::raise(ErrorCode::io, "IoError: ", path(),

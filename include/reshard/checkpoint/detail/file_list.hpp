@@ -251,20 +251,9 @@ inline void refuse_missing(std::string const& source, std::string const& folder,
     return path.substr(path.rfind('/') + 1) == manifest_name ? list_manifest(path) : list_index(path);
 }
 
-/// What ranks compare of a file that they open: the header, as a manifest has it; without one also samples of the data,
-/// in which two trainings of one model differ while headers and sizes are equal.
-[[nodiscard]] inline std::uint64_t version_digest(SafetensorsFile const& file, CheckpointKind kind) {
-    if (kind == CheckpointKind::manifest) return file.header_digest();
-    constexpr Index samples = 4;
-    char sample[4096];
-    Index const data = file.header().data_bytes();
-    Index const bytes = smaller<Index>(data, sizeof sample);
-    Digest digest = Digest{}.add_word(file.header_digest());
-    for (Index i = 0; i < samples && bytes != 0; ++i) {  // the first bytes, the last, and some between
-        file.read_data((data - bytes) / (samples - 1) * i, std::as_writable_bytes(std::span(sample, as_size(bytes))));
-        digest.add_words({sample, as_size(bytes)});
-    }
-    return digest.value();
+/// What ranks compare of a file that they open: the header, as a manifest has it; without one also samples of the data.
+[[nodiscard]] inline std::uint64_t version_of(SafetensorsFile const& file, CheckpointKind kind) {
+    return kind == CheckpointKind::manifest ? file.header_digest() : file.version_digest();
 }
 
 /// A file, by its number in the list, and its entries that are part of the checkpoint. Throws FormatError for an index
@@ -273,7 +262,7 @@ inline void refuse_missing(std::string const& source, std::string const& folder,
     static constexpr std::string_view put =
         ", where the index puts it. Fix: fetch the index and the files of one version.";
     std::string const& leaf = list.leaves[number];
-    CheckpointFile described{leaf, file.file_bytes(), version_digest(file, list.kind)};
+    CheckpointFile described{leaf, file.file_bytes(), version_of(file, list.kind)};
     if (list.kind == CheckpointKind::shards) {
         if (find_metadata(file.metadata(), "reshard_save") != nullptr) {
             refuse_dcp(file.path(), concat("it is a part of a save whose ", manifest_name, " is missing"),
@@ -319,7 +308,7 @@ inline void refuse_missing(std::string const& source, std::string const& folder,
 inline void check_file(SafetensorsFile const& file, Manifest const& manifest, std::size_t number, CheckpointKind kind) {
     CheckpointFile const& listed = manifest.files[number];
     bool const same_size = file.file_bytes() == listed.file_bytes;
-    if (same_size && version_digest(file, kind) == listed.header_digest) return;
+    if (same_size && version_of(file, kind) == listed.header_digest) return;
     std::string const what = !same_size                         ? concat(file.file_bytes(), " bytes")
                              : kind == CheckpointKind::manifest ? "another header, of the same size"
                                                                 : "another header or other data, of the same size";

@@ -194,7 +194,8 @@ public:
     }
 
     /// Local: rank 0 makes the new index durable, then removes what it does not name: files of the save before, and
-    /// what saves that died have left; others do nothing. `files`: those of this save. The save is complete.
+    /// what saves that died have left; others do nothing. `files`: those of this save. The save is complete: what there
+    /// is no memory to remove goes with the next one.
     void tidy(std::vector<std::string> files) {
         if (!is_first()) return;
         if (durable_)
@@ -209,14 +210,16 @@ public:
         auto const is_stale = [&](std::string const& leaf) {
             return names_.is_data(leaf) && !std::binary_search(files.begin(), files.end(), leaf);
         };
-        for (std::string const& leaf : previous_)
-            if (is_stale(leaf)) remove(leaf);
-        if (lock_.is_held()) {
+        Verdict removed = verdict_of([&, this] {
+            for (std::string const& leaf : previous_)
+                if (is_stale(leaf)) remove(leaf);
+            if (!lock_.is_held()) return;
             for (std::string const& leaf :
                  leaves_of(folder_, "the new save is complete, but what others left cannot be listed")) {
                 if (is_stale(leaf)) remove(leaf);
             }
-        }
+        });
+        if (!removed.ok() && removed.code != ErrorCode::out_of_memory) raise(removed.code, std::move(removed.reason));
         beside_.release();  // first: the lock with the note is the mark of a run that is not over
         lock_.take_note_back(durable_);
         lock_.release();

@@ -227,12 +227,13 @@ public:
                     [&, this](auto const& take) { write_manifest(plan_.manifest, all_->has_blocks(), covered, take); });
             },
             true);
-        commit_.agree([&] { commit_.rename_index(); });
-        commit_.agree([&] {
-            std::vector<std::string> leaves;
+        std::vector<std::string> leaves;
+        commit_.agree([&, this] {
+            if (!commit_.is_first()) return;
             for (CheckpointFile const& file : plan_.manifest.files) leaves.push_back(file.leaf);
-            commit_.tidy(std::move(leaves));
+            commit_.rename_index();
         });
+        commit_.agree([&, this] { commit_.tidy(std::move(leaves)); });
         report_.extents = as_index(mine().size());
         report_.bytes_written = as_index(record_[0]);
         report_.files_opened = (file_ ? 1 : 0) + (commit_.is_first() ? 1 : 0);

@@ -71,8 +71,8 @@ inline void digest(Digest& digest, PlanValue const& plan, ValueChange const& cha
     digest.add(static_cast<std::uint64_t>(change.to)).add(__builtin_bit_cast(std::uint64_t, options.factor));
 }
 /// "(4):(S0) -> (4):(R) of (8,8) F32 as BF16 times 0.5"
-[[nodiscard]] inline std::string move_text(PlanValue const& plan, ValueChange const& change,
-                                           PrepareOptions const& options, int rank) {
+[[nodiscard, gnu::cold]] inline std::string move_text(PlanValue const& plan, ValueChange const& change,
+                                                      PrepareOptions const& options, int rank) {
     std::string text = to_string(plan.from);
     append(text, {" -> ", to_string(plan.to), " of ", to_string(plan.from.shape()), " ", name(change.from)});
     if (change.to != change.from) append(text, {" as ", name(change.to)});

@@ -117,7 +117,7 @@ private:
         bool const has_waited = comm_ && is_deadline && !says("ms for its device");  // there no plan is in the way
         raise_with(error, has_waited ? " (What the destination holds is unspecified. What ran has a communicator of "
                                        "its own: ranks that run two such plans in different orders wait for each "
-                                       "other. Run them in the same order everywhere.)"
+                                       "other. Run and await them in one order everywhere.)"
                                      : " (What the destination holds is unspecified.)");
     }
 #endif

@@ -512,7 +512,7 @@ TEST_SUITE("exec/collectives") {
             CHECK(says("waited 500 ms in exchange for rank "));
             if (thrown.code != ErrorCode::deadline) CHECK(thrown.code == ErrorCode::peer_failed);
             gave_up += thrown.code == ErrorCode::deadline ? 1 : 0;
-            CHECK(says("ranks that run two such plans in different orders wait for each other. Run them in the same"));
+            CHECK(says("ranks that run two such plans in different orders wait for each other. Run and await"));
         }
         CHECK(gave_up > 0);
     }

@@ -796,6 +796,31 @@ TEST_SUITE("comm/mpi") {
         });
     }
 
+    TEST_CASE(
+        "MpiCommunicator: what a rank tells of a failure once others have gone meets no communicator made later") {
+        int const rank = detail::mpi_rank(MPI_COMM_WORLD);
+        for (int ranks_per_node : {0, 1}) {
+            MpiOptions options;
+            options.ranks_per_node = ranks_per_node;
+            auto failing = std::make_unique<MpiCommunicator>(MPI_COMM_WORLD, options);
+            barrier(*failing);
+            if (rank != 1) failing.reset();
+            MPI_Barrier(MPI_COMM_WORLD);
+            if (rank == 1) failing->abort(ErrorCode::user, "too late");
+            failing.reset();
+            MPI_Barrier(MPI_COMM_WORLD);
+            MpiCommunicator comm(MPI_COMM_WORLD, options);
+            for (int turn = 0; turn < 3; ++turn) {  // parts without the rank that failed
+                MpiCommunicator part = comm.split(rank == 1 ? 1 : 0, rank);
+                int const mine = rank;
+                std::vector<int> all(static_cast<std::size_t>(part.size()));
+                all_gather(part, std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)));
+                CHECK(all[static_cast<std::size_t>(part.rank())] == rank);
+            }
+            barrier(comm);
+        }
+    }
+
     TEST_CASE("MpiCommunicator: a thread that MPI was not initialised for may use it only if MPI allows") {
         int level = MPI_THREAD_SINGLE;
         MPI_Query_thread(&level);

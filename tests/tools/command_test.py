@@ -330,7 +330,7 @@ def test_consolidate_and_shard(here):
     ask("compare", saved, here / "renamed", "--rename", here / "none", status=2, says="--rename: cannot open")
     table.write_text("no.such.tensor x\n")
     ask("consolidate", saved, here / "x", "--rename", table, ranks=2, status=2, says=["'no.such.tensor'", "Fix: "])
-    table.write_text("no such tensor\tx y\n")  # names with blanks
+    table.write_bytes(b"no such tensor\tx y\r\n")  # names with blanks
     ask("consolidate", saved, here / "x", "--rename", table, status=2, says=["'no such tensor'", "Fix: "])
     table.write_text("one\n")
     ask("consolidate", saved, here / "x", "--rename", table, status=2, says="line 1 of ")

@@ -241,8 +241,9 @@ std::vector<std::pair<std::string, std::string>> renames_given(std::string const
         std::string from, to, more;
         if (!(words >> from) || from.front() == '#') continue;
         if (!(words >> to) || words >> more) {
+            if (line.back() == '\r') line.pop_back();
             std::size_t const tab = line.find('\t');  // names may have blanks
-            if (tab != line.npos && tab == line.rfind('\t')) {
+            if (tab != line.npos && tab != 0 && tab + 1 != line.size() && tab == line.rfind('\t')) {
                 list.emplace_back(line.substr(0, tab), line.substr(tab + 1));
                 continue;
             }

@@ -29,7 +29,7 @@ enum class CheckpointKind : int {
 struct CheckpointFile {
     std::string leaf;  ///< its path inside the checkpoint's folder
     Index file_bytes = 0;
-    std::uint64_t header_digest = 0;  ///< 0: never written; without a manifest, of samples of the data, too
+    std::uint64_t header_digest = 0;  ///< 0: never written; where no manifest was read, version_digest()
     int writer = -1;                  ///< the rank that wrote it; -1: not known
     Index unlisted = 0;               ///< tensors in it that the index does not name: no part of the checkpoint
     friend bool operator==(CheckpointFile const&, CheckpointFile const&) = default;

@@ -45,7 +45,8 @@ struct Traffic {
 
 namespace transport {
 /// What one rank thinks of a matter that all must agree on; what agree() returns to all of them.
-/// `digest` is a hash of whatever must be equal everywhere (a plan). `rank` is filled in by the transport.
+/// `digest` is a hash of whatever must be equal everywhere (a plan); 0: there is nothing to compare. `rank` is filled
+/// in by the transport.
 struct Verdict {
     ErrorCode code = ErrorCode::none;
     int rank = -1;

@@ -248,7 +248,7 @@ inline void join_parts(Catalogue const& catalogue, int rank, std::span<ExtentPar
 
 /// Words that every message has once the first byte may have been written.
 [[noreturn]] inline void raise_partly_filled(Error const& error) {
-    raise(error.code(), concat(error.message(), " The tensors are partly filled: load them again."));
+    raise(error.code(), concat(error.what(), " The tensors are partly filled: load them again."));
 }
 
 /// One rank's part of a schedule.

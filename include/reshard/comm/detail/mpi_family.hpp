@@ -251,9 +251,9 @@ public:
     }
     MpiFamily& operator=(MpiFamily&&) = delete;
     ~MpiFamily() {
-        // Letters may still be on their way, or come once this rank is gone: in a communicator that MPI gives the same
-        // number they would be taken for its messages. So where letters are sent, it stays.
-        if (is_alone() && !TeamFamily::hear() && mpi_is_usable()) MPI_Comm_free(&control_);
+        // After a failure messages may still be on their way, or come later: what MPI writes to or reads from must
+        // stay, and a communicator to which MPI gave the same number would take them for its own.
+        if (!TeamFamily::hear() && mpi_is_usable()) MPI_Comm_free(&control_);
     }
 
     [[nodiscard]] MPI_Comm control() const noexcept { return control_; }
@@ -356,7 +356,7 @@ private:
     static constexpr int tag = 1;
 
     /// Whether all ranks see what fails in memory that they share.
-    [[nodiscard]] bool is_alone() const noexcept { return node_ != nullptr && node_->ranks() == size_; }
+    [[nodiscard]] bool is_alone() const noexcept { return size_ == 1 || (node_ && node_->ranks() == size_); }
     /// Whether a letter has come.
     [[nodiscard]] bool receive(FailureRecord& letter) noexcept {
         int waiting = 0;

@@ -113,7 +113,7 @@ private:
     /// for each other, only who owns one can tell what to look for, whether it is its deadline or that of another rank.
     [[noreturn]] void raise_unspecified(Error const& error) const {
         auto const says = [&](char const* part) { return std::strstr(error.what(), part) != nullptr; };
-        bool const is_deadline = error.code() == ErrorCode::deadline || says(" ms in ");
+        bool const is_deadline = error.code() == ErrorCode::deadline || says(" ms in exchange");
         bool const has_waited = comm_ && is_deadline && !says("ms for its device");  // there no plan is in the way
         raise_with(error, has_waited ? " (What the destination holds is unspecified. What ran has a communicator of "
                                        "its own: ranks that run two such plans in different orders wait for each "

@@ -32,12 +32,13 @@
 namespace {
 bool counting = false;
 int allocations = 0;
+std::size_t refused_from = SIZE_MAX;  // bytes
 }  // namespace
 
 // The forms that are not here call these. Not inlined: the compiler would take new and free() for a mismatch.
 [[gnu::noinline]] void* operator new(std::size_t size) {
     if (counting) ++allocations;
-    void* const memory = std::malloc(size == 0 ? 1 : size);
+    void* const memory = size >= refused_from ? nullptr : std::malloc(size == 0 ? 1 : size);
     if (memory == nullptr) throw std::bad_alloc();
     return memory;
 }
@@ -793,6 +794,15 @@ TEST_SUITE("comm/mpi") {
             CHECK_THROWS_AS(comm.exchange({}, {}).wait(), PeerFailed);
             CHECK_THROWS_AS(static_cast<void>(child.split(0, 0)), PeerFailed);
             MPI_Barrier(MPI_COMM_WORLD);
+        });
+    }
+
+    TEST_CASE("MpiCommunicator: a rank without memory for a part is OutOfMemory on all, and nobody waits for it") {
+        test::for_each_way(test::all_ways(), [](MpiCommunicator& comm) {
+            if (comm.rank() == comm.size() - 1) refused_from = 60'000;
+            CHECK_THROWS_AS(static_cast<void>(comm.split(0, 0)), OutOfMemory);
+            refused_from = SIZE_MAX;
+            CHECK(comm.split(0, 0).size() == comm.size());
         });
     }
 

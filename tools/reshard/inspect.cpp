@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// reshard inspect: what is where in a checkpoint. Reads headers and manifests, no tensor.
+// reshard inspect: what is where in a checkpoint. Reads headers and manifests, and of files without one
+// samples that tell their version.
 #include "verbs.hpp"
 
 #include <reshard/checkpoint/catalogue.hpp>

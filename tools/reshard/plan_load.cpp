@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// reshard plan-load: what a load by the ranks of a mesh would read, send and hold. Reads headers and manifests, no
-// tensor.
+// reshard plan-load: what a load by the ranks of a mesh would read, send and hold. Reads what opening a
+// checkpoint reads, no tensor.
 #include "verbs.hpp"
 
 #include <reshard/checkpoint/load_forecast.hpp>

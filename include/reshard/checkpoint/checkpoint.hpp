@@ -28,6 +28,7 @@ public:
     ///
     /// With an index, the files are the ones it names (file names mean nothing by themselves), each tensor must
     /// be in the file it names, and tensors it does not name are not part of the checkpoint.
+    /// Without a manifest 16 KiB of each file's data are read as well: see SafetensorsFile::version_digest().
     /// Throws IoError (naming what is missing), FormatError, MismatchError for files that are not those the manifest
     /// names.
     [[nodiscard]] static Checkpoint open(std::string const& path, Access access = Access::pread);

@@ -39,8 +39,8 @@ LoadReport load(Checkpoint const& checkpoint, std::span<LocalTensor const> tenso
                                           DynamicDistribution const& distribution, int rank);
 
 /// Collective, after load() of EveryRankReads on all ranks: returns when all have loaded, throws MismatchError on all
-/// when they loaded from files that differ in names, sizes or headers. A rank whose load threw does not come here: the
-/// others get PeerFailed, as from any collective.
+/// when they loaded from files that differ in names, sizes or headers, or, without a manifest, in samples of their
+/// data. A rank whose load threw does not come here: the others get PeerFailed, as from any collective.
 void agree_loaded(CommunicatorRef comm, LoadReport const& report);
 
 namespace detail {

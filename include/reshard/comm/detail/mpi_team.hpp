@@ -145,7 +145,7 @@ public:
     /// Returns the duplicate-free child, once all ranks have come. The split itself is a blocking call of MPI.
     [[nodiscard]] std::shared_ptr<MpiTeam> split(int colour, int key) {
         agree_on_words(*this,
-                       [this] {  // with room for all that is made below, where no rank could tell of a lack of it
+                       [this] {  // with more room than is made below, where no rank could tell of a lack of it
                            std::string words;
                            words.reserve(as_size((Index{64} << 10) + 256 * size_));
                            append(words, {transport::in_call, "split()"});

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+#if __has_include(<mpi.h>)
+#include <reshard/comm/mpi.hpp>
+#endif
 #include <together_public_headers.hpp>
 
 static_assert(RESHARD_VERSION_MAJOR == PACKAGE_MAJOR && RESHARD_VERSION_MINOR == PACKAGE_MINOR &&

@@ -70,7 +70,7 @@ struct FileList {
 /// A manifest as write_manifest() makes it, without its tensors: these are only summed up, and take no memory. Empty
 /// where the text is another, or has another sum.
 [[nodiscard]] inline std::string manifest_without_tensors(std::string const& path) {
-    constexpr Index piece_bytes = Index{1} << 20;
+    constexpr Index read_bytes = Index{1} << 20;
     Index bytes = 0;
     FileDescriptor const file = open_for_reading(path, bytes);
     std::string seal = manifest_seal("");
@@ -80,7 +80,7 @@ struct FileList {
     std::uint32_t sum = 0;
     std::size_t tensors = std::string::npos;
     for (Index at = 0; at < sealed && bytes <= max_manifest_bytes; at += std::ssize(piece)) {
-        piece.resize(as_size(smaller(piece_bytes, sealed - at)));
+        piece.resize(as_size(smaller(read_bytes, sealed - at)));
         read_fully(file, path, at, std::as_writable_bytes(std::span(piece)));
         sum = crc32c(std::as_bytes(std::span(piece)), sum);
         if (tensors != std::string::npos) continue;

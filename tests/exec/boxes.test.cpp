@@ -4,6 +4,7 @@
 #include <reshard/exec/batch.hpp>
 #include <reshard/exec/boxes.hpp>
 
+#include <reshard/comm/agree.hpp>
 #include <reshard/comm/self.hpp>
 #include <reshard/comm/threads.hpp>
 

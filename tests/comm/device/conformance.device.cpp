@@ -25,7 +25,6 @@ namespace fake = test::fake;
 class ListedCopies {
 public:
     using MixedMemory = detail::CopiedMemory;
-    static constexpr bool converts = true;
     static inline std::atomic<int> converted{0};
 
     ListedCopies(StagingOptions const&, StagingOptions const&) noexcept {}

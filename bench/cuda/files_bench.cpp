@@ -195,7 +195,13 @@ void files(Index size, Folder const& folder) {
     std::printf("\nload() of what as many ranks have saved, checksums compared: ms (GB/s)\n");
     CooperativeRead exchanging;
     exchanging.cooperation = Cooperation::always;
-    for (auto [ranks, placement] : {std::pair(1, "S0"), std::pair(4, "S0"), std::pair(4, "S1")}) {
+    struct Case {
+        int ranks;
+        char const* placement;
+    };
+    for (Case const each : {Case{1, "S0"}, Case{4, "S0"}, Case{4, "S1"}}) {
+        int const ranks = each.ranks;
+        char const* const placement = each.placement;
         std::string const from = folder.saved_by(ranks);
         std::vector<Line> lines;
         for (Place place : {Place::device, Place::pageable}) {

@@ -15,7 +15,7 @@ public:
     [[nodiscard]] Devices split(DynamicMesh const& mesh, int axis) {
         return Devices(SelfCommunicator::split(mesh, axis));
     }
-    [[nodiscard]] int memory() const { return 0; }
+    [[nodiscard]] MemoryPolicy const* memory() const { return nullptr; }
 };
 
 #ifndef RESHARD_FAIL

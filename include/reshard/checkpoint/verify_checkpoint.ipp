@@ -22,6 +22,7 @@ struct CheckFault {
     std::string text;
     bool unread = false;
     friend auto operator<=>(CheckFault const&, CheckFault const&) = default;
+    friend bool operator==(CheckFault const&, CheckFault const&) = default;  // else nvcc's files lack it
 };
 
 /// One rank's part of the work. \pre the files outlive it

@@ -5,6 +5,7 @@
 
 #include <doctest/doctest.h>
 
+#include <reshard/checkpoint/consolidate.hpp>
 #include <reshard/checkpoint/detail/load_staged.hpp>
 #include <reshard/checkpoint/detail/read_schedule.hpp>
 #include <reshard/checkpoint/save.hpp>
@@ -680,6 +681,48 @@ TEST_SUITE("checkpoint/load") {
                                                          tensors.list(), comm.rank()));
                              }),
                    ErrorCode::mismatch, {"rank 2 of 3: loaded 3 tensors from files with digest"});
+    }
+
+    TEST_CASE("full files of another training are told apart by the manifests beside them, where nothing is compared") {
+        TempFolder const folder;
+        auto const goals = three();
+        std::string const one = folder / "one";
+        std::string const again = folder / "again";
+        std::string const trained = folder / "trained";
+        ConsolidateOptions with_sums;
+        with_sums.manifest = true;
+        {
+            TempFolder const plain;
+            write(plain.path(), goals, small_files);
+            consolidate(plain.path(), one, with_sums);
+            consolidate(plain.path(), again, with_sums);  // the same bytes under another id
+            for (auto const& entry : std::filesystem::directory_iterator(plain.path())) {
+                if (entry.path().extension() != ".safetensors") continue;
+                std::string bytes = read_text(entry.path());
+                bytes.back() ^= 1;
+                write_text(entry.path(), bytes);
+            }
+            consolidate(plain.path(), trained, with_sums);
+        }
+        LoadOptions options;
+        options.verify_checksums = Checksums::none;
+        auto const attempt = [&](std::string const& path, auto const& strategy) {
+            return thrown_by(3, [&](ThreadCommunicator& comm) {
+                LocalTensors tensors(goals, comm.rank());
+                load(comm.rank() == 1 ? path : one, tensors.list(), comm, strategy);
+                CHECK(tensors.wrong() == "");
+            });
+        };
+        EachRankReadsItsBoxes const alone{{}, options};
+        CooperativeRead const together{1 << 20, {}, Cooperation::always, {}, options};
+        for (auto const& thrown : {attempt(trained, alone), attempt(trained, together)}) {
+            check_same(thrown, ErrorCode::mismatch,
+                       {"rank 1 of 3: reshard: " + trained + "/model", "has other data, as the checksums",
+                        "saw another version of it"});
+        }
+        for (auto const& thrown : {attempt(again, alone), attempt(again, together)}) {
+            for (auto const& of_rank : thrown) CHECK_MESSAGE(of_rank.message.empty(), of_rank.message);
+        }
     }
 
     TEST_CASE(

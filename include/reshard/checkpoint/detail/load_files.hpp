@@ -17,7 +17,7 @@
 #include <reshard/comm/collectives.hpp>
 #include <reshard/core/sorting.hpp>
 
-#include <algorithm>  // count
+#include <algorithm>  // count, equal, equal_range, find
 #include <iterator>   // ssize
 #include <memory>     // unique_ptr
 #include <mutex>      // mutex
@@ -154,6 +154,36 @@ inline void refuse_wrong(Catalogue const& catalogue, std::span<ExtentRun const> 
           "Checksums::none loads it as it is.");
 }
 
+/// Throws MismatchError where this rank has full files of its own and a manifest of its own with other sums: of another
+/// training, headers and sizes are equal. What one run has written is known by its id, without the rest of the text.
+inline void check_own_manifest(std::string const& folder, Manifest const& told) {
+    std::string const path = join_path(folder, manifest_name);
+    if (path_kind(path) == PathKind::missing) return;
+    Index bytes = 0;
+    FileDescriptor const file = open_for_reading(path, bytes);
+    std::string head(as_size(smaller<Index>(bytes, 256)), '\0');
+    read_fully(file, path, 0, std::as_writable_bytes(std::span(head)));
+    if (head.find(concat("\"save\": \"", told.save, "\"")) != std::string::npos) return;
+
+    Manifest const own = manifest_from(read_json_text(path, max_manifest_bytes), path);
+    auto const extents_of = [](Manifest const& manifest, std::size_t number) {
+        return std::ranges::equal_range(manifest.extents, static_cast<int>(number), {}, &Extent::file);
+    };
+    auto const alike = [](Extent const& a, Extent const& b) {
+        bool const summed = a.has_checksum && b.has_checksum;
+        return a.begin == b.begin && (!summed || a.crc32c == b.crc32c);
+    };
+    for (std::size_t i = 0; i < told.files.size(); ++i) {
+        std::string const& leaf = told.files[i].leaf;
+        auto const at = std::ranges::find(own.files, leaf, &CheckpointFile::leaf);
+        if (at == own.files.end()) continue;
+        if (std::ranges::equal(extents_of(told, i), extents_of(own, as_size(at - own.files.begin())), alike)) continue;
+        raise(ErrorCode::mismatch, "reshard: ", join_path(folder, leaf), " has other data, as the checksums in the ",
+              manifest_name, " beside it say, but the rank that read the list of tensors saw another version of it",
+              ". Fix: give every rank the files of one save.");
+    }
+}
+
 /// The catalogue of a checkpoint, and the files of it that this rank opens: before the first read; reads from several
 /// threads are safe.
 class LoadFiles {
@@ -167,7 +197,7 @@ public:
     }
     /// What somebody else has found. `path` is as in Checkpoint::open(); files that are `open` stay so.
     LoadFiles(std::string path, Catalogue catalogue, OpenFiles open = {})
-        : path_(std::move(path)), catalogue_(std::move(catalogue)), own_(std::move(open)) {
+        : path_(std::move(path)), catalogue_(std::move(catalogue)), told_(true), own_(std::move(open)) {
         make_room();
     }
     /// For a rank that has opened the whole checkpoint. \pre it outlives this.
@@ -190,8 +220,16 @@ public:
     SafetensorsFile const& open(int file, bool entries = true) {
         auto const i = as_size(file);
         if (files_[i] != nullptr) return *files_[i];
-        if (checkpoint_ == nullptr && !own_[i])
-            own_[i] = open_listed(folder(), catalogue_.manifest(), i, catalogue_.kind(), entries);
+        if (checkpoint_ == nullptr && !own_[i]) {
+            Manifest const& manifest = catalogue_.manifest();
+            SafetensorsFile opened = open_listed(folder(), manifest, i, catalogue_.kind(), entries);
+            // Files of a save have its id in their names: only full files may be another run's.
+            if (told_ && catalogue_.kind() == CheckpointKind::manifest && !is_shard_file(manifest.files[i].leaf)) {
+                check_own_manifest(folder(), manifest);
+                told_ = false;
+            }
+            own_[i] = std::move(opened);
+        }
         return *(files_[i] = checkpoint_ != nullptr ? &checkpoint_->files()[i] : &*own_[i]);
     }
     /// \pre open(file)
@@ -239,6 +277,7 @@ private:
     std::string path_;
     Catalogue catalogue_;
     Checkpoint const* checkpoint_ = nullptr;
+    bool told_ = false;  ///< another rank has read the manifest, and this one has not looked whether it has the same
     OpenFiles own_;
     std::vector<SafetensorsFile const*> files_;  ///< those that are open here for their data
     std::unique_ptr<ExtentSums> sums_;

@@ -30,10 +30,14 @@ struct Verify {
 
 private:
     /// A checkpoint is there, and not whole or not right: no rank has failed. An IoError says that files are missing
-    /// which a manifest or an index names; others are about what cannot be looked at.
+    /// which a manifest or an index names; others are about what cannot be looked at. A FormatError may be about what
+    /// is sound, and beyond this library: unless that is one of the faults of a file that was another when it was
+    /// saved.
     [[nodiscard]] static bool is_answer(Error const& error) {
-        bool const lacks_files = error.message().find(" files it names are missing: ") != std::string::npos;
-        return error.code() == ErrorCode::format || (error.code() == ErrorCode::io && lacks_files);
+        auto const says = [&](char const* words) { return error.message().find(words) != std::string::npos; };
+        if (error.code() == ErrorCode::format)
+            return says("reshard::verify_checkpoint: ") || !says("this library reads");
+        return error.code() == ErrorCode::io && says(" files it names are missing: ");
     }
     [[nodiscard]] std::string text(VerifyReport const& report) const {
         std::string text = errors::concat(path, ": ", detail::count_text(report.tensors, "tensor"), " in ",

@@ -35,7 +35,8 @@ template <SafetensorsRule rule>
     json.at("shape").for_each([&](JsonReader const& extent) {
         if (entry.shape.size() == max_dims) {
             raise_rule(SafetensorsRule::too_many_dimensions, file, ": tensor ", quote_name(entry.name),
-                       " has more than ", max_dims, " dimensions. Fix: merge dimensions before saving.");
+                       " has more than ", max_dims,
+                       " dimensions, and this library reads no more. Fix: merge dimensions before saving.");
         }
         entry.shape.push_back(extent.unsigned_integer());
     });

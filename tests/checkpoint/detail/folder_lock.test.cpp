@@ -133,6 +133,22 @@ TEST_SUITE("checkpoint/detail/folder_lock") {
         CHECK(folder.leaves().empty());
     }
 
+    TEST_CASE("a note that cannot be made durable says what helps, as writes do") {
+        TempFolder const folder;
+        for (int const error : {EIO, ENOSPC}) {
+            FolderLock lock(folder.path(), ".x.lock");
+            Faults plan;
+            plan.at = 0;
+            plan.error = error;
+            plan.only = "fdatasync";
+            plan.all_threads = true;
+            faults = &plan;
+            Caught const refused = caught([&] { lock.note("text", true); });
+            faults = nullptr;
+            CHECK(contains(refused.message, detail::fix_of_write(error)));
+        }
+    }
+
     TEST_CASE("a folder that cannot hold it is named") {
         TempFolder const folder;
         check_io(folder / "none" + ": cannot create .x.lock", [&] { FolderLock(folder / "none", ".x.lock"); });

@@ -77,7 +77,7 @@ public:
         if (!is_held()) return;
         if (::ftruncate(file_.get(), 0) != 0) raise_io(path_, "cannot empty it", errno, "check the file system.");
         write_fully(file_, path_, 0, std::as_bytes(std::span<char const>(text.data(), text.size())));
-        if (durable) sync_file(file_, path_, "free space or write elsewhere.");
+        if (durable) sync_file(file_, path_);
         inherited_ = false;
         noted_ = !text.empty();
     }

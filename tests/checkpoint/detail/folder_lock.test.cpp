@@ -133,6 +133,29 @@ TEST_SUITE("checkpoint/detail/folder_lock") {
         CHECK(folder.leaves().empty());
     }
 
+    TEST_CASE("a file that another user has left is said to be that user's; a folder that refuses is a folder") {
+        TempFolder const folder;
+        for (bool const is_there : {false, true}) {
+            if (is_there) write_text(folder / ".x.lock", "");
+            for (int const error : {EACCES, EPERM}) {
+                Faults plan;
+                plan.at = 0;
+                plan.error = error;
+                plan.only = "open";
+                plan.all_threads = true;
+                faults = &plan;
+                Caught const refused = caught([&] { FolderLock(folder.path(), ".x.lock"); });
+                faults = nullptr;
+                CAPTURE(refused.message);
+                CHECK(refused.code == ErrorCode::io);
+                std::string const owner =
+                    errors::concat("cannot open .x.lock, which belongs to user ", ::getuid(), " (uid)");
+                CHECK(contains(refused.message, is_there ? owner : "cannot create .x.lock"));
+                CHECK(contains(refused.message, is_there ? "remove the file, or save to another" : "is writable"));
+            }
+        }
+    }
+
     TEST_CASE("a note that cannot be made durable says what helps, as writes do") {
         TempFolder const folder;
         for (int const error : {EIO, ENOSPC}) {

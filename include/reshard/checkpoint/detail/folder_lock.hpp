@@ -27,6 +27,7 @@ public:
             if (fd < 0 && errno == EINTR) continue;
             if (fd < 0) {
                 int const error = errno;
+                refuse_of_others(folder, leaf, error);
                 raise_io(folder, concat("cannot create ", leaf), error, fix_of_create(error));
             }
             file_ = FileDescriptor(fd);
@@ -111,6 +112,14 @@ private:
     static constexpr int most_attempts = 1000;
     static constexpr int most_refusals = 50;
 
+    /// A file that another user has left, or holds, cannot be taken over. (In a folder with the sticky bit, nor by whom
+    /// its mode would let.)
+    void refuse_of_others(std::string const& folder, std::string_view leaf, int error) const {
+        struct stat there {};
+        if ((error != EACCES && error != EPERM) || ::lstat(path_.c_str(), &there) != 0) return;
+        raise_io(folder, concat("cannot open ", leaf, ", which belongs to user ", there.st_uid, " (uid)"), error,
+                 "see that this user saves nothing here any more and remove the file, or save to another folder.");
+    }
     void unlock() noexcept {
         static_cast<void>(::flock(file_.get(), LOCK_UN));  // children that were forked meanwhile share the descriptor
         file_.close();

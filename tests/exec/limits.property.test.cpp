@@ -125,7 +125,7 @@ TEST_SUITE("exec/limits") {
                       test::Random random(seed);
                       std::vector<std::string> wrong;
                       auto const sum = [&]<class T>(T) {
-                          Index const size = test::size_around(random, 8192 / Index{sizeof(T)});
+                          Index const size = test::around(random, 8192 / Index{sizeof(T)});
                           wrong.push_back(wrong_sum<T>(comm, DynamicMesh(Mesh{4}), 0, size, false));
                           int const axis = static_cast<int>(random.between(0, 1));
                           wrong.push_back(wrong_sum<T>(comm, DynamicMesh(Mesh{2, 2}), axis, size, random.chance(70)));

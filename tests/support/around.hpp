@@ -5,11 +5,16 @@
 
 #include "random.hpp"
 
+#include <algorithm>
+#include <vector>
+
 namespace reshard::test {
 
-/// One less than a limit, the limit, one more; twice as much, or nearly three times, and a remainder.
+/// One less than a limit, the limit, one more; some times as much, or nearly, and a remainder; 1 or more.
 inline Index around(Random& random, Index limit) {
-    return random.pick(std::vector<Index>{limit - 1, limit, limit, limit + 1, 2 * limit, 2 * limit + 1, 3 * limit - 1});
+    return std::max<Index>(random.pick(std::vector<Index>{limit - 1, limit, limit, limit + 1, 2 * limit, 2 * limit + 1,
+                                                          3 * limit - 1, 5 * limit}),
+                           1);
 }
 
 }  // namespace reshard::test

@@ -13,6 +13,7 @@
 #include <reshard/memory/detail/arithmetic.hpp>
 #include <reshard/plan/relay.hpp>
 
+#include "support/around.hpp"
 #include "support/oracle.hpp"
 #include "support/random.hpp"
 
@@ -22,12 +23,6 @@
 #include <vector>
 
 namespace reshard::test {
-
-/// A size at a limit, or beside it, or some times as large; 1 or more.
-inline Index size_around(Random& random, Index limit) {
-    Index const times = random.pick(std::vector<Index>{1, 1, 1, 2, 3, 5});
-    return std::max<Index>(times * limit + random.between(-1, 1), 1);
-}
 
 /// What varies.
 struct AroundOptions {
@@ -226,9 +221,7 @@ private:
     /// So large that two ranks may have about that for each other, whoever has something for whom.
     [[nodiscard]] DynamicShape shape_for(Random& random, Index limit, Index ranks, Move const& move) const {
         Index const element = std::max(bytes(move.from), bytes(move.to));
-        auto const size_at = [&](Index most, Index each) {
-            return size_around(random, std::max<Index>(most / each, 1));
-        };
+        auto const size_at = [&](Index most, Index each) { return around(random, std::max<Index>(most / each, 1)); };
         Index const pairs = random.pick(std::vector<Index>{ranks - 1, ranks, ranks * ranks});
         Index rest = std::min(size_at(limit, weight(move)) * pairs, options_.most_bytes / element);
         Indices extents;

@@ -423,7 +423,21 @@ TEST_SUITE("checkpoint/load") {
         alone.options.rename = {{"embedding", "wte"}};
         CHECK_THROWS_WITH_AS(static_cast<void>(load(Checkpoint::open(folder.path()), tensors.list(), 0, alone)),
                              doctest::Contains("'embedding'"), FormatError);
+        for (char const* const first : {"norm", "embed"}) {
+            alone.options.rename = {{first, "wte"}, {first[0] == 'n' ? "embed" : "norm", "wte"}};
+            Caught const twice =
+                caught([&] { static_cast<void>(load(Checkpoint::open(folder.path()), tensors.list(), 0, alone)); });
+            CHECK(twice.rule == SafetensorsRule::duplicate_key);
+            CHECK_MESSAGE(contains(twice.message, "both 'embed' and 'norm' of the checkpoint 'wte'"), twice.message);
+        }
         CHECK(tensors.untouched());
+        alone.options.rename = {{"embed", "wte"},
+                                {"embed", "wte"},
+                                {"head", "model.head"},
+                                {"none", "of these"},
+                                {"none", "wte"}};  // what the checkpoint or the list does not have is in nobody's way
+        static_cast<void>(load(Checkpoint::open(folder.path()), tensors.list(), 0, alone));
+        CHECK_FALSE(tensors.untouched());
         check_refused(ErrorCode::mismatch, {"rank 1 of 3"}, [](Tensors&, std::string&, auto& strategy, int rank) {
             strategy.options.rename = {{rank == 1 ? "embed" : "norm", "other"}};
         });

@@ -253,10 +253,21 @@ inline void read_together(std::span<WantedExtent> wanted, std::span<LocalTensor 
 [[nodiscard]] inline std::vector<WantedExtent> match(Catalogue const& catalogue, std::span<LocalTensor const> targets,
                                                      LoadOptions const& options = {},
                                                      std::vector<std::string>* not_listed = nullptr) {
+    std::vector<std::pair<std::string_view, std::string_view>> renamed;  // (name in the list, name of a tensor)
     for (auto const& rename : options.rename) {
-        if (is_rename(rename)) continue;
-        raise(ErrorCode::format, "reshard::LoadOptions: rename of ", quote_name(rename.first), " to ",
-              quote_name(rename.second), rename_fix);
+        if (!is_rename(rename)) {
+            raise(ErrorCode::format, "reshard::LoadOptions: rename of ", quote_name(rename.first), " to ",
+                  quote_name(rename.second), rename_fix);
+        }
+        if (catalogue.find(rename.first) != nullptr) renamed.emplace_back(rename.second, rename.first);
+    }
+    sort_list(renamed);
+    for (std::size_t i = 1; i < renamed.size(); ++i) {
+        auto const& [name, tensor] = renamed[i];
+        if (renamed[i - 1].first != name || renamed[i - 1].second == tensor) continue;
+        raise_rule(SafetensorsRule::duplicate_key, "reshard::LoadOptions: rename makes both ",
+                   quote_name(renamed[i - 1].second), " and ", quote_name(tensor), " of the checkpoint ",
+                   quote_name(name), ". Fix: give each a name of its own.");
     }
     std::vector<WantedExtent> wanted;
     wanted.reserve(targets.size());

@@ -205,6 +205,22 @@ TEST_SUITE("comm/streams") {
         CHECK(thrown[2].code == ErrorCode::peer_failed);
     }
 
+    TEST_CASE("a rank that others have waited for in vain while it waits in another part is told where it waits") {
+        auto const thrown = run(3, std::chrono::milliseconds(1000), [](StreamCommunicator& comm) {
+            StreamCommunicator part = comm.split(0, comm.rank());
+            if (comm.rank() != 2) return static_cast<void>(comm.agree({}));
+            auto elsewhere = part.bind({}, {});
+            elsewhere.start();
+            while (!elsewhere.test()) std::this_thread::yield();  // which knows no deadline
+        });
+        for (Thrown const& one : thrown) CHECK(one.says("rank 2 is late"));
+        for (std::size_t r : {0U, 1U}) CHECK_FALSE(thrown[r].says("This is that rank"));
+        CHECK(thrown[2].code == ErrorCode::peer_failed);
+        CHECK(
+            thrown[2].says("(This is that rank, and it waits itself, in an exchange. Where the others are in "
+                           "another call, make all ranks call the same things in the same order.)"));
+    }
+
     TEST_CASE("an agreement has one outcome: who hears it last does not hear of what failed since") {
         LateVerdict::failed = false;
         auto const thrown = run<LateVerdict>(3, patient, [](StreamCommunicator& comm) {

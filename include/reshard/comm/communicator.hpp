@@ -313,25 +313,23 @@ template <class Byte>
 [[nodiscard]] std::string mismatch_text(int sender, std::span<Send const> sends, int receiver,
                                         std::span<Receive const> receives);
 
-/// How a message ends where ranks are in different calls of a transport.
-inline constexpr std::string_view other_call =
-    ". Fix: make all ranks call the same things in the same order; barrier(), prepare(), save() and load() call agree.";
+/// How a message ends where ranks are in different calls of a transport: with same_calls, and this.
+inline constexpr std::string_view who_agrees = " (barrier(), prepare(), save() and load() call agree.)";
 /// The message of ranks that have started exchanges which were bound in different places.
 [[nodiscard]] std::string order_text(int rank, int other);
 /// What a rank that has no tensors in hand says of itself, for those that are in another call: this, and its name.
 inline constexpr std::string_view in_call = "is in ";
 /// What is said of a rank that differs where neither it nor rank 0 has said what it has in hand.
 inline constexpr std::string_view differs = "disagrees with rank 0. Fix: give every rank the same arguments.";
-/// The same where one of them has nothing that could differ (a digest of 0): it is elsewhere.
-inline constexpr std::string_view differs_in_call =
-    "is in another call than rank 0. Fix: make all ranks call the same things in the same order.";
 
 /// Stands in front of each option in the words of a rank that has several in hand. Of two that differ, each says the
 /// first that does and what stands in front of all.
 inline constexpr std::string_view next_option = "\x1f";
 
 /// What is said of a rank that differs: what it and rank 0 have in hand, where the callers wrote it down.
-[[nodiscard, gnu::cold]] std::string difference_text(std::string const& mine, std::string const& first);
+/// `is_elsewhere`: one of them has nothing that could differ (a digest of 0).
+[[nodiscard, gnu::cold]] std::string difference_text(std::string const& mine, std::string const& first,
+                                                     bool is_elsewhere);
 
 /// The verdict of all, given each rank's own: the one place that knows the rule. `get(r)` is the verdict of rank r.
 template <class Get>
@@ -348,9 +346,8 @@ template <class Get>
     joint.words = nullptr;
     if (agree || fails) return joint;
     joint.code = ErrorCode::mismatch;
-    joint.reason = difference_text(get(rank).said(), joint.reason);
     bool const is_elsewhere = joint.digest == 0 || get(rank).digest == 0;
-    if (is_elsewhere && joint.reason == differs) joint.reason = differs_in_call;
+    joint.reason = difference_text(get(rank).said(), joint.reason, is_elsewhere);
     return joint;
 }
 

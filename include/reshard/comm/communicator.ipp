@@ -107,7 +107,8 @@ RESHARD_INLINE transport::MeshLine transport::mesh_line(DynamicMesh const& mesh,
 
 RESHARD_INLINE std::string transport::order_text(int rank, int other) {
     return errors::concat("reshard::exchange: rank ", detail::smaller(rank, other), " started an exchange that rank ",
-                          detail::larger(rank, other), " has not started; that one started another", other_call);
+                          detail::larger(rank, other),
+                          " has not started; that one started another. Fix: ", detail::same_calls, who_agrees);
 }
 namespace detail {
 /// Words in which options are listed, as a sentence: with that one alone, or, 0, with all.
@@ -123,20 +124,23 @@ namespace detail {
 }
 }  // namespace detail
 
-RESHARD_INLINE std::string transport::difference_text(std::string const& mine, std::string const& first) {
-    if (mine.empty() && first.empty()) return std::string(differs);
+RESHARD_INLINE std::string transport::difference_text(std::string const& mine, std::string const& first,
+                                                      bool is_elsewhere) {
+    if (mine.empty() && first.empty()) {
+        if (!is_elsewhere) return std::string(differs);
+        return errors::concat("is in another call than rank 0. Fix: ", detail::same_calls);
+    }
     std::size_t option = 0;  // the first that differs
     for (std::size_t i = 0; i < detail::smaller(mine.size(), first.size()) && mine[i] == first[i]; ++i)
         if (mine[i] == next_option.front()) ++option;
-    auto const is_elsewhere = [](std::string const& text) { return text.empty() || text.starts_with(in_call); };
+    auto const names_a_call = [](std::string const& text) { return text.empty() || text.starts_with(in_call); };
     auto const said = [&](std::string_view reason) {
         return detail::sentence_with(option, reason.empty() ? "is in another call" : reason);
     };
     if (said(mine) == said(first)) option = 0;  // none that both list
-    return errors::concat(said(mine), ", but rank 0 ", said(first),
-                          is_elsewhere(mine) || is_elsewhere(first)
-                              ? ". Fix: make all ranks call the same things in the same order."
-                              : ". Fix: give every rank the same arguments.");
+    return errors::concat(
+        said(mine), ", but rank 0 ", said(first), ". Fix: ",
+        names_a_call(mine) || names_a_call(first) ? detail::same_calls : "give every rank the same arguments.");
 }
 
 RESHARD_INLINE std::string transport::mismatch_text(int sender, TransferSide sent, int receiver, TransferSide expected,

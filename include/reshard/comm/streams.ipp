@@ -139,7 +139,10 @@ RESHARD_INLINE bool StreamFamily::read(int other, std::uint64_t waiting) {
 [[nodiscard]] constexpr Index slot_of(Index payload_bytes) noexcept { return (payload_bytes + 7) / 8 * 8; }
 
 RESHARD_INLINE void StreamGroup::check(bool waiting) {
-    if (family_->poisoned) raise_failure(family_->failure, "reshard::streams", rank_, id_, waiting, family_->reported);
+    if (!family_->poisoned) return;
+    FailureRecord failure = family_->failure;
+    if (waiting) failure = told_to_waiting(failure, family_->rank, name(call_));
+    raise_failure(failure, "reshard::streams", rank_, id_, waiting, family_->reported);
 }
 RESHARD_INLINE void StreamGroup::fail(ErrorCode code, std::string const& reason, int first, int second, int late) {
     family_->hear();
@@ -200,7 +203,7 @@ RESHARD_INLINE bool StreamGroup::meet(bool may_block, std::chrono::milliseconds 
         if (theirs == call_) continue;
         fail(ErrorCode::mismatch,
              concat("reshard::streams: rank ", r, " is in ", name(theirs), ", but rank ", rank_, " is in ", name(call_),
-                    transport::other_call),
+                    ". Fix: ", same_calls, transport::who_agrees),
              r, rank_);
     }
     return true;

@@ -43,6 +43,8 @@ namespace detail {
 inline constexpr char no_memory_text[] =
     "reshard: out of memory. Fix: free some on this rank, or do less at once: fewer tensors, smaller rounds or "
     "windows.";
+/// What helps where ranks are in different calls.
+inline constexpr std::string_view same_calls = "make all ranks call the same things in the same order.";
 }  // namespace detail
 
 /// Base of all errors. what() names the thing and the remedy; where there was no memory to write a message, too.

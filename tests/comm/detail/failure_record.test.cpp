@@ -33,7 +33,8 @@ TEST_CASE("a failure that somebody began to write and died names nobody; the fir
 TEST_CASE("a rank that others have waited for in vain while it waits itself is told in which call it is") {
     FailureRecord const heard =
         failure_record(ErrorCode::deadline, 2, 7, -1, -1, "waited 10 ms in exchange for rank 2. Fix: look.");
-    FailureRecord const told = told_to_blamed(heard, TeamCall::agree);
+    CHECK(std::string(told_to_waiting(heard, 1, "agree").reason) == heard.reason);
+    FailureRecord const told = told_to_waiting(heard, 2, name(TeamCall::agree));
     CHECK(told.code == heard.code);
     CHECK(told.rank == 2);
     CHECK(told.scope == 7);

@@ -122,13 +122,13 @@ struct Lasting {
     }
 };
 
-/// What the rank hears of a deadline that others have exceeded waiting for it, while it waits in `call` itself: ranks
-/// that cannot see each other do not know that they are in different calls.
-[[nodiscard]] inline FailureRecord told_to_blamed(FailureRecord const& failure, TeamCall call) {
-    return failure_record(ErrorCode::deadline, failure.rank, failure.scope, failure.first, failure.second,
-                          concat(failure.reason, " (This is that rank, and it waits itself, in ", name(call),
-                                 ". Where the others are in another call, make all ranks call the same things in the "
-                                 "same order.)"));
+/// What `rank` of the outermost communicator hears of a failure while it waits in `call`. Of a deadline that others
+/// have exceeded waiting for it: ranks that cannot see each other do not know that they are in different calls.
+[[nodiscard]] inline FailureRecord told_to_waiting(FailureRecord const& failure, int rank, std::string_view call) {
+    if (failure.rank != rank || failure.code != static_cast<int>(ErrorCode::deadline)) return failure;
+    return failure_record(ErrorCode::deadline, rank, failure.scope, failure.first, failure.second,
+                          concat(failure.reason, " (This is that rank, and it waits itself, in ", call,
+                                 ". Where the others are in another call, ", same_calls, ")"));
 }
 
 /// Throws it as `rank` of the communicator `scope` must see it: one who did not wait has exceeded no deadline, and an

@@ -176,8 +176,7 @@ public:
     /// \pre the family is poisoned.
     [[noreturn]] void raise_failure(bool waiting = true) {
         FailureRecord failure = family_->failure;
-        bool const blamed = failure.rank == family_->rank && failure.code == static_cast<int>(ErrorCode::deadline);
-        if (Self::knows_senders && waiting && blamed) failure = told_to_blamed(failure, call_);
+        if (Self::knows_senders && waiting) failure = told_to_waiting(failure, family_->rank, detail::name(call_));
         detail::raise_failure(failure, concat("reshard::", Self::name), rank_, scope_, waiting, family_->reported);
     }
     /// Tells everybody that the payloads of two ranks differ, or with -1 that ranks do different things, and throws.
@@ -258,9 +257,10 @@ private:
             std::uint64_t const entered = there->entered.load(std::memory_order_acquire);
             auto const theirs = static_cast<TeamCall>(entered & 0xffU);
             if (entered >> 8U == calls_ && theirs != call_) {
-                raise_mismatch(-1, -1,
-                               concat("reshard::", Self::name, ": rank ", rank_, " called ", detail::name(call_),
-                                      " while rank ", rank, " called ", detail::name(theirs), transport::other_call));
+                raise_mismatch(
+                    -1, -1,
+                    concat("reshard::", Self::name, ": rank ", rank_, " called ", detail::name(call_), " while rank ",
+                           rank, " called ", detail::name(theirs), ". Fix: ", same_calls, transport::who_agrees));
             }
             if (entered >> 8U >= calls_ || left == Departure::none) return;
             // An exception that destroys a communicator is told to all by whoever catches it, in words that say more

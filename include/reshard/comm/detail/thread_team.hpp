@@ -247,7 +247,7 @@ public:
             if (other == call) continue;
             raise_mismatch(me, -1, -1,
                            concat("reshard::ThreadCommunicator: rank ", me, " called ", name(call), " while rank ", r,
-                                  " called ", name(other), transport::other_call));
+                                  " called ", name(other), ". Fix: ", same_calls, transport::who_agrees));
         }
         body();
     }

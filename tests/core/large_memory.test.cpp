@@ -182,9 +182,20 @@ TEST_SUITE("core/large_memory") {
             blocks.clear();
             test::AllocationCounter& counter = test::allocation_counter();
             counter.refused_from = large;
-            CHECK_THROWS_AS(static_cast<void>(block_of(2 * large)), std::bad_alloc);
-            CHECK_THROWS_AS(static_cast<void>(block_of(large)), std::bad_alloc);  // those are given back
+            CHECK_THROWS_WITH_AS(static_cast<void>(block_of(2 * large)),
+                                 doctest::Contains("out of memory. Fix: free some on this rank"), OutOfMemory);
+            std::string const bytes = "(There were no " + std::to_string(large) + " bytes in one block.)";
+            CHECK_THROWS_WITH_AS(static_cast<void>(block_of(large)), doctest::Contains(bytes.c_str()),
+                                 OutOfMemory);  // those are given back
+            bool wordless = false;
+            counter.refused_from = 0;  // not for words either, nor for those of a check
+            try {
+                static_cast<void>(block_of(64));
+            } catch (std::bad_alloc const&) {
+                wordless = true;
+            }
             counter.refused_from = SIZE_MAX;
+            CHECK(wordless);
         });
     }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/checkpoint/ranged_read.hpp
 /// \brief  From boxes of tensors in files to few large reads, several of them in flight.
-/// \depends checkpoint/{read_options,detail/file_box}, memory/memory_policy, threads. Knows no file system: the caller
+/// \depends checkpoint/{read_options,detail/file_box}, memory/{memory_policy,scratch}, threads. Knows no file system: the caller
 /// brings the function that reads.
 ///
 /// Reading each run of a shard by itself is millions of reads when the inner dimension is cut; reading whole tensors
@@ -15,10 +15,10 @@
 #include <reshard/core/error.hpp>
 #include <reshard/core/sorting.hpp>
 #include <reshard/memory/memory_policy.hpp>
+#include <reshard/memory/scratch.hpp>
 
 #include <algorithm>  // push_heap, lower_bound
 #include <atomic>     // atomic
-#include <memory>     // unique_ptr
 #include <mutex>      // mutex
 #include <span>       // span
 #include <vector>     // vector
@@ -235,7 +235,7 @@ private:
 ///
 /// After a failure no read is started but those of threads that have chosen theirs. The exception of the failed read
 /// that is first in (file, offset) order is thrown once all reads have ended; the boxes are partly filled then. Throws
-/// std::bad_alloc when there is no memory for scratch: who has some, as much as in_flight reads of chunk_bytes need,
+/// OutOfMemory when there is no memory for scratch: who has some, as much as in_flight reads of chunk_bytes need,
 /// may bring it. \pre Boxes do not overlap in memory. In files they may.
 template <class ReadAt>
 ReadTotals read_boxes(ReadPlan const& plan, ReadAt&& read_at, std::byte* scratch = nullptr) {
@@ -249,8 +249,8 @@ ReadTotals read_boxes(ReadPlan const& plan, ReadAt&& read_at, std::byte* scratch
         quick = onto->allocate_on_host(totals.scratch_bytes);
         scratch = quick.data();
     }
-    std::unique_ptr<std::byte[]> made;
-    if (scratch == nullptr) made.reset(scratch = new std::byte[as_size(totals.scratch_bytes)]);
+    Scratch made;
+    if (scratch == nullptr) scratch = (made = Scratch(totals.scratch_bytes)).data();
     CopyHint const hint = hint_for(totals.bytes_wanted);
 
     std::vector<std::byte*> own(

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/core/large_memory.hpp
 /// \brief  Memory of the host that is not initialised: large blocks on large pages, kept for who asks next.
-/// \depends core/index; <sys/mman.h> on Linux.
+/// \depends core/{error,index}; <sys/mman.h> on Linux.
 ///
 /// A fresh gigabyte costs 262,144 page faults of 4 KiB, which take longer than filling it; of 2 MiB pages it is 512,
 /// and all of them are filled with zeros first, which takes as long as moving as much data does. So a thread keeps the
@@ -60,7 +60,8 @@ struct HostBlock {
 };
 /// Not initialised, aligned to 64 (and not to large pages: blocks whose addresses differ by multiples of 2 MiB share
 /// the sets of caches). A kept block of up to an eighth more is taken before a new one is made. It is kept in turn when
-/// it is released; with `keeps` = false it is freed. Throws std::bad_alloc.
+/// it is released; with `keeps` = false it is freed. Throws OutOfMemory, which says how many bytes there were not;
+/// std::bad_alloc where there is no memory for these words.
 [[nodiscard]] HostBlock allocate_host(std::size_t bytes, bool keeps = true);
 }  // namespace detail
 

@@ -2,6 +2,7 @@
 // How core/large_memory.hpp is done.
 #pragma once
 
+#include <reshard/core/error.hpp>
 #include <reshard/core/large_memory.hpp>
 
 #if defined(__linux__)
@@ -32,6 +33,9 @@ struct alignas(64) LargeBlock {
     void free() noexcept { ::operator delete(this, block_alignment); }
 };
 
+[[noreturn, gnu::cold, gnu::noinline]] inline void refuse_block(std::size_t bytes) {
+    raise(ErrorCode::out_of_memory, no_memory_text, " (There were no ", bytes, " bytes in one block.)");
+}
 /// Whether memory that is kept is missing nobody.
 [[nodiscard]] RESHARD_INLINE bool may_keep_blocks() noexcept {
 #if defined(__linux__) && defined(MADV_FREE)
@@ -94,8 +98,9 @@ inline void release_large(void* data) noexcept {
 
 RESHARD_INLINE detail::HostBlock detail::allocate_host(std::size_t bytes, bool keeps) {
     if (bytes < large_block) {
-        return {::operator new(bytes, block_alignment),
-                [](void* data) noexcept { ::operator delete(data, block_alignment); }};
+        void* const memory = ::operator new(bytes, block_alignment, std::nothrow);
+        if (memory == nullptr) refuse_block(bytes);
+        return {memory, [](void* data) noexcept { ::operator delete(data, block_alignment); }};
     }
     auto const release = keeps ? release_large : free_large;
     KeptBlocks& kept = kept_blocks();
@@ -109,8 +114,9 @@ RESHARD_INLINE detail::HostBlock detail::allocate_host(std::size_t bytes, bool k
     void* memory = kept.newest == nullptr ? nullptr : ::operator new(whole, block_alignment, std::nothrow);
     if (memory == nullptr) {
         KeptBlocks::free_from(kept.newest);
-        memory = ::operator new(whole, block_alignment);
+        memory = ::operator new(whole, block_alignment, std::nothrow);
     }
+    if (memory == nullptr) refuse_block(bytes);
     auto* const block = ::new (memory) LargeBlock{bytes, nullptr};
     prefer_large_pages(block + 1, bytes);
     return {block + 1, release};

@@ -37,7 +37,7 @@ public:
     /// Pass 1. `rule(entry)` is an integer, the same whenever it is asked: a destination, or anything outside
     /// [0, destinations) to drop the entry. It must not throw and is called from all threads. Where it has a member
     /// skip(begin, end), entries from `begin` up to what that returns are dropped without being asked for. Throws
-    /// std::bad_alloc: the first time it allocates what grows with parts x destinations, not with the entries.
+    /// OutOfMemory: the first time it allocates what grows with parts x destinations, not with the entries.
     template <class Rule>
     void count(Rule const& rule) {
         make_room();

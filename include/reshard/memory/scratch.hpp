@@ -15,7 +15,7 @@ namespace reshard::inline v0 {
 class Scratch {
 public:
     Scratch() = default;
-    /// Throws std::bad_alloc. \pre bytes >= 0.
+    /// Throws OutOfMemory. \pre bytes >= 0.
     explicit Scratch(Index bytes) {
         if (bytes == 0) return;
         detail::HostBlock const block = detail::allocate_host(detail::as_size(bytes), false);  // others want it next

@@ -119,7 +119,7 @@ TEST_SUITE("exec/no_memory") {
         });
     }
 
-    TEST_CASE("collectives by name, prepared: also where the plan owns what the communicator was split into") {
+    TEST_CASE("collectives by name, prepared: also where ranks are outside the mesh") {
         check([](auto& comm, Memory& m) {
             PreparedPlan sums = prepare_all_reduce(view(m.a, Shape{12, 4}), comm, Mesh{3}, 0);
             PreparedPlan parts =

@@ -13,7 +13,7 @@
 /// in ascending order along the axis, or of the mesh along several, the same bits on every transport, parts may be
 /// uneven, and mistakes are the errors of redistribute(). Collective over `comm`, which has the ranks of the mesh.
 /// Ranks along the axis give the same shapes; where those of other coordinates give others (what another axis cuts
-/// unevenly), a call splits the communicator for itself. So it does where ranks outside the mesh give others, or
+/// unevenly), a call splits the communicator while it prepares. So it does where ranks outside the mesh give others, or
 /// nothing: theirs are not touched.
 ///
 /// A call agrees and prepares each time. What is repeated is prepared once, with the arguments of the call:
@@ -46,9 +46,7 @@ void broadcast(DynamicView const& tensor, CommunicatorRef comm, DynamicMesh cons
 
 /// Each of these, prepared: checked, agreed on and allocated once; a run moves what the tensors hold then, to the bits
 /// that the call leaves. Collective on all ranks of `comm`, as the call is, and with its errors; those outside the mesh
-/// run it as well, and nothing is touched. Where a call splits the communicator, what is prepared owns its part: all
-/// ranks run such plans in the same order, or wait for each other until the deadline (DeadlineExceeded, which says so),
-/// and destroy them in the same order, as NCCL's communicators wait for each other there.
+/// run it as well, and nothing is touched.
 [[nodiscard]] PreparedPlan prepare_all_reduce(DynamicView const& tensor, CommunicatorRef comm, DynamicMesh const& mesh,
                                               MeshAxes const& axes, Reduce op = Reduce::sum);
 [[nodiscard]] PreparedPlan prepare_all_reduce(ConstDynamicView const& source, DynamicView const& destination,

@@ -96,16 +96,44 @@ private:
     return agreed(comm, std::move(mine)).ok();
 }
 
-/// Collective. What make(comm, mesh, axes) prepares, for tensors that are alike on all ranks. Where they are not (cut
-/// unevenly along other axes, or none where a rank is outside the mesh), it is prepared once more among those along the
-/// axes, which are a mesh of their own then, with a communicator that the plan owns: each line of ranks has its own
-/// shapes, and what is wrong with them is said in words that know of no other axes.
-[[nodiscard]] inline PreparedPlan prepare_along(
-    CommunicatorRef comm, DynamicMesh const& mesh, MeshAxes const& axes,
-    FunctionRef<PreparedPlan(CommunicatorRef, DynamicMesh const&, MeshAxes const&)> make) {
-    PreparedPlan alike;
-    Verdict all = verdict_of([&] { alike = make(comm, mesh, axes); });
-    if (all.ok()) return alike;
+/// One rank's part of a collective; without a plan nothing moves.
+struct PartAlong {
+    std::optional<Plan<>> plan;
+    ConstDynamicView source;
+    DynamicView destination;
+};
+/// Makes it, for tensors of ranks along axes of a mesh. Throws what is wrong with the arguments.
+using MakePart = FunctionRef<PartAlong(CommunicatorRef comm, DynamicMesh const& mesh, MeshAxes const& axes)>;
+
+/// Collective, also for what this rank alone gets wrong.
+[[nodiscard]] inline PreparedPlan prepare_part(CommunicatorRef comm, DynamicMesh const& mesh, MeshAxes const& axes,
+                                               MakePart make) {
+    PartAlong part;
+    attempt_before_agreement(comm, [&] { part = make(comm, mesh, axes); });
+    return part.plan ? prepare(*part.plan, comm, part.source, part.destination) : prepare(Batch(), comm);
+}
+
+/// Collective, by votes: the largest of the numbers that ranks have.
+[[nodiscard]] inline int largest_of_all(CommunicatorRef comm, int mine) {
+    auto const is_enough = [&](int number) {
+        Verdict vote;
+        if (mine > number) vote.code = ErrorCode::mismatch;
+        return comm.agree(std::move(vote)).ok();
+    };
+    int enough = 0;
+    while (!is_enough(enough)) enough = 2 * enough + 1;
+    return first_where((enough + 1) / 2, enough, is_enough);
+}
+
+/// Collective. What `make` makes, prepared, for tensors that are alike on all ranks. Where they are not (cut unevenly
+/// along other axes, or none where a rank is outside the mesh), the ranks along the axes agree among themselves, as a
+/// mesh of their own, on what they move: each line of ranks has its own shapes, and what is wrong with them is said in
+/// words that know of no other axes. What is prepared is one of `comm` all the same.
+[[nodiscard]] inline PreparedPlan prepare_along(CommunicatorRef comm, DynamicMesh const& mesh, MeshAxes const& axes,
+                                                MakePart make) {
+    PreparedPlan prepared;
+    Verdict all = verdict_of([&] { prepared = prepare_part(comm, mesh, axes, make); });
+    if (all.ok()) return prepared;
     auto const raise_all = [&] { raise(all.code, std::move(all.reason)); };
     bool const of_tensors =
         all.code == ErrorCode::mismatch || all.code == ErrorCode::shape || all.code == ErrorCode::buffer;
@@ -131,50 +159,52 @@ private:
         each.push_back(
             static_cast<int>(std::count_if(given.begin(), given.end(), [axis](Index other) { return other < axis; })));
     transport::MeshLine const place = transport::mesh_line(mesh, along, comm.rank(), comm.size());
+    bool const is_inside = mesh.contains(comm.rank());
     std::optional<AnyCommunicator> line;
     // Collective, and complete on all where a rank has no memory for its part.
     agree_on_errors(comm, [&] { line.emplace(comm.split(place.colour, place.key)); });
-    PreparedPlan apart;  // behind `line`: it goes first
-    Verdict const again =
-        agreed(comm, verdict_of([&] {
-                   bool const here = mesh.contains(comm.rank());
-                   apart = here ? make(*line, alone, each) : PreparedPlan(new BatchJob(*line, {}, {}, {}));
-               }));
-    if (again.ok()) {
-        apart.own(std::move(*line));
-        return apart;
-    }
+    Verdict const again = agreed(comm, verdict_of([&] {
+                                     if (is_inside) static_cast<void>(prepare_part(*line, alone, each, make));
+                                 }));
     if (again.code == ErrorCode::mesh) raise_all();  // ranks give other axes
-    // Who is wrong has a number among the ranks of its line.
-    bool const inside = mesh.contains(again.rank);
-    raise(again.code, inside ? concat("among ", to_string(mesh.along(along, again.rank)), ": ", words_of(again))
-                             : words_of(again, comm.size()));
+    if (!again.ok()) {
+        // Who is wrong has a number among the ranks of its line.
+        bool const among = mesh.contains(again.rank);
+        raise(again.code, among ? concat("among ", to_string(mesh.along(along, again.rank)), ": ", words_of(again))
+                                : words_of(again, comm.size()));
+    }
+    BatchJob* job = nullptr;
+    agree_or_raise(comm, verdict_of([&] {
+                       PartAlong part;
+                       if (is_inside) part = make(comm, mesh.along(along, comm.rank()), each);
+                       Batch batch;
+                       if (part.plan) batch.add(*part.plan, part.source, part.destination);
+                       std::size_t current = 0;
+                       job = bind_batch(batch, comm, {}, current);
+                       prepared = PreparedPlan(job);
+                   }));
+    // Ranks start the same exchanges: of all lines as many as the one has that has most.
+    int const exchanges = largest_of_all(comm, job->phases());
+    agree_or_raise(comm, verdict_of([&] { job->bind_again(comm, exchanges); }));
+    return prepared;
 }
 
-/// Collective, also for what this rank alone gets wrong. `plan_of` makes the plan of tensors of `shape`; none where
-/// nothing moves.
+/// `plan_of` makes the plan of tensors of `shape`; none where nothing moves.
 [[nodiscard]] inline PreparedPlan prepare_beside(DynamicShape const& shape, ConstDynamicView const& source,
                                                  DynamicView const& destination, CommunicatorRef comm,
                                                  DynamicMesh const& mesh, MeshAxes const& axes,
                                                  FunctionRef<std::optional<Plan<>>(Beside const& all)> plan_of) {
     return prepare_along(comm, mesh, axes, [&](CommunicatorRef among, DynamicMesh const& whole, MeshAxes const& given) {
-        std::optional<Plan<>> move;
-        ConstDynamicView from = source;
-        DynamicView to = destination;
-        attempt_before_agreement(among, [&] {
-            Beside const all(whole, given, shape);
-            move = plan_of(all);
-            from = all.view(source);
-            to = all.view(destination);
-            if (move) return;
-            // What is wrong is wrong where something moves, too.
-            check_mesh(whole, among.size(), "reshard::prepare: ");
-            check_byte_sized(to.dtype());
-            Index const rank = among.rank();
-            DynamicDistribution const copied = all.copied();
-            if (copied.contains(rank)) check_view("tensor", to, copied.local_shape(rank), rank, copied);
-        });
-        return move ? prepare(*move, among, from, to) : prepare(Batch(), among);
+        Beside const all(whole, given, shape);
+        PartAlong part{plan_of(all), all.view(source), all.view(destination)};
+        if (part.plan) return part;
+        // What is wrong is wrong where something moves, too.
+        check_mesh(whole, among.size(), "reshard::prepare: ");
+        check_byte_sized(destination.dtype());
+        Index const rank = among.rank();
+        DynamicDistribution const copied = all.copied();
+        if (copied.contains(rank)) check_view("tensor", part.destination, copied.local_shape(rank), rank, copied);
+        return part;
     });
 }
 

@@ -55,9 +55,8 @@ private:
 };
 
 /// A plan, or a batch of them, ready to run: run() and start() allocate nothing and check nothing that needs other
-/// ranks. It is bound to the tensors' memory: other tensors are prepared again. That memory and the communicator,
-/// unless it owns that, stay where they are and outlive it. It runs once at a time, and not where it was moved from:
-/// TransportError otherwise.
+/// ranks. It is bound to the tensors' memory: other tensors are prepared again. That memory and the communicator stay
+/// where they are and outlive it. It runs once at a time, and not where it was moved from: TransportError otherwise.
 class PreparedPlan {
 public:
     PreparedPlan() = default;  ///< as one that was moved from
@@ -74,10 +73,6 @@ public:
     /// Starts the first exchange; the rest happens in wait().
     RunRequest start() &;
     RunRequest start() && = delete;  ///< a run needs what was prepared: give that a name
-
-    /// Takes over the communicator that this was prepared over, where that was made for it alone: it is destroyed last.
-    /// \pre this was not moved from, and owns none.
-    void own(AnyCommunicator&& comm) noexcept;
 
 private:
     detail::BatchJob* job_ = nullptr;

@@ -111,7 +111,6 @@ RESHARD_INLINE bool RunRequest::test() {
 }
 
 RESHARD_INLINE PreparedPlan::~PreparedPlan() { delete job_; }
-RESHARD_INLINE void PreparedPlan::own(AnyCommunicator&& comm) noexcept { job_->own(std::move(comm)); }
 RESHARD_INLINE void PreparedPlan::run() { start().wait(); }
 RESHARD_INLINE RunRequest PreparedPlan::start() & {
     if (job_ == nullptr) {

@@ -10,9 +10,6 @@
 #include <reshard/core/detail/watched.hpp>
 #include <reshard/exec/detail/job.hpp>
 
-#include <cstring>   // strstr
-#include <optional>  // optional
-
 namespace reshard::inline v0::detail {
 
 /// What a prepared plan runs. One plan is a batch of one.
@@ -53,8 +50,12 @@ public:
         if (failed_) keep_for_good(std::move(workspace_));
     }
 
-    /// Takes over the communicator that this is bound to.
-    void own(AnyCommunicator&& comm) noexcept { comm_.emplace(std::move(comm)); }
+    /// Binds everything anew, as so many exchanges; those that this rank has not itself move nothing.
+    /// \pre exchanges >= phases(); nothing was started.
+    void bind_again(CommunicatorRef comm, int exchanges) {
+        steps_.resize(as_size(exchanges));
+        for (Step& step : steps_) step.bind(comm);
+    }
 
     [[nodiscard]] int phases() const noexcept { return static_cast<int>(steps_.size()); }
     [[nodiscard]] AnyExchange& exchange(int phase) noexcept { return steps_[as_size(phase)].exchange; }
@@ -75,9 +76,9 @@ public:
         try {
             watched(body, [this](ErrorCode, std::string_view) noexcept { failed_ = true; });
         } catch (PeerFailed const& error) {
-            raise_unspecified(error);
+            raise_with(error, unspecified);
         } catch (DeadlineExceeded const& error) {
-            raise_unspecified(error);
+            raise_with(error, unspecified);
         }
 #else
         body();
@@ -95,6 +96,8 @@ public:
     }
 
 private:
+    static constexpr std::string_view unspecified = " (What the destination holds is unspecified.)";
+
     /// One exchange: phase `phase` of the jobs order_[first, last).
     struct Step {
         JobTransfers transfers;
@@ -107,20 +110,6 @@ private:
             static_cast<void>(exchange = comm.bind(transfers.sends, transfers.receives));  // for nvcc 13
         }
     };
-
-#if defined(__cpp_exceptions)
-    /// The error, which says what becomes of the destination. Communicators know nothing of each other: where two wait
-    /// for each other, only who owns one can tell what to look for, whether it is its deadline or that of another rank.
-    [[noreturn]] void raise_unspecified(Error const& error) const {
-        auto const says = [&](char const* part) { return std::strstr(error.what(), part) != nullptr; };
-        bool const is_deadline = error.code() == ErrorCode::deadline || says(" ms in exchange");
-        bool const has_waited = comm_ && is_deadline && !says("ms for its device");  // there no plan is in the way
-        raise_with(error, has_waited ? " (What the destination holds is unspecified. What ran has a communicator of "
-                                       "its own: ranks that run two such plans in different orders wait for each "
-                                       "other. Run and await them in one order everywhere.)"
-                                     : " (What the destination holds is unspecified.)");
-    }
-#endif
 
     /// What is left of the run under way; wait() throws what goes wrong in it.
     void finish() noexcept;
@@ -176,9 +165,8 @@ private:
         return result;
     }
 
-    std::optional<AnyCommunicator> comm_;  // first: exchanges, and jobs, refer to what it owns
-    CommunicatorRef over_;                 // what this is bound to
-    RunsUnderWay alone_;                   // for a communicator that keeps none
+    CommunicatorRef over_;  // what this is bound to
+    RunsUnderWay alone_;    // for a communicator that keeps none
     std::vector<Job> jobs_;
     std::vector<std::size_t> order_;  ///< of the jobs: those that travel, round by round, then those that are local
     std::size_t travelling_ = 0;

@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 
 #include "support.hpp"
+#include "support/standard_streams.hpp"
 
 #include <vector>
 
@@ -53,6 +54,19 @@ TEST_SUITE("checkpoint/file") {
         Index size = 0;
         auto const file = open_for_reading(folder / "f", size);
         CHECK((::fcntl(file.get(), F_GETFD) & FD_CLOEXEC) != 0);
+    }
+
+    TEST_CASE("what a program prints to streams that are closed is not written into files") {
+        TempFolder const folder;
+        {
+            reshard::test::WithoutStandardStreams const closed;
+            FileDescriptor const file(::open((folder / "f").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
+            CHECK(file.get() > STDERR_FILENO);
+            CHECK((::fcntl(file.get(), F_GETFD) & FD_CLOEXEC) != 0);
+            write_fully(file, "f", 0, std::as_bytes(std::span("0123", 4)));
+            for (int stream : {STDOUT_FILENO, STDERR_FILENO}) CHECK(::write(stream, "word", 4) == -1);
+        }
+        CHECK(read_text(folder / "f") == "0123");
     }
 
     TEST_CASE("paths are taken apart and put together") {

@@ -7,7 +7,12 @@
 
 #include <doctest/doctest.h>
 
+#include "support/standard_streams.hpp"
+
+#include <grp.h>           // setgroups
 #include <sched.h>         // unshare
+#include <sys/mount.h>     // mount
+#include <sys/prctl.h>     // prctl
 #include <sys/resource.h>  // setrlimit
 #include <sys/wait.h>      // waitpid
 
@@ -44,6 +49,34 @@ TEST_SUITE("comm/process") {
         CHECK(!process_lives(pid));
         ::waitpid(pid, nullptr, 0);
         CHECK(process_state(pid) == 0);
+    }
+
+    TEST_CASE("process_state: a process that /proc does not show lives, until it has ended") {
+        pid_t const asking = ::fork();
+        if (asking == 0) {
+            bool const hides = ::unshare(CLONE_NEWNS) == 0 &&
+                               ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
+                               ::mount("proc", "/proc", "proc", 0, "hidepid=2") == 0 && ::setgroups(0, nullptr) == 0 &&
+                               ::setgid(65534) == 0 && ::setuid(65534) == 0;
+            if (!hides) ::_exit(2);  // not allowed here
+            pid_t const hidden = child([] { ::prctl(PR_SET_DUMPABLE, 0); });
+            std::string const path = errors::concat("/proc/", hidden);
+            for (int turn = 0; turn < 2000 && ::access(path.c_str(), F_OK) == 0; ++turn) ::usleep(1000);
+            bool const lived = ::access(path.c_str(), F_OK) != 0 && process_lives(hidden);
+            ::kill(hidden, SIGKILL);
+            ::waitpid(hidden, nullptr, 0);
+            ::_exit(lived && !process_lives(hidden) ? 0 : 1);
+        }
+        int status = 0;
+        REQUIRE(::waitpid(asking, &status, 0) == asking);
+        CHECK((status == 0 || WEXITSTATUS(status) == 2));
+    }
+
+    TEST_CASE("memory that processes share has no number of a standard stream") {
+        test::WithoutStandardStreams const closed;
+        SharedMemory const made = SharedMemory::create(4096);
+        REQUIRE(made);
+        CHECK(made.file() > STDERR_FILENO);
     }
 
     TEST_CASE("process_space: the same for processes that know each other by number, another one in a container") {

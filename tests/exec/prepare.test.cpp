@@ -11,6 +11,7 @@
 #include <reshard/comm/threads.hpp>
 #include <reshard/comm/traced.hpp>
 #include <reshard/exec/redistribute.hpp>
+#include <reshard/plan/relay.hpp>
 
 #include "support/allocations.hpp"
 #include "support/fake_cuda.hpp"
@@ -280,6 +281,26 @@ TEST_SUITE("exec/prepare") {
                    {"avg is not defined for I32"});
         check_same(attempt(of("(2):(S0)", "(2):(R)", shape), DType::f4), ErrorCode::dtype,
                    {"elements of F4 are smaller than a byte", "Fix: view the storage as U8."});
+    }
+
+    TEST_CASE("plans between the same distributions that travel otherwise are told apart in words") {
+        Plan<> const across_meshes = across("(2):(P+)", "(2):(R)", Shape{8});
+        Plan<> const others[] = {of("(2):(P+)", "(2):(R)", Shape{8}), across_meshes.one_shot_fold(),
+                                 across_meshes.relayed(2)};
+        char const* const words[] = {"of [8] F32, but rank 0", "of [8] F32, folded in one shot, across meshes, but",
+                                     "of [8] F32, relayed between nodes of 2, across meshes, but"};
+        for (std::size_t i = 0; i < std::size(others); ++i) {
+            std::vector<float> const source(8);
+            check_same(thrown_by(2,
+                                 [&](ThreadCommunicator& comm) {
+                                     std::vector<float> destination(8);
+                                     static_cast<void>(prepare(comm.rank() == 1 ? others[i] : across_meshes, comm,
+                                                               TensorView<float const>(source.data(), Shape{8}),
+                                                               TensorView<float>(destination.data(), Shape{8})));
+                                 }),
+                       ErrorCode::mismatch,
+                       {words[i], "prepared (2):(P+) -> (2):(R) of [8] F32, across meshes. Fix: "});
+        }
     }
 
     TEST_CASE("any byte-sized element type moves where nothing is folded") {
@@ -666,31 +687,6 @@ TEST_SUITE("exec/prepare") {
         });
     }
 
-    TEST_CASE("a plan owns the communicator that was made for it, wherever it is moved") {
-        Plan<> const gather = of("(2):(S0)", "(2):(R)", Shape{4});
-        run_on_threads(4, [&](ThreadCommunicator& comm) {
-            std::vector<int> source(2);
-            std::vector<int> destination(4);
-            auto const prepared = [&] {
-                AnyCommunicator pair(comm.split(Mesh{2, 2}, 1));
-                PreparedPlan job = prepare(gather, pair, TensorView<int>(source.data(), Shape{2}),
-                                           TensorView<int>(destination.data(), Shape{4}));
-                job.own(std::move(pair));
-                return job;
-            };
-            PreparedPlan job = prepared();
-            PreparedPlan other = prepared();
-            job = std::move(other);
-            for (int round : {1, 2}) {
-                std::fill(source.begin(), source.end(), round * comm.rank());
-                job.run();
-                int const first = comm.rank() / 2 * 2;
-                CHECK(destination ==
-                      std::vector<int>{round * first, round * first, round * (first + 1), round * (first + 1)});
-            }
-        });
-    }
-
     TEST_CASE("a run that fails while another starts is an error of both") {
         Plan<> const gather = of("(2):(S0)", "(2):(R)", Shape{4});
         auto const thrown = thrown_by(2, [&](ThreadCommunicator& comm) {
@@ -720,6 +716,67 @@ TEST_SUITE("exec/prepare") {
             { auto const request = job.start(); }
             CHECK(destination == std::vector<int>(4, 3));
         });
+    }
+
+    TEST_CASE("what was prepared may go before its run: overwritten, in any order of members, or after a failure") {
+        Plan<> const moves = of("(3):(S0)", "(3):(R)", Shape{12});
+        Plan<> const folds = of("(3):(P+)", "(3):(S0)", Shape{12});
+        Plan<> const copies = of("(3):(R)", "(3):(S0)", Shape{12});  // nothing travels
+        for (Plan<> const* p : {&moves, &folds, &copies}) {
+            run_on_threads(3, [&](ThreadCommunicator& comm) {
+                std::vector<float> const source(static_cast<std::size_t>(p->from().local_shape(comm.rank()).size()),
+                                                1.0F);
+                std::vector<std::vector<float>> results(
+                    5, std::vector<float>(static_cast<std::size_t>(p->to().local_shape(comm.rank()).size())));
+                auto const into = [&](int i) {
+                    return prepare(*p, comm,
+                                   ConstDynamicView(source.data(), DType::f32, p->from().local_shape(comm.rank())),
+                                   DynamicView(results[static_cast<std::size_t>(i)].data(), DType::f32,
+                                               p->to().local_shape(comm.rank())));
+                };
+                {
+                    PreparedPlan job;
+                    RunRequest run;
+                    for (int i = 0; i < 3; ++i) {
+                        job = into(i);
+                        run = job.start();
+                    }
+                    job = PreparedPlan();
+                    while (!run.test()) std::this_thread::yield();
+                }
+                struct Layer {
+                    RunRequest run;
+                    PreparedPlan job;
+                };
+                {
+                    Layer layer{{}, into(3)};
+                    layer.run = layer.job.start();
+                }
+                std::optional<PreparedPlan> job(into(4));
+                RunRequest run = job->start();
+                job.reset();
+                run.wait();
+                run.wait();
+                float const expected = p == &folds ? 3.0F : 1.0F;
+                for (auto const& result : results) CHECK(result == std::vector<float>(result.size(), expected));
+            });
+        }
+        // The rank that fails, and those that hear of it in wait() and in test().
+        auto const all = thrown_by(3, [&](ThreadCommunicator& comm) {
+            std::vector<float> const source(4, 1.0F);
+            std::vector<float> destination(12);
+            RunRequest run;
+            {
+                PreparedPlan job = prepare(moves, comm, ConstDynamicView(source.data(), DType::f32, Shape{4}),
+                                           DynamicView(destination.data(), DType::f32, Shape{12}));
+                if (comm.rank() != 1) run = job.start();
+            }
+            if (comm.rank() == 1) errors::raise(ErrorCode::transport, "lost power");
+            while (comm.rank() == 2 && !run.test()) std::this_thread::yield();
+            run.wait();
+        });
+        CHECK(all[0].code == ErrorCode::peer_failed);
+        CHECK(all[2].code == ErrorCode::peer_failed);
     }
 
     TEST_CASE("run() and start() allocate nothing: exchanges, folds, fills and local copies") {

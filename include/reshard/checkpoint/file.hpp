@@ -4,6 +4,7 @@
 /// \depends core/error.hpp, POSIX.
 #pragma once
 
+#include <reshard/core/detail/file_number.hpp>
 #include <reshard/core/error.hpp>
 #include <reshard/core/index.hpp>
 
@@ -52,7 +53,7 @@ inline void refuse_lost(int error, std::string_view path) {
 class FileDescriptor {
 public:
     FileDescriptor() = default;
-    explicit FileDescriptor(int fd) noexcept : fd_(fd) {}
+    explicit FileDescriptor(int fd) noexcept : fd_(above_standard_streams(fd)) {}
     FileDescriptor(FileDescriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
     FileDescriptor& operator=(FileDescriptor&& other) noexcept {
         FileDescriptor old(std::move(other));

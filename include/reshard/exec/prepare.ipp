@@ -32,17 +32,17 @@ void step(CommunicatorRef comm, Body&& body) {
 
 }  // namespace detail
 
-RESHARD_INLINE void detail::BatchJob::start() {
+RESHARD_INLINE bool detail::BatchJob::start() {
     if (runs_) {
         raise(ErrorCode::transport,
               "reshard::PreparedPlan: it is running. Fix: wait() for its request before it runs again.");
     }
     guarded([&, this] { detail::step(over_, [&, this] { begin(); }); });
-    if (phases() == 0) return;
+    if (phases() == 0) return false;
     phase_ = 0;
     guarded([&, this] { exchange(0).start(); });
     runs_over_it().add(*this);
-    runs_ = true;
+    return runs_ = true;
 }
 RESHARD_INLINE void detail::BatchJob::fail() noexcept {
     std::exception_ptr const failure = std::current_exception();
@@ -92,10 +92,12 @@ RESHARD_INLINE void detail::BatchJob::finish() noexcept {
 RESHARD_INLINE void detail::BatchJob::wait() {
     while (is_under_way()) static_cast<BatchJob*>(runs_over_it().first())->finish();
     runs_ = false;
-    if (failure_ != nullptr) std::rethrow_exception(std::exchange(failure_, nullptr));
+    std::exception_ptr const failure = std::exchange(failure_, nullptr);
+    if (goes_with_run_) delete this;
+    if (failure != nullptr) std::rethrow_exception(failure);
 }
 
-RESHARD_INLINE RunRequest::RunRequest(detail::BatchJob& job) : job_(&job) { job.start(); }
+RESHARD_INLINE RunRequest::RunRequest(detail::BatchJob& job) : job_(job.start() ? &job : nullptr) {}
 RESHARD_INLINE RunRequest::~RunRequest() {
     detail::quietly([&] { wait(); });
 }
@@ -104,13 +106,15 @@ RESHARD_INLINE void RunRequest::wait() {
 }
 RESHARD_INLINE bool RunRequest::test() {
     if (job_ == nullptr || !job_->is_under_way()) return true;
-    detail::BatchJob& job = *std::exchange(job_, nullptr);  // one that fails is over
-    bool const complete = job.test();
-    job_ = &job;
+    RunRequest run(std::move(*this));  // one that fails is over, and goes
+    bool const complete = run.job_->test();
+    std::swap(job_, run.job_);
     return complete;
 }
 
-RESHARD_INLINE PreparedPlan::~PreparedPlan() { delete job_; }
+RESHARD_INLINE PreparedPlan::~PreparedPlan() {
+    if (job_ != nullptr) job_->release();
+}
 RESHARD_INLINE void PreparedPlan::run() { start().wait(); }
 RESHARD_INLINE RunRequest PreparedPlan::start() & {
     if (job_ == nullptr) {

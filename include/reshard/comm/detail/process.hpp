@@ -10,6 +10,7 @@
 #pragma once
 
 #include <reshard/comm/detail/available_memory.hpp>
+#include <reshard/core/detail/file_number.hpp>
 #include <reshard/core/error.hpp>
 #include <reshard/core/index.hpp>
 
@@ -55,7 +56,9 @@ namespace reshard::inline v0::detail {
     char path[32];
     std::snprintf(path, sizeof(path), "/proc/%d/stat", pid);
     int const file = ::open(path, O_RDONLY | O_CLOEXEC);
-    if (file < 0) return errno == ENOENT ? '\0' : '?';
+    if (file < 0) {  // gone since, or hidden: /proc shows nobody a process that may not be dumped (proc(5), hidepid)
+        return errno == ENOENT && ::kill(pid, 0) != 0 && errno == ESRCH ? '\0' : '?';
+    }
     char text[128];
     auto const length = ::read(file, text, sizeof(text));
     ::close(file);
@@ -102,7 +105,7 @@ public:
     /// Of a file that becomes this object's; below 0: there is none. Empty on failure.
     [[nodiscard]] static SharedMemory of_file(int file, Index bytes) noexcept {
         SharedMemory made;
-        made.file_ = file;
+        made.file_ = above_standard_streams(file);
         if (file < 0 || !made.grow(bytes)) return {};
         return made;
     }
@@ -114,7 +117,7 @@ public:
         SharedMemory found;
         char path[40];
         std::snprintf(path, sizeof(path), "/proc/%d/fd/%d", pid, file);
-        found.file_ = ::open(path, (access == Access::write ? O_RDWR : O_RDONLY) | O_CLOEXEC);
+        found.file_ = above_standard_streams(::open(path, (access == Access::write ? O_RDWR : O_RDONLY) | O_CLOEXEC));
         struct stat status {};
         if (found.file_ < 0 || ::fstat(found.file_, &status) != 0 || !S_ISREG(status.st_mode) || status.st_nlink != 0 ||
             status.st_size < bytes || !found.map(bytes, access)) {

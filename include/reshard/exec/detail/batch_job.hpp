@@ -46,8 +46,15 @@ public:
 
     BatchJob& operator=(BatchJob&&) = delete;
     ~BatchJob() {
-        if (runs_) runs_over_it().remove(*this);
         if (failed_) keep_for_good(std::move(workspace_));
+    }
+    /// Who has prepared it is done with it: it goes, or with the run under way.
+    void release() noexcept {
+        if (runs_) {
+            goes_with_run_ = true;
+        } else {
+            delete this;
+        }
     }
 
     /// Binds everything anew, as so many exchanges; those that this rank has not itself move nothing.
@@ -60,14 +67,14 @@ public:
     [[nodiscard]] int phases() const noexcept { return static_cast<int>(steps_.size()); }
     [[nodiscard]] AnyExchange& exchange(int phase) noexcept { return steps_[as_size(phase)].exchange; }
 
-    /// Begins a run, which wait() ends: the rank's own work, and the first exchange.
-    void start();
+    /// Begins a run: the rank's own work, and the first exchange. Whether there is one, which wait() ends.
+    [[nodiscard]] bool start();
     /// Whether there is an exchange that has not been waited for.
     [[nodiscard]] bool is_under_way() const noexcept { return phase_ < phases(); }
     /// Makes progress with the exchange under way; whether that is complete. If it throws, the run is over.
     [[nodiscard]] bool test();
     /// Ends what started before over the same communicator, and then this run. Throws what went wrong in one of
-    /// them.
+    /// them. This is gone then if it was released.
     void wait();
 
     /// What this does with an exchange. Once one has failed a transport may still write to the workspace.
@@ -172,8 +179,9 @@ private:
     std::size_t travelling_ = 0;
     std::vector<Step> steps_;
     Workspace workspace_;
-    int phase_ = 0;               ///< of the run
-    bool runs_ = false;           ///< somebody is to wait for it
+    int phase_ = 0;      ///< of the run
+    bool runs_ = false;  ///< somebody is to wait for it
+    bool goes_with_run_ = false;
     bool failed_ = false;         ///< some run has
     std::exception_ptr failure_;  ///< of the run
 };

@@ -287,8 +287,8 @@ TEST_SUITE("exec/prepare") {
         Plan<> const across_meshes = across("(2):(P+)", "(2):(R)", Shape{8});
         Plan<> const others[] = {of("(2):(P+)", "(2):(R)", Shape{8}), across_meshes.one_shot_fold(),
                                  across_meshes.relayed(2)};
-        char const* const words[] = {"of [8] F32, but rank 0", "of [8] F32, folded in one shot, across meshes, but",
-                                     "of [8] F32, relayed between nodes of 2, across meshes, but"};
+        char const* const words[] = {"of [8] F32, but rank 0", "of [8] F32, folded in one shot, as across meshes, but",
+                                     "of [8] F32, relayed between nodes of 2, as across meshes, but"};
         for (std::size_t i = 0; i < std::size(others); ++i) {
             std::vector<float> const source(8);
             check_same(thrown_by(2,
@@ -299,7 +299,7 @@ TEST_SUITE("exec/prepare") {
                                                                TensorView<float>(destination.data(), Shape{8})));
                                  }),
                        ErrorCode::mismatch,
-                       {words[i], "prepared (2):(P+) -> (2):(R) of [8] F32, across meshes. Fix: "});
+                       {words[i], "prepared (2):(P+) -> (2):(R) of [8] F32, as across meshes. Fix: "});
         }
     }
 

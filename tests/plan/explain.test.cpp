@@ -44,13 +44,13 @@ TEST_SUITE("plan/explain") {
               "  because: axis 0 R->S0 keeps a part of its copy; axis 1 S0->R is gathered\n"
               "  phase 1: exchange; sends 16.0 MiB in 2 messages to 2 peers; receives 16.0 MiB in 2 messages from 2 "
               "peers\n"
-              "  receives 16.0 MiB, bound 16.0 MiB\n");
+              "  receives 16.0 MiB, lower bound 16.0 MiB\n");
         CHECK(
             within("(4):(S0)", "(4):(S1)", Shape{64, 64}, 1, DType::bf16) ==
             "(4):(S0) -> (4):(S1)  shape [64,64] BF16, rank 1: collective\n"
             "  because: axis 0 S0->S1 is cut another way\n"
             "  phase 1: exchange; sends 1.5 KiB in 3 messages to 3 peers; receives 1.5 KiB in 3 messages from 3 peers\n"
-            "  receives 1.5 KiB, bound 1.5 KiB\n");
+            "  receives 1.5 KiB, lower bound 1.5 KiB\n");
     }
 
     TEST_CASE("exchange, fold, exchange") {
@@ -60,13 +60,13 @@ TEST_SUITE("plan/explain") {
               "  phase 1: exchange and fold of 4 addends (sum, in mesh order) as (4):(S0:bal); "
               "sends 192 B in 3 messages to 3 peers; receives 192 B in 3 messages from 3 peers\n"
               "  phase 2: exchange; sends 192 B in 3 messages to 3 peers; receives 192 B in 3 messages from 3 peers\n"
-              "  receives 384 B, bound 384 B for the busiest rank\n");
+              "  receives 384 B, lower bound 384 B for the busiest rank\n");
     }
 
     TEST_CASE("an even share is a bound on the busiest rank: others may stay below it") {
         std::string const second = within("(4):(P+)", "(4):(R)", Shape{5}, 1, DType::f32);
         CAPTURE(second);
-        CHECK(second.find("  receives 28 B, bound 32 B for the busiest rank\n") != std::string::npos);
+        CHECK(second.find("  receives 28 B, lower bound 32 B for the busiest rank\n") != std::string::npos);
     }
 
     TEST_CASE("one Partial becomes another: folded, then the identity elsewhere") {
@@ -76,7 +76,7 @@ TEST_SUITE("plan/explain") {
               "  the destination starts as the identity of sum\n"
               "  phase 1: exchange and fold of 4 addends (max, in mesh order) as (4):(S0:bal); "
               "sends 192 B in 3 messages to 3 peers; receives 192 B in 3 messages from 3 peers\n"
-              "  receives 192 B, bound 192 B for the busiest rank\n");
+              "  receives 192 B, lower bound 192 B for the busiest rank\n");
     }
 
     TEST_CASE("where folds and moves mix, no bound is known, and that is said") {
@@ -109,7 +109,7 @@ TEST_SUITE("plan/explain") {
               "(4):(P+) -> (2)+4:(S0)  shape [24] F32, rank 5: collective\n"
               "  because: the two sides are different meshes\n"
               "  phase 2: exchange; sends nothing; receives 48 B in 2 messages from 2 peers\n"
-              "  receives 48 B, bound 48 B\n");
+              "  receives 48 B, lower bound 48 B\n");
         CHECK(between("(4):(P+)", "(2)+4:(S0)", Shape{24}, 9, DType::f32) ==
               "(4):(P+) -> (2)+4:(S0)  shape [24] F32, rank 9: collective\n"
               "  because: the two sides are different meshes\n"
@@ -119,7 +119,7 @@ TEST_SUITE("plan/explain") {
               "  because: the two sides are different meshes\n"
               "  the destination starts as the identity of sum\n"
               "  phase 1: exchange; sends nothing; receives nothing\n"
-              "  receives 0 B, bound 0 B\n");
+              "  receives 0 B, lower bound 0 B\n");
     }
 
     TEST_CASE("types know more than values: an axis of one") {
@@ -134,7 +134,7 @@ TEST_SUITE("plan/explain") {
     TEST_CASE("elements smaller than a byte are counted in bits") {
         std::string const text = within("(2):(S0)", "(2):(R)", Shape{16}, 0, DType::f4);
         CAPTURE(text);
-        CHECK(text.find("  receives 4 B, bound 4 B\n") != std::string::npos);
+        CHECK(text.find("  receives 4 B, lower bound 4 B\n") != std::string::npos);
     }
 
     TEST_CASE("bytes are printed in binary units with one digit") {

@@ -43,7 +43,7 @@ TEST_SUITE("plan/relay") {
               "256.0 KiB in 1 message from 1 peer\n"
               "  phase 2: exchange among relays; sends 3.5 MiB in 7 messages to 7 peers; receives 3.5 MiB in 7 "
               "messages from 7 peers\n"
-              "  receives 3.7 MiB (256.0 KiB from other nodes), bound 3.7 MiB\n");
+              "  receives 3.7 MiB (256.0 KiB from other nodes), lower bound 3.7 MiB\n");
         for (Index rank = 0; rank < 16; ++rank) CHECK(foreign(p, rank, 8) == 64 * 1024);  // all ranks alike
     }
 

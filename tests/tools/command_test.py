@@ -83,7 +83,7 @@ def test_help(here):
 
 
 def test_explain(here):
-    ask("explain", ROWS, COLUMNS, "--shape", "8192x1024", "--rank", 3, says="receives 6.0 MiB, bound 6.0 MiB")
+    ask("explain", ROWS, COLUMNS, "--shape", "8192x1024", "--rank", 3, says="receives 6.0 MiB, lower bound 6.0 MiB")
     answer = asked("explain", ROWS, COLUMNS, "--shape", "[8192,1024]", "--dtype", "bf16")
     expect(answer["bytes_received"] == answer["bytes_bound"] == 3 << 20, "explain counts bytes")
     expect(answer["shape"] == [8192, 1024] and answer["kind"] == "collective", "explain says what was asked")

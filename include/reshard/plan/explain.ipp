@@ -125,8 +125,8 @@ RESHARD_INLINE std::string detail::explain(Plan<> const& plan, TransitionKind ki
     text += concat("  receives ", detail::bytes_text(received, dtype));
     if (ranks_per_node > 1) text += concat(" (", detail::bytes_text(foreign, dtype), " from other nodes)");
     if (!bound.known) return text + ", no bound is known for this combination of Partial axes\n";
-    text += concat(", bound ", detail::bytes_text(bound.elements, dtype), bound.busiest ? " for the busiest rank" : "",
-                   "\n");
+    text += concat(", lower bound ", detail::bytes_text(bound.elements, dtype),
+                   bound.busiest ? " for the busiest rank" : "", "\n");
     return text;
 }
 

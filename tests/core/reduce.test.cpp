@@ -72,6 +72,18 @@ TEST_CASE("an op is idempotent exactly when folding a number with itself changes
     }
 }
 
+TEST_CASE("the ops that messages list are those that are supported") {
+    for (DType dtype :
+         {DType::f4, DType::f8_e4m3, DType::boolean, DType::u8, DType::i64, DType::bf16, DType::f64, DType::c64}) {
+        CAPTURE(name(dtype));
+        std::string const listed = std::string(supported_ops(dtype)) + ",";
+        for (Reduce op : all) {
+            CAPTURE(name(op));
+            CHECK(supports(op, dtype) == (listed.find(std::string(name(op)) + ",") != std::string::npos));
+        }
+    }
+}
+
 TEST_CASE("no op is defined on types that cannot be computed with") {
     for (Reduce op : all) {
         for (DType dtype : {DType::f4, DType::f8_e4m3, DType::f8_e8m0}) CHECK_FALSE(supports(op, dtype));

@@ -232,8 +232,18 @@ TEST_SUITE("exec/collectives") {
                 PlacementError);
             std::vector<float> four(4);
             DynamicView const all = TensorView<float>(four.data(), Shape{4});
-            CHECK_THROWS_WITH_AS(reduce_scatter(all, all, comm, mesh, "dp"),
-                                 doctest::Contains("has shape [4], but under (2):(S0) it holds [2]"), BufferError);
+            CHECK_THROWS_WITH_AS(
+                reduce_scatter(all, all, comm, mesh, "dp"),
+                doctest::Contains("the destination of rank 0 has shape [4], but beside a source of [4] "
+                                  "it is [2]. Fix: give the source first, the destination second"),
+                BufferError);
+            // As torch has it: the result in front.
+            DynamicView const two = TensorView<float>(four.data(), Shape{2});
+            CHECK_THROWS_WITH_AS(
+                all_gather(all, two, comm, mesh, "dp"),
+                doctest::Contains("the source of rank 0 has shape [4], but beside a destination of [2] "
+                                  "it is [1]. Fix: give the source first, the destination second"),
+                BufferError);
         });
     }
 

@@ -112,7 +112,7 @@ TEST_SUITE("exec/prepare") {
         check_spoilt(
             ErrorCode::buffer,
             {"rank 1 of 3: reshard::prepare: the source of rank 1 has shape [3], but under (3):(S0) it holds [4]",
-             "Fix: allocate local_shape(rank)."},
+             "Fix: allocate this shape."},
             [](Gather& job) { job.from = TensorView<float>(job.source.data(), Shape{3}); });
         check_spoilt(ErrorCode::buffer, {"the destination of rank 1 has shape [2,6], but under (3):(R) it holds [12]"},
                      [](Gather& job) {
@@ -266,7 +266,7 @@ TEST_SUITE("exec/prepare") {
             });
         };
         check_same(attempt(of("(2):(P&)", "(2):(R)", shape), DType::f32), ErrorCode::dtype,
-                   {"band is not defined for F32"});
+                   {"band is not defined for F32. Fix: use an op that it has (avg, sum, min, max, product)."});
         check_same(attempt(of("(2):(R)", "(2):(P^)", shape), DType::bf16), ErrorCode::dtype,
                    {"bxor has no identity for BF16"});
         check_same(attempt(of("(2):(P*)", "(2):(S0)", shape), DType::c64), ErrorCode::dtype,
@@ -274,7 +274,7 @@ TEST_SUITE("exec/prepare") {
         check_same(attempt(of("(2):(R)", "(2):(P*)", shape), DType::c64), ErrorCode::dtype,
                    {"product has no identity for C64"});
         check_same(attempt(of("(2):(P+)", "(2):(S0)", shape), DType::f8_e4m3), ErrorCode::dtype,
-                   {"sum is not defined for F8_E4M3"});
+                   {"sum is not defined for F8_E4M3. Fix: use an op that it has (none: it is only moved)."});
         check_same(attempt(of("(2):(P+)", "(2):(Pavg)", shape), DType::i32), ErrorCode::dtype,
                    {"an average of I32 would be rounded"});
         check_same(attempt(of("(2):(Pavg)", "(2):(R)", shape), DType::i32), ErrorCode::dtype,

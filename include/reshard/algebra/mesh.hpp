@@ -298,7 +298,8 @@ public:
     /// The same mesh with labelled axes: `Mesh{2, 4}.named("dp", "tp")`.
     template <class... Names>
     [[nodiscard]] Mesh named(Names... names) const {
-        static_assert(sizeof...(Names) == sizeof...(Extents), "reshard::Mesh: give one name per axis.");
+        static_assert(sizeof...(Names) == sizeof...(Extents),
+                      "reshard::Mesh: give one name per axis. Fix: Mesh{2, 4} has two axes, Mesh{8} has one.");
         Mesh copy = *this;
         copy.name_axes({AxisName(names)...});
         return copy;

@@ -122,10 +122,10 @@ RESHARD_INLINE DynamicMesh DynamicMesh::along(MeshAxes const& given, Index rank)
 }
 
 [[noreturn]] RESHARD_INLINE void DynamicMesh::raise_outside(Index rank) const {
-    errors::raise(
-        ErrorCode::mesh, "reshard::Mesh: rank ", rank, " is not one of the mesh's ", size_,
-        " ranks. Fix: ask mesh.contains(rank) first; a rank outside holds nothing, and gives an empty tensor of "
-        "the same element type (Shape{0}) where all ranks call.");
+    errors::raise(ErrorCode::mesh, "reshard::Mesh: rank ", rank, " is not one of the mesh's ", size_,
+                  " ranks. Fix: ranks count from 0; one outside (ask mesh.contains(rank)) holds nothing, and gives an "
+                  "empty tensor of "
+                  "the same element type (Shape{0}) where all ranks call.");
 }
 
 }  // namespace reshard::inline v0

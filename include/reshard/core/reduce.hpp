@@ -74,6 +74,16 @@ namespace enums {
     if (op == Reduce::avg) return is_floating(dtype);
     return is_floating(dtype) || is_integer(dtype);
 }
+/// The ops that are supported, as messages list them.
+[[nodiscard]] constexpr std::string_view supported_ops(DType dtype) noexcept {
+    constexpr std::string_view all = "avg, sum, min, max, product, band, bor, bxor";
+    constexpr std::size_t order = all.find(", min");
+    constexpr std::size_t bits = all.find(", band");
+    if (dtype == DType::c64) return all.substr(0, order);
+    if (is_floating(dtype)) return all.substr(0, bits);
+    if (is_integer(dtype)) return all.substr(all.find("sum"));
+    return dtype == DType::boolean ? all.substr(bits + 2) : "none: it is only moved";
+}
 }  // namespace enums
 
 }  // namespace reshard::inline v0

@@ -55,6 +55,12 @@ public:
     }
     /// The ranks along the axes, with the first of the mesh.
     [[nodiscard]] DynamicMesh line() const { return mesh_.along(given_, mesh_.rank_at(0)); }
+    /// A shape without the dimensions in front.
+    [[nodiscard]] DynamicShape inner(DynamicShape const& shape) const {
+        Indices extents;
+        for (int dim = others_; dim < shape.rank(); ++dim) extents.push_back(shape.extent(dim));
+        return DynamicShape(extents);
+    }
     /// One rank's tensor, with the dimensions in front.
     template <class View>
     [[nodiscard]] View view(View const& tensor) const {
@@ -84,6 +90,24 @@ private:
     int others_;
     Indices extents_;
 };
+
+/// Throws BufferError where one of two tensors makes the other of another shape: in words of the caller, who has named
+/// neither a distribution nor the dimensions in front.
+inline void check_pair(Beside const& all, Plan<> const& move, int rank, ConstDynamicView const& source,
+                       ConstDynamicView const& destination) {
+    auto const check = [&](std::string_view what, ConstDynamicView const& given, DynamicDistribution const& under,
+                           std::string_view other, ConstDynamicView const& beside) {
+        if (!under.contains(rank)) return;
+        DynamicShape const wanted = under.local_shape(rank);
+        if (given.shape() == wanted) return;
+        raise(ErrorCode::buffer, "reshard::prepare: the ", what, " of rank ", rank, " has shape ",
+              to_string(all.inner(given.shape())), ", but beside a ", other, " of ",
+              to_string(all.inner(beside.shape())), " it is ", to_string(all.inner(wanted)),
+              ". Fix: give the source first, the destination second, or allocate that.");
+    };
+    check("source", source, move.from(), "destination", destination);
+    check("destination", destination, move.to(), "source", source);
+}
 
 /// Collective. Whether all ranks give the same mesh and axes.
 [[nodiscard]] inline bool same_axes(CommunicatorRef comm, DynamicMesh const& mesh, MeshAxes const& axes) {
@@ -197,7 +221,10 @@ using MakePart = FunctionRef<PartAlong(CommunicatorRef comm, DynamicMesh const& 
     return prepare_along(comm, mesh, axes, [&](CommunicatorRef among, DynamicMesh const& whole, MeshAxes const& given) {
         Beside const all(whole, given, shape);
         PartAlong part{plan_of(all), all.view(source), all.view(destination)};
-        if (part.plan) return part;
+        if (part.plan) {
+            check_pair(all, *part.plan, among.rank(), part.source, part.destination);
+            return part;
+        }
         // What is wrong is wrong where something moves, too.
         check_mesh(whole, among.size(), "reshard::prepare: ");
         check_byte_sized(destination.dtype());

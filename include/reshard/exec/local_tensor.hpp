@@ -135,7 +135,7 @@ void check_reductions(DynamicDistribution const& distribution, DType dtype, Refu
     for (PlacementForm const& placement : distribution.signature().placements) {
         if (!placement.is_partial() || supports(placement.op(), dtype)) continue;
         refuse(concat(name(placement.op()), " is not defined for ", name(dtype),
-                      ". Fix: use an op that the element type supports."));
+                      ". Fix: use an op that it has (", supported_ops(dtype), ")."));
     }
 }
 

@@ -115,7 +115,7 @@ inline void check_view(char const* what, ConstDynamicView const& view, DynamicSh
     if (!(view.shape() == wanted)) {
         raise(ErrorCode::buffer, "reshard::prepare: the ", what, " of rank ", rank, " has shape ",
               to_string(view.shape()), ", but under ", to_string(distribution), " it holds ", to_string(wanted),
-              ". Fix: allocate local_shape(rank).");
+              ". Fix: allocate this shape.");
     }
     if (view.data() == nullptr && view.size() != 0) {
         raise(ErrorCode::buffer, "reshard::prepare: the ", what, " of rank ", rank, " is null. Fix: pass memory for ",
@@ -140,7 +140,7 @@ inline void check_ops(planning::Steps const& steps, ValueChange const& change) {
         planning::Step const* const step = steps.find(kind);
         if (step == nullptr || supports(step->op, given)) return;
         raise(ErrorCode::dtype, "reshard::prepare: ", name(step->op), lacks, name(given),
-              ". Fix: use an op that the element type supports.");
+              ". Fix: use an op that it has (", supported_ops(given), ").");
     };
     require(planning::StepKind::fold, " is not defined for ", dtype);
     require(planning::StepKind::fill, " has no identity for ", change.to);

@@ -9,12 +9,14 @@
 
 #include <fcntl.h>         // open
 #include <sys/resource.h>  // setrlimit
-#include <unistd.h>        // _exit, getpid, write
+#include <sys/wait.h>      // waitpid
+#include <unistd.h>        // _exit, fork, getpid, write
 
 #include <chrono>
 #include <csignal>  // raise, SIGKILL, SIGSTOP
 #include <cstdio>   // fprintf, fopen
 #include <exception>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -161,6 +163,25 @@ void healthy(MpiCommunicator& comm, Place const& place) {
     Work const work(comm, place);
     auto job = work.prepare(comm);
     for (int round = 0; round < 10; ++round) job.run();
+}
+
+/// A child of a rank ends, and its copy of a communicator with it, as exit() ends one of static lifetime.
+void forks(MpiCommunicator& comm, Place const& place) {
+    std::optional<MpiCommunicator> kept = comm.split(0, 0);
+    barrier(*kept);
+    if (comm.rank() == culprit) {
+        pid_t const child = fork();
+        if (child == 0) {
+            kept.reset();
+            _exit(0);
+        }
+        int status = -1;
+        waitpid(child, &status, 0);
+        report(errors::concat("note child ended with ", status));
+        std::this_thread::sleep_for(300ms);  // the others wait meanwhile, and look who has left
+    }
+    barrier(*kept);
+    healthy(*kept, place);
 }
 
 void throws(MpiCommunicator& comm, Place const& place) {
@@ -480,6 +501,7 @@ struct Scenario {
 constexpr auto never = std::chrono::milliseconds(1h);
 constexpr Scenario scenarios[] = {
     {"healthy", healthy, never},
+    {"fork", forks, never},
     {"throw", throws, never},
     {"throw_in_agree", throws_in_agree, never},
     {"throw_in_child", throws_in_child, never},

@@ -63,6 +63,7 @@ UNTOUCHED = r"note source untouched"
 SAME = r"later PeerFailed .*rank 2"
 SCENARIOS = {
     "healthy": Wanted("none", "none", ["finalize", "returned 0"], healthy=True),
+    "fork": Wanted("none", "none", ["finalize", "returned 0"], healthy=True),
     "throw": Wanted(FAILED, "exception the disk is full", [UNTOUCHED, SAME]),
     "throw_in_agree": Wanted("PeerFailed .*rank 2 failed: reshard: no such file", "Error reshard: no such file"),
     "throw_in_child": Wanted(FAILED, "exception the disk is full"),
@@ -110,7 +111,7 @@ APART = {
     "absent_from_prepare": Wanted("(PeerFailed|DeadlineExceeded) ", "PeerFailed", said=""),
 }
 CASES = [
-    "healthy", "bad_input",
+    "healthy", "bad_input", "fork",
     "throw", "throw.messages", "throw.apart", "throw_in_agree", "throw_in_child",
     "wrong_shape", "other_plan", "out_of_memory",
     "payloads_differ", "payloads_differ.shared", "payloads_differ.apart", "other_call", "other_call.apart",

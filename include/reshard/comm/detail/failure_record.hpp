@@ -8,6 +8,7 @@
 #include <reshard/core/index.hpp>
 
 #include <sched.h>
+#include <unistd.h>  // getpid
 
 #include <atomic>   // atomic
 #include <chrono>   // steady_clock
@@ -91,6 +92,9 @@ struct TeamFamily {
     bool poisoned = false;
     bool reported = false;  ///< the failure was thrown with its own type to this rank
 
+    /// Whether this process made it. A child that was forked has a copy: when that goes, nobody has left, and what MPI
+    /// or NCCL hold is the parent's.
+    [[nodiscard]] bool is_ours() const noexcept { return maker_ == ::getpid(); }
     [[nodiscard]] bool hear() noexcept {
         if (!poisoned && shared != nullptr) poisoned = shared->heard(failure);
         return poisoned;
@@ -105,6 +109,9 @@ protected:
         poisoned = true;
         return shared == nullptr || shared->tell(failure);
     }
+
+private:
+    pid_t maker_ = ::getpid();
 };
 
 /// How a rank has left a communicator, in a word that others look at.

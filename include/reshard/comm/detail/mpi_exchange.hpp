@@ -29,10 +29,12 @@ class MpiExchange final : public GroupEngine {
 public:
     explicit MpiExchange(std::shared_ptr<MpiTeam> team)
         : GroupEngine(MpiTeam::name, team->rank(), team->size()), team_(std::move(team)) {}
-    /// It and its team are left alone once its family has failed: MPI may still hold their buffers.
+    /// It and its team are left alone once its family has failed: MPI may still hold their buffers; and in a child
+    /// that was forked.
     [[nodiscard]] static std::shared_ptr<MpiExchange> make(std::shared_ptr<MpiTeam> team) {
         return {new MpiExchange(std::move(team)), [](MpiExchange* exchange) {
-                    if (!exchange->team()->family()->poisoned) delete exchange;
+                    MpiFamily const& family = *exchange->team()->family();
+                    if (family.is_ours() && !family.poisoned) delete exchange;
                 }};
     }
 

@@ -253,7 +253,7 @@ public:
     ~MpiFamily() {
         // After a failure messages may still be on their way, or come later: what MPI writes to or reads from must
         // stay, and a communicator to which MPI gave the same number would take them for its own.
-        if (!TeamFamily::hear() && mpi_is_usable()) MPI_Comm_free(&control_);
+        if (is_ours() && !TeamFamily::hear() && mpi_is_usable()) MPI_Comm_free(&control_);
     }
 
     [[nodiscard]] MPI_Comm control() const noexcept { return control_; }

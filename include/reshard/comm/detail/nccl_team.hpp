@@ -240,7 +240,7 @@ public:
 private:
     void close() noexcept {
         heed();
-        if (comm_ != nullptr && owned_) {
+        if (comm_ != nullptr && owned_ && family_->is_ours()) {
             // Flushes what others still need of this rank; then nothing is left to wait for.
             ncclResult_t const state = outcome(ncclCommFinalize(comm_), std::chrono::seconds(10));
             static_cast<void>(state == ncclSuccess ? ncclCommDestroy(comm_) : ncclCommAbort(comm_));

@@ -103,7 +103,7 @@ public:
     /// This rank makes no further call: whoever waits for one need not.
     void leave() noexcept {
         auto const how = std::uncaught_exceptions() > 0 ? Departure::thrown : Departure::returned;
-        if (own_ != nullptr) own_->left.store(how, std::memory_order_release);
+        if (own_ != nullptr && family_->is_ours()) own_->left.store(how, std::memory_order_release);
     }
 
     // ---- Calls and waits -------------------------------------------------------------------------------------

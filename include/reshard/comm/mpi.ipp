@@ -6,8 +6,10 @@
 #include <reshard/comm/detail/mpi_exchange.hpp>
 #include <reshard/comm/mpi.hpp>
 
-#include <chrono>  // milliseconds
-#include <thread>  // sleep_for
+#include <cerrno>
+#include <chrono>   // milliseconds
+#include <cstring>  // strerror
+#include <thread>   // sleep_for
 
 namespace reshard::inline v0 {
 
@@ -49,9 +51,12 @@ RESHARD_INLINE detail::MpiMemory MpiCommunicator::allocate_bytes(Index elements,
     detail::MpiFamily& family = *mine.family();
     family.forget_reopened();
     std::uint64_t const key = family.next_segment();
-    auto const out_of_memory = [&](std::string_view what) {
+    auto const out_of_memory = [&](std::string_view what, int error) {
+        bool const files = error == EMFILE || error == ENFILE;
         errors::raise(ErrorCode::out_of_memory, "reshard::MpiCommunicator: ", what, " for a buffer of ",
-                      elements * element_bytes, " bytes. Fix: allocate less, or give the process more memory.");
+                      elements * element_bytes, " bytes (", std::strerror(error), "). Fix: ",
+                      files ? "raise the limit on open files (ulimit -n): each buffer takes one."
+                            : "allocate less, or give the process more memory.");
     };
     auto const agreeing = [&](detail::FunctionRef<void()> work) {
         auto const named = [&] {
@@ -72,10 +77,12 @@ RESHARD_INLINE detail::MpiMemory MpiCommunicator::allocate_bytes(Index elements,
         }
         Index const padded =
             detail::larger<Index>(detail::ceil_div(bytes, 4096) * 4096, 4096);  // empty ones have an address as well
-        family.own_segments.push_back({detail::own_pid(), key, key, detail::SharedMemory::create(padded)});
+        family.own_segments.push_back(
+            {detail::own_pid(), key, key,
+             node == nullptr ? detail::SharedMemory::create_unshared(padded) : detail::SharedMemory::create(padded)});
         detail::SharedMemory const& made = family.own_segments.back().memory;
         data = made.data();
-        if (data == nullptr) out_of_memory("no memory");
+        if (data == nullptr) out_of_memory("no memory", errno);
         if (node == nullptr) return;
         node->own().offer_bytes = padded;
         node->own().offer_segment = key;
@@ -85,14 +92,15 @@ RESHARD_INLINE detail::MpiMemory MpiCommunicator::allocate_bytes(Index elements,
         Index offered = 0;  // each was there by itself, of pages that nobody has taken yet
         for (int l = 0; node != nullptr && l < node->ranks(); ++l) offered += node->seat(l).offer_bytes;
         if (offered > detail::available_memory()) {
-            out_of_memory(errors::concat("all ranks of the node ask for ", offered, " bytes, and there is no memory"));
+            out_of_memory(errors::concat("all ranks of the node ask for ", offered, " bytes, and there is no memory"),
+                          ENOMEM);
         }
         for (int l = 0; node != nullptr && l < node->ranks(); ++l) {
             if (l == node->me()) continue;
             detail::MpiSeat const& seat = node->seat(l);
             family.peer_segments.push_back({seat.pid, seat.offer_segment, key,
                                             detail::SharedMemory::open(seat.pid, seat.offer_file, seat.offer_bytes)});
-            if (!family.peer_segments.back().memory) out_of_memory("no address space, or too many open files,");
+            if (!family.peer_segments.back().memory) out_of_memory("no address", errno);
         }
     });
     return {data, {mine.family(), key}};

@@ -13,6 +13,8 @@
 
 #include <doctest/doctest.h>
 
+#include <sys/resource.h>  // setrlimit
+
 #include <algorithm>  // fill
 #include <chrono>
 #include <cstdio>  // sscanf
@@ -570,6 +572,33 @@ TEST_SUITE("comm/mpi") {
         CHECK_THROWS_AS(static_cast<void>(comm.allocate<double>(INT64_MAX)), BufferError);
         CHECK_THROWS_AS(static_cast<void>(comm.allocate<std::byte>(INT64_MAX)), BufferError);
         test::sends_one_value_to_each_peer(comm);
+    }
+
+    TEST_CASE("MpiBuffer: where a rank may open no more files it is ordinary memory, or an error on all that says so") {
+        for (int ranks_per_node : {1, 0}) {
+            MpiOptions options;
+            options.ranks_per_node = ranks_per_node;
+            MpiCommunicator comm(MPI_COMM_WORLD, options);
+            barrier(comm);
+            rlimit before{};
+            REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
+            rlimit const none{0, before.rlim_max};
+            bool const last = comm.rank() == comm.size() - 1;
+            std::string said;
+            std::size_t got = 0;
+            if (last) ::setrlimit(RLIMIT_NOFILE, &none);
+            try {
+                auto buffer = comm.allocate<int>(3);
+                for (int value : buffer.span()) got += value == 0 ? 1 : 0;
+            } catch (OutOfMemory const& error) {
+                said = error.message();
+            }
+            if (last) ::setrlimit(RLIMIT_NOFILE, &before);
+            bool const shares = ranks_per_node == 0 && comm.size() > 1;
+            CHECK(got == (shares ? 0 : 3));
+            CHECK((said.find("(ulimit -n)") != std::string::npos) == shares);
+            test::sends_one_value_to_each_peer(comm);
+        }
     }
 
     TEST_CASE("MpiBuffer: what a rank has freed, peers let go of as well") {

@@ -98,9 +98,19 @@ public:
         if (data_ != nullptr) ::munmap(data_, as_size(bytes_));
         close_file();
     }
-    /// New memory, all zero. Empty on failure, also when the system does not have as much.
+    /// New memory, all zero. Empty on failure, also when the system does not have as much; errno says why.
     [[nodiscard]] static SharedMemory create(Index bytes) noexcept {
         return of_file(::memfd_create("reshard", MFD_CLOEXEC), bytes);
+    }
+    /// The same where there is nobody to share it with: ordinary memory, which takes no file.
+    [[nodiscard]] static SharedMemory create_unshared(Index bytes) noexcept {
+        SharedMemory made;
+        if (bytes > available_memory()) {
+            errno = ENOMEM;
+        } else {
+            static_cast<void>(made.map(bytes, Access::write));
+        }
+        return made;
     }
     /// Of a file that becomes this object's; below 0: there is none. Empty on failure.
     [[nodiscard]] static SharedMemory of_file(int file, Index bytes) noexcept {
@@ -130,10 +140,13 @@ public:
     [[nodiscard]] bool grow(Index bytes) noexcept {
         if (bytes <= bytes_) return true;
         rlimit most{};  // of files, these as well: beyond it ftruncate would end the process
-        if (::getrlimit(RLIMIT_FSIZE, &most) != 0 || static_cast<rlim_t>(bytes) > most.rlim_cur) return false;
+        bool const fits = ::getrlimit(RLIMIT_FSIZE, &most) == 0 && static_cast<rlim_t>(bytes) <= most.rlim_cur;
         // Not fallocate: it would take pages until the system starts to kill processes.
-        if (bytes - bytes_ > available_memory() || ::ftruncate(file_, static_cast<off_t>(bytes)) != 0) return false;
-        return map(bytes, Access::write);
+        if (fits && bytes - bytes_ <= available_memory()) {
+            return ::ftruncate(file_, static_cast<off_t>(bytes)) == 0 && map(bytes, Access::write);
+        }
+        errno = fits ? ENOMEM : EFBIG;
+        return false;
     }
     void close_file() noexcept {
         if (file_ >= 0) ::close(file_);
@@ -143,7 +156,8 @@ public:
 private:
     [[nodiscard]] bool map(Index bytes, Access access) noexcept {
         int const protection = access == Access::write ? PROT_READ | PROT_WRITE : PROT_READ;
-        void* const at = ::mmap(nullptr, as_size(bytes), protection, MAP_SHARED, file_, 0);
+        int const kind = file_ < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED;
+        void* const at = ::mmap(nullptr, as_size(bytes), protection, kind, file_, 0);
         if (at == MAP_FAILED) return false;
         if (data_ != nullptr) ::munmap(data_, as_size(bytes_));
         data_ = static_cast<std::byte*>(at);

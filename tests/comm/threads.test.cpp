@@ -6,12 +6,14 @@
 #include <reshard/memory/convert.hpp>
 
 #include "alike.hpp"
+#include "support/allocations.hpp"
 
 #include <doctest/doctest.h>
 
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <new>        // bad_alloc
 #include <random>     // mt19937
 #include <stdexcept>  // runtime_error
 #include <string>
@@ -191,6 +193,33 @@ TEST_SUITE("comm/threads") {
         });
         for (auto const& count : seen) CHECK(count == 1);
         CHECK_THROWS_AS(run_on_threads(0, [](auto&) {}), MeshError);
+    }
+
+    TEST_CASE("run_on_threads: a rank whose thread cannot be had is an error that says so; the others end") {
+        test::AllocationCounter& counter = test::allocation_counter();
+        std::vector<std::string> said;
+        for (int granted = 0; granted < 1000; ++granted) {  // std::thread allocates, too
+            counter.granted = granted;
+            counter.once = true;
+            counter.refused = 0;
+            counter.refused_from = 0;
+            try {
+                run_on_threads(3, [](ThreadCommunicator& comm) { barrier(comm); });
+            } catch (OutOfMemory const& error) {
+                said.emplace_back(error.message());
+            } catch (std::bad_alloc const&) {  // before there is any thread
+            }
+            counter.refused_from = SIZE_MAX;
+            if (counter.refused == 0) break;
+        }
+        CHECK(counter.refused == 0);
+        REQUIRE(said.size() == 3);
+        for (int rank = 0; rank < 3; ++rank) {
+            std::string const& text = said[static_cast<std::size_t>(rank)];
+            CAPTURE(text);
+            CHECK(begins(text, errors::concat("reshard::run_on_threads: rank ", rank, " of 3: the system gives no")));
+            CHECK(holds(text, "Fix: raise the limit on processes and threads (ulimit -u"));
+        }
     }
 
     TEST_CASE("run_on_threads: a deadline that has passed before anything began is refused") {

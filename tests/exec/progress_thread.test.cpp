@@ -134,6 +134,19 @@ TEST_SUITE("progress_thread") {
         });
     }
 
+    TEST_CASE("where there is no thread to be had, that is said") {
+        auto const make = [] {
+            test::AllocationCounter& counter = test::allocation_counter();
+            counter.granted = 0;
+            counter.once = true;  // what std::thread allocates: it fails as where the system gives none
+            counter.refused_from = 0;
+            ProgressThread const progress;
+        };
+        CHECK_THROWS_WITH_AS(make(), doctest::Contains("reshard::ProgressThread: the system gives no thread"),
+                             OutOfMemory);
+        test::allocation_counter().refused_from = SIZE_MAX;
+    }
+
     TEST_CASE("what fails is thrown by wait(), by that of every run behind it, and by no destructor") {
         auto const thrown = thrown_by(2, [&](ThreadCommunicator& comm) {
             Move gather(comm, "(2):(S0)", "(2):(R)", Shape{4});

@@ -36,7 +36,8 @@ void run_on_threads(int ranks, ThreadOptions const& options, FunctionRef<void(Th
 ///
 /// An exception of one rank ends the others' collective calls with PeerFailed and is then thrown from here, with its
 /// own type: the one of the lowest rank whose exception is not itself PeerFailed. A rank that returns while others
-/// wait for it fails them too. Throws MeshError for fewer than one rank, and what std::thread throws.
+/// wait for it fails them too. Throws MeshError for fewer than one rank, and OutOfMemory where the system gives too few
+/// threads, or too little memory for them.
 template <class F>
 void run_on_threads(int ranks, ThreadOptions const& options, F&& body) {
     detail::run_on_threads(ranks, options, [&](ThreadCommunicator& comm) { body(comm); });

@@ -5,6 +5,7 @@
 #include <reshard/comm/detail/thread_exchange.hpp>
 #include <reshard/comm/threads.hpp>
 #include <reshard/core/detail/watched.hpp>
+#include <reshard/core/detail/workers.hpp>
 
 namespace reshard::inline v0::detail {
 
@@ -50,7 +51,10 @@ RESHARD_INLINE void run_on_threads(int ranks, ThreadOptions const& options,
     };
     std::size_t r = 0;
     try {
-        for (; r < ends.size(); ++r) ends[r].thread = std::thread([&body, &end = ends[r]] { run_rank(body, end); });
+        for (; r < ends.size(); ++r) {
+            ends[r].thread = start_thread([&body, &end = ends[r]] { run_rank(body, end); },
+                                          "reshard::run_on_threads: rank ", static_cast<int>(r), " of ", ranks);
+        }
     } catch (...) {
         team->poison(ErrorCode::out_of_memory, static_cast<int>(r), -1, -1, "its thread could not be started");
         join_all();

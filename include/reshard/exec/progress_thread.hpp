@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/exec/progress_thread.hpp
 /// \brief  ProgressThread: prepared plans are carried out, to their end, while the rank that started them computes.
-/// \depends exec/prepare.hpp, <thread>. Needs threads; not part of the umbrella.
+/// \depends exec/prepare.hpp, core/detail/workers.hpp, <thread>. Needs threads; not part of the umbrella.
 ///
 ///     ProgressThread progress;                          // one thread of this rank
 ///     auto job = prepare(move, comm, gradient, shard);
@@ -15,6 +15,7 @@
 /// rank waits for a device, the move is hidden; on a busy core it is done at the computation's expense.
 #pragma once
 
+#include <reshard/core/detail/workers.hpp>
 #include <reshard/exec/prepare.hpp>
 
 #include <condition_variable>  // condition_variable
@@ -55,7 +56,8 @@ private:
 /// where the rank calls MPI itself meanwhile: the run throws TransportError otherwise.
 class ProgressThread {
 public:
-    ProgressThread() : thread_([this] { work(); }) {}
+    /// Throws OutOfMemory where the system gives no thread.
+    ProgressThread() : thread_(detail::start_thread([this] { work(); }, "reshard::ProgressThread")) {}
     ProgressThread& operator=(ProgressThread&&) = delete;
     /// Waits for all that was started.
     ~ProgressThread();

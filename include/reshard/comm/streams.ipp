@@ -158,6 +158,7 @@ RESHARD_INLINE std::span<std::byte> StreamGroup::message_to(int r, std::size_t b
 }
 RESHARD_INLINE bool StreamGroup::meet(bool may_block, std::chrono::milliseconds patience) {
     auto last = Clock::now();
+    auto seen = last;
     auto limit = Clock::time_point::max();
     while (true) {
         bool const moved = family_->move(id_);
@@ -174,7 +175,7 @@ RESHARD_INLINE bool StreamGroup::meet(bool may_block, std::chrono::milliseconds 
         }
         if (late < 0) break;
         family_->hear();
-        auto const now = Clock::now();
+        auto const now = look_at_clock(last, seen);
         if (family_->poisoned) {
             limit = std::min(limit, now + std::min(patience, family_->deadline));
             if (now >= limit) check(true);

@@ -114,6 +114,7 @@ public:
     template <class Step, class Missing>
     void await(Step&& step, Missing&& missing, std::chrono::milliseconds patience = {}) {
         auto since = Clock::now();
+        auto seen = since;
         auto looked = since;
         std::chrono::milliseconds pause{2};     // between looks, which cost a few system calls per rank
         auto limit = Clock::time_point::max();  // of the patience
@@ -131,14 +132,14 @@ public:
                 continue;
             }
             if (idle == 0) {
-                since = looked = Clock::now();
+                since = seen = looked = Clock::now();
                 pause = std::chrono::milliseconds(2);
                 continue;
             }
             if (idle <= spins_) continue;
             sched_yield();
             if (idle % 16 != 0) continue;
-            auto const now = Clock::now();
+            auto const now = look_at_clock(since, seen);
             // Who has waited for long has nothing to lose by a little more: the core is another's meanwhile.
             if (now - since >= std::chrono::milliseconds(2)) {
                 std::this_thread::sleep_for(

@@ -21,6 +21,7 @@
 #include <reshard/core/detail/watched.hpp>
 #include <reshard/core/function_ref.hpp>
 
+#include <algorithm>  // min
 #include <condition_variable>
 #include <memory>  // shared_ptr, weak_ptr
 #include <mutex>
@@ -271,7 +272,8 @@ private:
     }
 
     void sleep(int me) {
-        auto const limit = Clock::now() + comparable(family_->options().deadline);
+        auto looked = Clock::now();
+        auto limit = looked + comparable(family_->options().deadline);
         for (;;) {
             unsigned const seen = family_->alarms();
             check_alarms(me);
@@ -279,7 +281,10 @@ private:
             sleepers_.fetch_add(1, std::memory_order_seq_cst);
             bool late = false;
             while (!reached(me) && family_->alarms() == seen && !late) {
-                late = wake_.wait_until(lock, limit) == std::cv_status::timeout;
+                auto const next = std::min<Clock::time_point>(limit, looked + std::chrono::milliseconds(200));
+                bool const woken = wake_.wait_until(lock, next) == std::cv_status::no_timeout;
+                auto const now = look_at_clock(limit, looked);
+                late = !woken && now >= limit;
             }
             sleepers_.fetch_sub(1, std::memory_order_seq_cst);
             lock.unlock();

@@ -33,6 +33,16 @@ inline std::chrono::milliseconds check_deadline(std::string_view options, std::c
           " ms. Fix: 1 ms or more; there is no wait without an end.");
 }
 
+/// A look at the clock in a wait that began, or ends, at `since`; `seen` was the last one, at most some 200 ms ago
+/// unless this process was stopped (SIGSTOP, a suspended job). Of such a time a second counts: the others may have been
+/// stopped as well. (Not nothing: where processors are scarce every turn may take long, and a wait must end.)
+inline Clock::time_point look_at_clock(Clock::time_point& since, Clock::time_point& seen) noexcept {
+    constexpr std::chrono::seconds most{1};
+    auto const now = Clock::now();
+    if (now - seen > most) since += now - seen - most;
+    return seen = now;
+}
+
 /// One turn of a wait that began at `since`: gives the processor away, for longer where one has waited for long. False
 /// when the deadline has passed. \pre it is comparable().
 [[nodiscard]] inline bool await_device(Clock::time_point since, std::chrono::milliseconds deadline) noexcept {

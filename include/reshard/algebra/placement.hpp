@@ -71,9 +71,16 @@ struct Replicate {
     [[nodiscard]] constexpr Placement placement(Index /*extent*/, Index /*parts*/) const noexcept { return {}; }
 };
 
+namespace detail {
+struct DimensionAsValue {};
+}  // namespace detail
+
 /// The axis cuts tensor dimension `Dim` by `Rule`: `Shard<0>`, `Shard<1, Balanced>`, `Shard<0, Boundaries>{{0, 3, 9}}`.
 template <int Dim, class Rule = Chunk>
 struct Shard {
+    static_assert(
+        !std::same_as<Rule, detail::DimensionAsValue>,
+        "reshard::Shard: the dimension is part of the type. Fix: Shard<0>{}; Placement::shard(0) is a value.");
     static_assert(detail::is_split_rule<Rule>,
                   "reshard::Shard: this is no split rule. Fix: use Chunk, Balanced, Boundaries or BlockCyclic, or give "
                   "your own `constexpr SplitRule rule(Index extent, Index parts) const`.");
@@ -91,6 +98,10 @@ struct Shard {
         return Placement::shard(Dim, split.rule(extent, parts));
     }
 };
+
+/// Shard(0), as PyTorch has it, is told what to write.
+template <std::integral Dim>
+Shard(Dim) -> Shard<0, detail::DimensionAsValue>;
 
 /// Every rank along the axis holds an addend; the value is their reduction by `Op`.
 template <Reduce Op = Reduce::sum>

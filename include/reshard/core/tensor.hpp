@@ -31,6 +31,11 @@ class Tensor {
 public:
     Tensor() = default;
     explicit Tensor(DynamicShape const& shape) : Tensor(detail::tensor_memory(shape, sizeof(T)), shape) {}
+    template <std::integral First, std::integral... Extents>
+    explicit Tensor(First, Extents...) {
+        static_assert(!std::integral<First>,
+                      "reshard::Tensor: extents are given as a shape. Fix: Tensor<float>(Shape{64, 32}).");
+    }
     /// Takes over memory from elsewhere (managed, pinned, shared): shape.size() elements, which release(data) frees.
     Tensor(T* data, DynamicShape const& shape, void (*release)(void*) noexcept) noexcept
         : data_(data), shape_(shape), release_(release) {}

@@ -56,8 +56,21 @@ template <class From, class To, class S>
     requires detail::NoViews<S, S>
 void redistribute(Plan<From, To> const&, CommunicatorRef, S&&) { static_assert(detail::check_views_given<S, S>()); }
 template <class From, class To, detail::TensorArgument... T>
-void redistribute(Plan<From, To> const&, T&&...) {
+auto redistribute(Plan<From, To> const&, T&&...) {  // auto: `auto x = ` is told this first, not that there is no x
     static_cast<void>(detail::check_communicator_given<Plan<From, To>>());
+}
+namespace detail {
+/// A communicator, or a distribution, which stands where the plan should.
+template <class First>
+concept NotThePlan = AnyDistribution<First> || requires(std::remove_cvref_t<First>& comm) {
+    comm.traffic();
+};
+}  // namespace detail
+template <detail::NotThePlan First, class... Rest>
+auto redistribute(First&&, Rest&&...) {
+    static_assert(!detail::NotThePlan<First>,
+                  "reshard::redistribute: the plan comes first, then the communicator. Fix: redistribute(plan(from, "
+                  "to), comm, source, destination), or redistribute(batch, comm).");
 }
 
 namespace detail {

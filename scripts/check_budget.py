@@ -77,7 +77,7 @@ def instantiations(source):
 
 def needless(name, names):
     """Complaints about what is in an object file, or is not."""
-    found = set(re.findall(r"reshard::v0::detail::(\w+)", names))
+    found = set(re.findall(r"reshard::v0_1::detail::(\w+)", names))
     if name == NEEDED[0] and NEEDED[1] not in found:
         yield f"{name}: {NEEDED[1]} is not in the object file: is it called otherwise now?"
     for word, header in NEEDLESS.items():

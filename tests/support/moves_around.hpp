@@ -204,7 +204,7 @@ public:
 
 private:
     struct Move {
-        Plan<> plan = v0::plan(distribution(Mesh{1}, Shape{1}, "R"), distribution(Mesh{1}, Shape{1}, "R"));
+        Plan<> plan = v0_1::plan(distribution(Mesh{1}, Shape{1}, "R"), distribution(Mesh{1}, Shape{1}, "R"));
         DType from = DType::u8;
         DType to = DType::u8;
         PrepareOptions options{};

@@ -20,8 +20,8 @@ METRICS = [metric for metrics in compare_traffic.METRICS.values() for metric in 
 def name_of(kernel):
     """As ncu prints a launch of it."""
     if kernel.endswith("<"):
-        return f"void reshard::v0::detail::{kernel}reshard::v0::ByList>(reshard::v0::detail::TilePlan, T1)"
-    return f"void reshard::v0::detail::tile_kernel<reshard::v0::detail::NoState, reshard::v0::detail::{kernel}>(T3)"
+        return f"void reshard::v0_1::detail::{kernel}reshard::v0_1::ByList>(reshard::v0_1::detail::TilePlan, T1)"
+    return f"void reshard::v0_1::detail::tile_kernel<reshard::v0_1::detail::NoState, reshard::v0_1::detail::{kernel}>(T3)"
 
 
 def report(launches):

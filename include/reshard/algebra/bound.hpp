@@ -23,7 +23,7 @@
 #include <reshard/algebra/segments.hpp>
 #include <reshard/algebra/transition.hpp>
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 struct Bound {
     bool known = false;
@@ -158,4 +158,4 @@ constexpr void add_to_bound(Index& total, Index elements, Index count = 1) {
     return {};
 }
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

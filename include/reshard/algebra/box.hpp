@@ -7,7 +7,7 @@
 #include <reshard/algebra/split.hpp>
 #include <reshard/core/shape.hpp>
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 /// One interval per tensor dimension; a box of rank 0 holds the one element of a scalar.
 class Box {
@@ -90,4 +90,4 @@ private:
     return text;
 }
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

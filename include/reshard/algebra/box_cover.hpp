@@ -10,7 +10,7 @@
 #include <span>    // span
 #include <vector>  // vector
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 /// A place where boxes do not add up to the whole once.
 struct CoverFault {
@@ -131,4 +131,4 @@ private:
     return true;
 }
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

@@ -10,7 +10,7 @@
 #include <bit>        // bit_width, countr_zero
 #include <span>       // span
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 /// Boxes by how long they are along a dimension, then by where they begin along it: those of class c are longer than
 /// 2^(c-1), but for c = 0, and at most 2^c. Each class is searched for itself, or one long box would have all the short
@@ -66,4 +66,4 @@ void for_each_near(std::span<std::size_t const> places, BoxOrder const& order, B
     }
 }
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

@@ -6,7 +6,7 @@
 
 #include <reshard/algebra/dynamic_distribution.hpp>
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 namespace detail {
 
@@ -188,4 +188,4 @@ template <PlacementType First, PlacementType... P, std::derived_from<DynamicMesh
     return DynamicDistribution(mesh, shape, placements, order);
 }
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

@@ -8,7 +8,7 @@
 
 #include <algorithm>  // sort, unique
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 namespace detail {
 
@@ -191,4 +191,4 @@ struct DrawnParts {
     return svg + "</svg>\n";
 }
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

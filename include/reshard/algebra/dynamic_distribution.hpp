@@ -10,7 +10,7 @@
 
 #include <vector>  // vector
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 namespace detail {
 /// What to say of a dimension that a tensor of so many has not.
@@ -258,7 +258,7 @@ private:
     return DynamicDistribution(mesh, shape, copies);
 }
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1
 
 #if !defined(RESHARD_COMPILED)
 #include <reshard/algebra/dynamic_distribution.ipp>

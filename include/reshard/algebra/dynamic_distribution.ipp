@@ -4,7 +4,7 @@
 
 #include <reshard/algebra/dynamic_distribution.hpp>
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 RESHARD_INLINE void DynamicDistribution::intern_numbers(Placements const& placements, Index count) {
     std::vector<Index> list(detail::as_size(count));
@@ -80,4 +80,4 @@ RESHARD_INLINE void DynamicDistribution::intern_numbers(Placements const& placem
                   "end at the extent that is cut.");
 }
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

@@ -7,7 +7,7 @@
 #include <reshard/core/error.hpp>
 #include <reshard/core/index_list.hpp>
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 namespace detail {
 constexpr bool is_name_character(char c, bool first) noexcept {
@@ -311,7 +311,7 @@ Mesh(Integers...) -> Mesh<(static_cast<void>(sizeof(Integers)), dynamic)...>;
 template <IntegerList List>
 Mesh(List const&) -> Mesh<dynamic>;  // to say what to write
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1
 
 #if !defined(RESHARD_COMPILED)
 #include <reshard/algebra/mesh.ipp>

@@ -7,7 +7,7 @@
 #include <cstring>  // memcpy
 #include <vector>   // vector
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 RESHARD_INLINE void DynamicMesh::intern_ranks(IndexList const& ranks) {
     auto const count = detail::as_size(size_);
@@ -128,4 +128,4 @@ RESHARD_INLINE DynamicMesh DynamicMesh::along(MeshAxes const& given, Index rank)
                   "the same element type (Shape{0}) where all ranks call.");
 }
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

@@ -20,7 +20,7 @@
 
 #include <reshard/algebra/distribution.hpp>
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 namespace detail {
 /// Axes of the dimensions with a cutting order of their own, merged so that equal distributions print alike.
@@ -52,7 +52,7 @@ struct PlacementsRead {
 /// `[8192,1024]`; `[]` is a scalar. Throws NotationError or ShapeError. parse_shape(to_string(s)) == s.
 [[nodiscard]] DynamicShape parse_shape(std::string_view text);
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1
 
 #if !defined(RESHARD_COMPILED)
 #include <reshard/algebra/notation.ipp>

@@ -4,7 +4,7 @@
 
 #include <reshard/algebra/notation.hpp>
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 namespace detail {
 
@@ -297,4 +297,4 @@ RESHARD_INLINE DynamicShape parse_shape(std::string_view text) {
     return DynamicShape(extents);
 }
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

@@ -20,7 +20,7 @@
 #include <reshard/algebra/distribution.hpp>
 #include <reshard/core/tensor_view.hpp>
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 namespace detail {
 
@@ -106,4 +106,4 @@ template <int... Order, class M, class S, class Axes, class... P>
     return Result(detail::Typed{}, permute(distribution, order));
 }
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

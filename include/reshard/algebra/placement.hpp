@@ -8,7 +8,7 @@
 #include <reshard/algebra/split.hpp>
 #include <reshard/core/reduce.hpp>
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 enum class PlacementKind : std::uint8_t { replicate, shard, partial };
 
@@ -123,4 +123,4 @@ concept PlacementType = requires(T const& t, Index n) {
 static_assert(PlacementType<Replicate> && PlacementType<Shard<0>> && PlacementType<Partial<>>);
 static_assert(!PlacementType<int> && !PlacementType<Placement> && !PlacementType<Shard<0>&>);
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

@@ -25,7 +25,7 @@
 
 #include <vector>  // vector
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 namespace detail {
 
@@ -238,4 +238,4 @@ template <class Place>
                                                                  : d - 1; }, "select", "");
 }
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

@@ -12,7 +12,7 @@
 
 #include <vector>  // vector
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 /// The nine integers of a dense matrix, in their order. `{.m = 100, .n = 50, .mb = 8, .nb = 8, .lld = 56}`.
 struct ScalapackDescriptor {
@@ -201,4 +201,4 @@ template <Element T>
     return TensorView<T>(data, shape, Indices{1, descriptor.lld});
 }
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

@@ -11,7 +11,7 @@
 
 #include <reshard/algebra/split.hpp>
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 /// `count` times, `pitch` apart.
 struct Repeat {
@@ -135,4 +135,4 @@ constexpr void for_each_shared(IndexSet const& a, IndexSet const& b, Visit&& vis
 }
 }  // namespace detail
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

@@ -8,7 +8,7 @@
 
 #include <reshard/algebra/placement.hpp>
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 using Placements = InlineList<Placement, max_axes>;  ///< one per mesh axis
 using AxisList = InlineList<std::int8_t, max_axes>;
@@ -121,4 +121,4 @@ constexpr SignatureFault arrange(Signature& signature, int rank, AxisList const&
 }
 }  // namespace detail
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

@@ -7,7 +7,7 @@
 #include <reshard/core/error.hpp>
 #include <reshard/core/index_list.hpp>
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 /// Half-open: begin is in, end is not.
 struct Interval {
@@ -310,4 +310,4 @@ consteval bool is_static_rule() {
 static_assert(SplitRuleType<Chunk> && SplitRuleType<Balanced> && SplitRuleType<Boundaries> &&
               SplitRuleType<BlockCyclic> && SplitRuleType<Strided>);
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

@@ -13,7 +13,7 @@
 
 #include <vector>  // vector
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 namespace detail {
 
@@ -181,4 +181,4 @@ private:
     return DynamicDistribution(mesh, shape, placements, order);
 }
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

@@ -8,7 +8,7 @@
 
 #include <vector>  // vector
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 struct TotalBound {
     bool known = false;
@@ -106,4 +106,4 @@ namespace detail {
     return result;
 }
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

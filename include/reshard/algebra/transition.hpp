@@ -25,7 +25,7 @@
 
 #include <reshard/algebra/distribution.hpp>
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 namespace enums {
 enum class TransitionKind : std::uint8_t {
@@ -204,4 +204,4 @@ inline constexpr bool is_local = transition_kind<From, To> != TransitionKind::co
 template <class From, class To>
 inline constexpr bool is_view = transition_kind<From, To> == TransitionKind::view;
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

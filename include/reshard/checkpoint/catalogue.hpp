@@ -9,7 +9,7 @@
 #include <reshard/checkpoint/checkpoint.hpp>
 #include <reshard/checkpoint/safetensors_layout.hpp>
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 /// A Manifest with its indexes: tensors by name, the extents of a tensor.
 class Catalogue {
@@ -70,7 +70,7 @@ private:
     std::vector<detail::BoxOrder> near_;  ///< per tensor
 };
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1
 
 #if !defined(RESHARD_COMPILED_CHECKPOINT)
 #include <reshard/checkpoint/catalogue.ipp>

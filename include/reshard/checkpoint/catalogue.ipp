@@ -10,7 +10,7 @@
 #include <algorithm>  // lower_bound
 #include <tuple>      // tie
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 RESHARD_INLINE Catalogue::Catalogue(Manifest manifest, CheckpointKind kind)
     : manifest_(std::move(manifest)), kind_(kind) {
@@ -87,4 +87,4 @@ RESHARD_INLINE void Catalogue::check() const {
     }
 }
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

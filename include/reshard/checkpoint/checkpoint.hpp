@@ -7,7 +7,7 @@
 #include <reshard/checkpoint/manifest.hpp>
 #include <reshard/checkpoint/safetensors.hpp>
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 namespace detail {
 struct FileList;  // detail/file_list.hpp
@@ -83,7 +83,7 @@ private:
     std::vector<std::size_t> by_name_;
 };
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1
 
 #if !defined(RESHARD_COMPILED_CHECKPOINT)
 #include <reshard/checkpoint/checkpoint.ipp>

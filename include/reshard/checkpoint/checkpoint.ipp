@@ -6,7 +6,7 @@
 #include <reshard/checkpoint/detail/file_list.hpp>
 #include <reshard/checkpoint/detail/whole_files.hpp>
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 RESHARD_INLINE Checkpoint Checkpoint::open(std::string const& path, Access access) {
     return detail::read_list(path, [&](detail::FileList list) { return Checkpoint(std::move(list), access); });
@@ -52,4 +52,4 @@ RESHARD_INLINE Checkpoint::Checkpoint(detail::FileList list, Access access) : ki
     by_name_ = detail::places_by_name(tensors_);
 }
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

@@ -10,7 +10,7 @@
 #include <cstring>  // memcpy
 #include <vector>   // vector
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 /// For rooms that find out what they need while they read: users load(). Used by one thread at a time.
 class CheckpointReader : public LoadFiles {
@@ -83,4 +83,4 @@ private:
     std::size_t next_block_ = 0;
 };
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

@@ -13,7 +13,7 @@
 
 #include <span>  // span
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 namespace detail {
 
@@ -61,7 +61,7 @@ inline constexpr Crc32cPowers crc32c_powers = crc32c_squares();
     return first ^ second;
 }
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1
 
 #if !defined(RESHARD_COMPILED_CHECKPOINT)
 #include <reshard/checkpoint/checksum.ipp>

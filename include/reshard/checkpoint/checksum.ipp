@@ -6,7 +6,7 @@
 
 #include <isa-l/crc.h>
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 RESHARD_INLINE std::uint32_t crc32c(std::span<std::byte const> bytes, std::uint32_t before) noexcept {
     constexpr std::size_t most = std::size_t{1} << 30U;  // ISA-L counts in int
@@ -21,4 +21,4 @@ RESHARD_INLINE std::uint32_t crc32c(std::span<std::byte const> bytes, std::uint3
     return ~state;
 }
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

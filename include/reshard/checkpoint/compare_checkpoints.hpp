@@ -16,7 +16,7 @@
 #include <functional>  // function
 #include <vector>      // vector
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 /// How a tensor of one checkpoint differs from that of the other.
 enum class DifferenceKind : int {
@@ -107,7 +107,7 @@ struct CompareReport {
 /// `1.25 (0x3fa00000)`; integers without their bits. Of the second checkpoint where `other`.
 [[nodiscard]] std::string value_text(CheckpointDifference const& difference, std::uint64_t bits, bool other = false);
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1
 
 #if !defined(RESHARD_COMPILED_CHECKPOINT)
 #include <reshard/checkpoint/compare_checkpoints.ipp>

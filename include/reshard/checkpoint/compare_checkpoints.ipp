@@ -16,7 +16,7 @@
 #include <cmath>    // abs, isfinite
 #include <cstring>  // memcmp
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 namespace detail {
 
@@ -384,4 +384,4 @@ RESHARD_INLINE std::string explain(CompareReport const& report) {
     return text;
 }
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

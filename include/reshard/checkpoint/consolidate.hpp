@@ -21,7 +21,7 @@
 
 #include <vector>  // vector
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 /// Collective over `comm`, any group: ranks outside it are neither needed nor waited for. All ranks give the same paths
 /// (each its own spelling of them) and the same options (see there), and see the same folders.
@@ -69,7 +69,7 @@ RewriteReport shard_checkpoint(std::string from, std::string to, PlaceTensor con
 /// The weight_map of an index, for ConsolidateOptions::weight_map: (tensor, file). Throws IoError, FormatError.
 [[nodiscard]] std::vector<std::pair<std::string, std::string>> read_weight_map(std::string const& index);
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1
 
 #if !defined(RESHARD_COMPILED_CHECKPOINT)
 #include <reshard/checkpoint/consolidate.ipp>

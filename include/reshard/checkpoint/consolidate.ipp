@@ -8,7 +8,7 @@
 #include <reshard/core/detail/explain_text.hpp>
 #include <reshard/plan/topology.hpp>
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 RESHARD_INLINE RewriteReport consolidate(std::string from, std::string to, CommunicatorRef comm,
                                          ConsolidateOptions const& options) {
@@ -68,4 +68,4 @@ RESHARD_INLINE std::vector<std::pair<std::string, std::string>> read_weight_map(
     return detail::parse_weight_map(detail::read_json_text(index, max_safetensors_header_bytes), index);
 }
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

@@ -12,7 +12,7 @@
 
 #include <functional>  // function
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 /// What all ways of rewriting files have in common. Those of the first group must be the same on every rank.
 struct RewriteOptions {
@@ -105,4 +105,4 @@ struct RewriteReport {
     double seconds = 0;
 };
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

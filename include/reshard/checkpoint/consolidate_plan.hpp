@@ -10,7 +10,7 @@
 #include <reshard/checkpoint/catalogue.hpp>
 #include <reshard/checkpoint/consolidate_options.hpp>
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 struct RewritePlan {
     int ranks = 0;
@@ -40,7 +40,7 @@ struct RewritePlan {
 /// Two lines for the whole, a line for each of the first `most` ranks, and the notes of a RewriteReport.
 [[nodiscard]] std::string explain(RewritePlan const& plan, std::size_t most = 16);
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1
 
 #if !defined(RESHARD_COMPILED_CHECKPOINT)
 #include <reshard/checkpoint/consolidate_plan.ipp>

@@ -8,7 +8,7 @@
 #include <reshard/checkpoint/detail/consolidate_run.hpp>
 #include <reshard/core/detail/explain_text.hpp>
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 namespace detail {
 
@@ -84,4 +84,4 @@ RESHARD_INLINE std::string explain(RewritePlan const& plan, std::size_t most) {
     return text;
 }
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

@@ -8,7 +8,7 @@
 
 #include <span>  // span
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 /// Throws FormatError unless every element of every replica is held exactly once, naming the tensor, the replica and a
 /// box that is missing or held more than once. Tensors without elements need no extent. O(n log n) in the extents.
@@ -24,7 +24,7 @@ namespace detail {
                                          std::span<Extent const* const> extents);
 
 }  // namespace detail
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1
 
 #if !defined(RESHARD_COMPILED_CHECKPOINT)
 #include <reshard/checkpoint/coverage.ipp>

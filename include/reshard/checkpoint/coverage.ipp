@@ -6,7 +6,7 @@
 #include <reshard/checkpoint/coverage.hpp>
 #include <reshard/core/sorting.hpp>
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 RESHARD_INLINE std::string detail::coverage_fault(Manifest const& manifest, std::size_t t,
                                                   std::span<Extent const* const> extents) {
@@ -60,4 +60,4 @@ RESHARD_INLINE void check_coverage(Manifest const& manifest, std::string_view fi
                   ". Fix: restore the file, or save anew.");
 }
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

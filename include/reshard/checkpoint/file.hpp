@@ -21,7 +21,7 @@
 #include <span>      // span
 #include <vector>    // vector
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 static_assert(sizeof(off_t) == 8, "reshard::checkpoint: file offsets need 64 bits. Fix: define _FILE_OFFSET_BITS=64.");
 
@@ -289,4 +289,4 @@ auto open_saved(std::string const& path, Open&& open, OtherReason&& other_reason
     return concat(folder, folder.back() == '/' ? "" : "/", leaf);
 }
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

@@ -10,7 +10,7 @@
 
 #include <vector>  // vector
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 /// How a room says that a file is not what it claims to be: throws FormatError with a remedy.
 using RefuseFile = void (*)(std::string_view file, std::string_view what);
@@ -199,7 +199,7 @@ private:
     std::uint32_t node_;
 };
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail
 
 #if !defined(RESHARD_COMPILED_CHECKPOINT)
 #include <reshard/checkpoint/json_tree.ipp>

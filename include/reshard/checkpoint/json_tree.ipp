@@ -6,7 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 /// nlohmann's SAX interface.
 struct JsonTree::Events {
@@ -57,4 +57,4 @@ RESHARD_INLINE JsonTree::JsonTree(std::string_view json, std::string_view file, 
     }
 }
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

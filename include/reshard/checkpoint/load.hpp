@@ -21,7 +21,7 @@
 
 #include <span>  // span
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 /// Loads this rank's part of the tensors from a checkpoint that this rank has. Communicates nothing: a rank that fails
 /// throws alone. Throws IoError, FormatError (TensorNotFound; bytes that are not those that were saved), MismatchError
@@ -100,7 +100,7 @@ template <class Rank, class Strategy = EveryRankReads>
         return {};
     }
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1
 
 #if !defined(RESHARD_COMPILED_CHECKPOINT)
 #include <reshard/checkpoint/load.ipp>

@@ -11,7 +11,7 @@
 #include <chrono>     // steady_clock
 #include <optional>   // optional
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 namespace detail {
 
@@ -274,4 +274,4 @@ RESHARD_INLINE void agree_loaded(CommunicatorRef comm, LoadReport const& report)
     detail::agree_or_raise(comm, std::move(mine));
 }
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

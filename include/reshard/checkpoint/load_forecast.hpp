@@ -17,7 +17,7 @@
 #include <reshard/checkpoint/load_strategy.hpp>
 #include <reshard/checkpoint/placed_tensor.hpp>
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 namespace detail {
 [[nodiscard]] LoadForecast forecast_by(Catalogue const& catalogue, std::span<PlacedTensor const> targets, int ranks,
@@ -42,7 +42,7 @@ template <class Strategy>
 /// A forecast in words.
 [[nodiscard]] std::string explain(LoadForecast const& forecast);
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1
 
 #if !defined(RESHARD_COMPILED_CHECKPOINT)
 #include <reshard/checkpoint/load_forecast.ipp>

@@ -11,7 +11,7 @@
 #include <algorithm>  // unique
 #include <bit>        // bit_cast
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 namespace detail {
 
@@ -245,4 +245,4 @@ RESHARD_INLINE std::string explain(LoadForecast const& forecast) {
     return text;
 }
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

@@ -11,7 +11,7 @@
 
 #include <vector>  // vector
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 /// Bytes that a reader holds at once. Large enough for messages that pay, small enough for any host.
 inline constexpr Index default_window_bytes = Index{32} << 20;
@@ -235,7 +235,7 @@ template <class How>
 [[nodiscard]] std::string traffic_text(Collectives const& collectives, Traffic const& traffic);
 
 }  // namespace detail
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1
 
 #if !defined(RESHARD_COMPILED_CHECKPOINT)
 #include <reshard/checkpoint/load_strategy.ipp>

@@ -7,7 +7,7 @@
 #include <reshard/core/error.hpp>
 #include <reshard/plan/topology.hpp>
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 RESHARD_INLINE std::string to_string(Collectives const& collectives) {
     std::string text;
@@ -56,4 +56,4 @@ RESHARD_INLINE std::string explain(LoadReport const& report) {
     return text;
 }
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

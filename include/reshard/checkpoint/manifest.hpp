@@ -15,7 +15,7 @@
 #include <span>    // span
 #include <vector>  // vector
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 /// What a checkpoint is made of.
 enum class CheckpointKind : int {
@@ -181,4 +181,4 @@ inline constexpr std::string_view manifest_name = "reshard.manifest.json";
 /// Manifests longer than this (bytes) are refused: about five million extents. Ask before reading the file.
 inline constexpr Index max_manifest_bytes = 500'000'000;
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

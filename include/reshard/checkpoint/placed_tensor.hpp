@@ -12,7 +12,7 @@
 #include <span>    // span
 #include <vector>  // vector
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 /// A tensor that is to be saved, or to be loaded: a LocalTensor of any rank, without its memory.
 struct PlacedTensor {
@@ -41,7 +41,7 @@ private:
     DynamicDistribution any_;
 };
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1
 
 #if !defined(RESHARD_COMPILED_CHECKPOINT)
 #include <reshard/checkpoint/placed_tensor.ipp>

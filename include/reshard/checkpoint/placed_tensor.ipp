@@ -4,7 +4,7 @@
 
 #include <reshard/checkpoint/placed_tensor.hpp>
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 RESHARD_INLINE std::vector<PlacedTensor> placed_tensors(std::span<LocalTensor const> tensors) {
     std::vector<PlacedTensor> placed;
@@ -49,4 +49,4 @@ RESHARD_INLINE DynamicDistribution PlacementRule::of(DynamicShape const& shape, 
     return DynamicDistribution(mesh(), shape, placements, order);
 }
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

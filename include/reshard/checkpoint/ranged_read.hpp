@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/checkpoint/ranged_read.hpp
 /// \brief  From boxes of tensors in files to few large reads, several of them in flight.
-/// \depends checkpoint/{read_options,detail/file_box}, memory/{memory_policy,scratch}, threads. Knows no file system: the caller
-/// brings the function that reads.
+/// \depends checkpoint/{read_options,detail/file_box}, memory/{memory_policy,scratch}, threads. Knows no file system:
+/// the caller brings the function that reads.
 ///
 /// Reading each run of a shard by itself is millions of reads when the inner dimension is cut; reading whole tensors
 /// reads everything several times. Between the two lies one rule per gap: it is read as well when it is small, and
@@ -23,7 +23,7 @@
 #include <span>       // span
 #include <vector>     // vector
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 /// What reading comes to.
 struct ReadTotals {
@@ -275,4 +275,4 @@ ReadTotals read_boxes(ReadPlan const& plan, ReadAt&& read_at, std::byte* scratch
     return totals;
 }
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

@@ -7,7 +7,7 @@
 #include <reshard/core/error.hpp>
 #include <reshard/core/index.hpp>
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 /// How boxes of files become reads. Gaps of at most 4 KiB are always read: that is a page.
 struct ReadOptions {
@@ -27,4 +27,4 @@ inline void check_option(std::string_view options, std::string_view what, Index 
 }
 }  // namespace detail
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

@@ -10,7 +10,7 @@
 
 #include <vector>  // vector
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 /// The first place, in the row-major order of the local tensor, where two ranks of a replica group differ.
 struct ReplicaSpot {
@@ -61,7 +61,7 @@ namespace detail {
 /// goes into messages.
 [[nodiscard]] std::string explain(ReplicaReport const& report, std::size_t most = 20);
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1
 
 #if !defined(RESHARD_COMPILED_CHECKPOINT)
 #include <reshard/checkpoint/replica_report.ipp>

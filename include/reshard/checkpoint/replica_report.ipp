@@ -9,7 +9,7 @@
 
 #include <algorithm>  // min
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 namespace detail {
 
@@ -60,4 +60,4 @@ RESHARD_INLINE std::string explain(ReplicaReport const& report, std::size_t most
     return text;
 }
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

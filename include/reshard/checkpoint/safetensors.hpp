@@ -10,7 +10,7 @@
 #include <bit>     // endian
 #include <memory>  // shared_ptr
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 static_assert(std::endian::native == std::endian::little,
               "reshard: files hold little-endian numbers, as they lie in memory.");
@@ -93,7 +93,7 @@ private:
     std::uint64_t header_digest_ = 0;
 };
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1
 
 #if !defined(RESHARD_COMPILED_CHECKPOINT)
 #include <reshard/checkpoint/safetensors.ipp>

@@ -5,7 +5,7 @@
 #include <reshard/checkpoint/detail/cached_file.hpp>
 #include <reshard/checkpoint/safetensors.hpp>
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 namespace detail {
 
@@ -142,4 +142,4 @@ RESHARD_INLINE bool SafetensorsFile::is_mapped() const noexcept {
     return open_ != nullptr && open_->map.data() != nullptr;
 }
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

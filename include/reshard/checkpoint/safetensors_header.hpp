@@ -13,7 +13,7 @@
 #include <span>    // span
 #include <vector>  // vector
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 /// The checked content of a header.
 class SafetensorsHeader {
@@ -62,7 +62,7 @@ private:
 [[nodiscard]] SafetensorsHeader parse_safetensors_json(std::string_view json, Index file_bytes,
                                                        std::string_view file = "safetensors");
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1
 
 #if !defined(RESHARD_COMPILED_CHECKPOINT)
 #include <reshard/checkpoint/safetensors_header.ipp>

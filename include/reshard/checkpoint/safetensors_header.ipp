@@ -8,7 +8,7 @@
 
 #include <tuple>  // tie
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 namespace detail {
 
@@ -159,4 +159,4 @@ RESHARD_INLINE SafetensorsHeader parse_safetensors_json(std::string_view json, I
     return {std::move(tensors), std::move(metadata), data_offset};
 }
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

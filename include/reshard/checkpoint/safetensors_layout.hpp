@@ -11,7 +11,7 @@
 #include <span>    // span
 #include <vector>  // vector
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 /// A file as it will be: `start` (length, JSON and padding), then the tensors back to back.
 struct SafetensorsLayout {
@@ -64,7 +64,7 @@ struct FileSpec {
 /// `model-00002-of-00005.safetensors`; `model.safetensors` when there is one file. `file` counts from 0.
 [[nodiscard]] std::string checkpoint_file_name(int file, int files);
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1
 
 #if !defined(RESHARD_COMPILED_CHECKPOINT)
 #include <reshard/checkpoint/safetensors_layout.ipp>

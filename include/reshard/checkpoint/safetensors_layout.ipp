@@ -7,7 +7,7 @@
 #include <reshard/checkpoint/text.hpp>
 #include <reshard/core/sorting.hpp>
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 RESHARD_INLINE Metadata default_metadata() { return {{"format", "pt"}}; }
 
@@ -137,4 +137,4 @@ RESHARD_INLINE std::string checkpoint_file_name(int file, int files) {
     return errors::concat("model-", decimal_text(file + 1, 5), "-of-", decimal_text(files, 5), ".safetensors");
 }
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

@@ -13,7 +13,7 @@
 #include <span>        // span
 #include <vector>      // vector
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 inline constexpr Index default_chunk_bytes = Index{8} << 20;
 
@@ -35,7 +35,7 @@ void write_checkpoint(std::string const& folder, std::vector<TensorSpec> tensors
                       Index max_file_bytes = default_max_file_bytes, Metadata const& metadata = default_metadata(),
                       Index chunk_bytes = default_chunk_bytes);
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1
 
 #if !defined(RESHARD_COMPILED_CHECKPOINT)
 #include <reshard/checkpoint/safetensors_writer.ipp>

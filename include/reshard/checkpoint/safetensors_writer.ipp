@@ -7,7 +7,7 @@
 #include <reshard/checkpoint/detail/whole_files.hpp>
 #include <reshard/checkpoint/safetensors_writer.hpp>
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 namespace detail {
 
@@ -88,4 +88,4 @@ RESHARD_INLINE void write_checkpoint(std::string const& folder, std::vector<Tens
     detail::sync_folder(folder);
 }
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

@@ -18,7 +18,7 @@
 
 #include <span>  // span
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 /// Collective over `comm`, which may be any group: other ranks are not involved. All ranks list the same tensors in the
 /// same order, and the same options (see there); a rank outside a tensor's mesh lists it too and writes nothing of it.
@@ -44,7 +44,7 @@ SaveReport save(std::string folder, std::span<LocalTensor const> tensors, Commun
 SaveReport save(std::string folder, std::span<ConstLocalTensor const> tensors, CommunicatorRef comm,
                 SaveOptions const& options = {});
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1
 
 #if !defined(RESHARD_COMPILED_CHECKPOINT)
 #include <reshard/checkpoint/save.ipp>

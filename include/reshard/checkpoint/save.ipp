@@ -5,7 +5,7 @@
 #include <reshard/checkpoint/detail/save_session.hpp>
 #include <reshard/checkpoint/save.hpp>
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 RESHARD_INLINE SaveReport save(std::string folder, std::span<LocalTensor const> tensors, CommunicatorRef comm,
                                SaveOptions const& options) {
@@ -50,4 +50,4 @@ RESHARD_INLINE SaveReport save(std::string folder, std::span<ConstLocalTensor co
     return save(std::move(folder), std::span<LocalTensor const>(list), comm, options);
 }
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

@@ -15,7 +15,7 @@
 #include <memory>  // unique_ptr
 #include <span>    // span
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 namespace detail {
 class SaveBehind;
@@ -60,7 +60,7 @@ SaveRequest start_save(std::string folder, std::span<LocalTensor const> tensors,
 SaveRequest start_save(std::string folder, std::span<ConstLocalTensor const> tensors, CommunicatorRef comm,
                        SaveOptions const& options = {});
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1
 
 #if !defined(RESHARD_COMPILED_CHECKPOINT)
 #include <reshard/checkpoint/save_async.ipp>

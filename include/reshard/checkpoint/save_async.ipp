@@ -10,7 +10,7 @@
 #include <condition_variable>  // condition_variable
 #include <new>                 // nothrow
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 namespace detail {
 
@@ -209,4 +209,4 @@ RESHARD_INLINE SaveRequest start_save(std::string folder, std::span<ConstLocalTe
     return start_save(std::move(folder), std::span<LocalTensor const>(list), comm, options);
 }
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

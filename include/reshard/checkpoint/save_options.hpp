@@ -11,7 +11,7 @@
 #include <functional>  // function
 #include <vector>      // vector
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 namespace enums {
 /// Which of the ranks that hold the same bytes writes them.
@@ -84,7 +84,7 @@ struct SaveReport {
 /// A line for each thing that it counts.
 [[nodiscard]] std::string explain(SaveReport const& report);
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1
 
 #if !defined(RESHARD_COMPILED_CHECKPOINT)
 #include <reshard/checkpoint/save_options.ipp>

@@ -6,7 +6,7 @@
 #include <reshard/core/detail/explain_text.hpp>
 #include <reshard/plan/topology.hpp>
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 RESHARD_INLINE std::string explain(SaveReport const& report) {
     using detail::append, detail::bytes_text, detail::count_text;
@@ -22,4 +22,4 @@ RESHARD_INLINE std::string explain(SaveReport const& report) {
     return text;
 }
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

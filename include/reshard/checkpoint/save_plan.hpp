@@ -18,7 +18,7 @@
 #include <span>    // span
 #include <vector>  // vector
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 /// The same on every rank.
 struct SavePlan {
@@ -68,7 +68,7 @@ class SaveDealer;
 /// A line for the whole, then a line for each of the first `most` ranks that write.
 [[nodiscard]] std::string explain(SavePlan const& plan, std::size_t most = 16);
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1
 
 #if !defined(RESHARD_COMPILED_CHECKPOINT)
 #include <reshard/checkpoint/save_plan.ipp>

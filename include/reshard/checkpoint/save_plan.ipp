@@ -16,7 +16,7 @@
 #include <algorithm>  // equal_range, find, lower_bound
 #include <numeric>    // iota
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 namespace detail {
 
@@ -313,4 +313,4 @@ RESHARD_INLINE std::string explain(SavePlan const& plan, std::size_t most) {
     return text;
 }
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

@@ -13,7 +13,7 @@
 #include <algorithm>  // adjacent_find, lower_bound
 #include <vector>     // vector
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 /// A tensor that will be written: everything but its bytes.
 struct TensorSpec {
@@ -152,7 +152,7 @@ namespace enums {
 /// limit by its other extents, so that its strides are sound: safetensors would let [0, 2^62, 8] pass.
 [[nodiscard]] Index stored_bytes(TensorSpec const& tensor);
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1
 
 #if !defined(RESHARD_COMPILED_CHECKPOINT)
 #include <reshard/checkpoint/tensor_info.ipp>

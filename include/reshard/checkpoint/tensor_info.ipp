@@ -5,7 +5,7 @@
 #include <reshard/checkpoint/tensor_info.hpp>
 #include <reshard/checkpoint/text.hpp>
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 RESHARD_INLINE SafetensorsRule safetensors_rule(Error const& error) noexcept {
     if (error.code() != ErrorCode::format) return SafetensorsRule::none;
@@ -107,4 +107,4 @@ RESHARD_INLINE Index stored_bytes(TensorSpec const& tensor) {
     return byte_count;
 }
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

@@ -10,7 +10,7 @@
 #include <cstring>  // memcpy
 #include <vector>   // vector
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 /// The last `digits` hexadecimal digits of a number.
 [[nodiscard]] inline std::string hex_text(std::uint64_t value, int digits) {
@@ -113,4 +113,4 @@ inline void append_json_string(std::string& json, std::string_view text) {
     json += '"';
 }
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

@@ -14,7 +14,7 @@
 
 #include <functional>  // function
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 /// What was found in order.
 struct VerifyReport {
@@ -43,7 +43,7 @@ VerifyReport verify_checkpoint(std::string const& path, CommunicatorRef comm, Re
                                Index window_bytes = default_window_bytes,
                                std::function<void(Index done, Index total)> const& progress = {});
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1
 
 #if !defined(RESHARD_COMPILED_CHECKPOINT)
 #include <reshard/checkpoint/verify_checkpoint.ipp>

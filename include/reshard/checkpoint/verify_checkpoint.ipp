@@ -10,7 +10,7 @@
 #include <compare>    // <=>
 #include <optional>   // optional
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 namespace detail {
 
@@ -238,4 +238,4 @@ RESHARD_INLINE VerifyReport verify_checkpoint(std::string const& path, Communica
     return detail::load_saved([&] { return detail::verify_once(path, comm, reads, window_bytes, progress); });
 }
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

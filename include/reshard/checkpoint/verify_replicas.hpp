@@ -18,7 +18,7 @@
 
 #include <span>  // span
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 namespace enums {
 /// What becomes of a difference.
@@ -59,7 +59,7 @@ struct VerifyReplicasOptions {
 ReplicaReport verify_replicas(std::span<LocalTensor const> tensors, CommunicatorRef comm,
                               VerifyReplicasOptions const& options = {});
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1
 
 #if !defined(RESHARD_COMPILED_CHECKPOINT)
 #include <reshard/checkpoint/verify_replicas.ipp>

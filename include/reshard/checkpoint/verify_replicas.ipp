@@ -10,7 +10,7 @@
 
 #include <optional>  // optional
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 namespace detail {
 
@@ -62,4 +62,4 @@ RESHARD_INLINE ReplicaReport verify_replicas(std::span<LocalTensor const> tensor
     return report;
 }
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

@@ -8,7 +8,7 @@
 #include <reshard/comm/policy.hpp>
 #include <reshard/core/detail/watched.hpp>
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 namespace detail {
 
@@ -133,4 +133,4 @@ private:
 template <>
 inline constexpr PolicyKind policy_kind<AbortOnFailure> = PolicyKind::failure;
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

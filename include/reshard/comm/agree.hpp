@@ -7,7 +7,7 @@
 #include <reshard/comm/communicator.hpp>
 #include <reshard/core/detail/watched.hpp>
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 namespace detail {
 
@@ -169,4 +169,4 @@ void agree_on_errors(C&& comm, Work&& work) {
     detail::agree_or_raise(comm, detail::verdict_of([&] { work(); }));
 }
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

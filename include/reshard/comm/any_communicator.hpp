@@ -16,7 +16,7 @@
 
 #include <new>  // placement new
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 namespace detail {
 
@@ -358,7 +358,7 @@ inline AnyCommunicator CommunicatorRef::split(int colour, int key) const {
     return AnyCommunicator(CommunicatorRef(table_->split(comm_, colour, key), table_));
 }
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1
 
 #if !defined(RESHARD_COMPILED)
 #include <reshard/comm/any_communicator.ipp>

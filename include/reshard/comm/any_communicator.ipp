@@ -7,7 +7,7 @@
 
 #include <vector>  // vector
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 RESHARD_INLINE Workspace CommunicatorRef::allocate(Index bytes) const {
     if (table_->allocate != nullptr) return table_->allocate(comm_, bytes);
@@ -22,4 +22,4 @@ RESHARD_INLINE Workspace CommunicatorRef::allocate(Index bytes) const {
     return memory;
 }
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

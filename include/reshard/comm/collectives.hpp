@@ -17,7 +17,7 @@
 #include <numeric>  // accumulate
 #include <vector>   // vector
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 namespace detail {
 
@@ -212,4 +212,4 @@ inline void all_gather(CommunicatorRef comm, std::span<std::byte const> mine, st
     detail::all_gather(comm, mine, all, lists);
 }
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

@@ -12,7 +12,7 @@
 #include <span>    // span
 #include <vector>  // vector
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 class MemoryPolicy;  // memory/memory_policy.hpp
 
@@ -386,7 +386,7 @@ private:
     detail::RunsUnderWay runs_;
 };
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1
 
 #if !defined(RESHARD_COMPILED)
 #include <reshard/comm/communicator.ipp>

@@ -5,7 +5,7 @@
 #include <reshard/comm/communicator.hpp>
 #include <reshard/core/detail/watched.hpp>
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 RESHARD_INLINE transport::BoundTransfers transport::bound_transfers(std::string_view who,
                                                                     std::span<transport::Send const> sends,
@@ -180,4 +180,4 @@ RESHARD_INLINE std::string transport::mismatch_text(int sender, std::span<transp
     return {};
 }
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

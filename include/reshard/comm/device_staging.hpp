@@ -7,7 +7,7 @@
 #include <reshard/comm/staged.hpp>
 #include <reshard/memory/cuda_call.hpp>
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 /// Memory of the current device, by cudaMalloc and cudaFree.
 [[nodiscard]] inline StagingOptions device_staging(Index reserve_bytes = 0) noexcept {
@@ -34,4 +34,4 @@ namespace detail {
     return {reserve_bytes, allocate, release};
 }
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

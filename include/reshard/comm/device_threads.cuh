@@ -11,10 +11,10 @@
 #include <reshard/comm/detail/kernel_copies.cuh>
 #include <reshard/comm/device_threads.hpp>
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 using DeviceThreadKernelCommunicator = BasicDeviceThreadCommunicator<detail::KernelCopies>;
 
 static_assert(Communicator<DeviceThreadKernelCommunicator>);
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

@@ -17,7 +17,7 @@
 #include <reshard/comm/detail/device_thread_exchange.hpp>
 #include <reshard/comm/threads.hpp>
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 /// A rank among threads, on a device. Used by its own thread only; must be gone before the stream is.
 /// DeviceThreadCommunicator copies by strided copies of CUDA.
@@ -65,4 +65,4 @@ using DeviceThreadCommunicator = BasicDeviceThreadCommunicator<detail::StridedCo
 
 static_assert(Communicator<DeviceThreadCommunicator>);
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

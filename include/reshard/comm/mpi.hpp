@@ -20,7 +20,7 @@
 #include <memory>  // shared_ptr, unique_ptr
 #include <span>    // span
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 class MpiCommunicator;
 
@@ -112,7 +112,7 @@ int run_on_mpi(F&& body) {
     return run_on_mpi(MpiOptions{}, body);
 }
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1
 
 #if !defined(RESHARD_COMPILED_MPI)
 #include <reshard/comm/mpi.ipp>

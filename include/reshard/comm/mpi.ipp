@@ -11,7 +11,7 @@
 #include <cstring>  // strerror
 #include <thread>   // sleep_for
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 RESHARD_INLINE MpiCommunicator::MpiCommunicator(MPI_Comm comm, MpiOptions const& options) : GroupCommunicator(nullptr) {
     detail::check_mpi_environment(comm);
@@ -153,4 +153,4 @@ RESHARD_INLINE int detail::run_on_mpi(MpiOptions const& options, FunctionRef<voi
     return 1;
 }
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

@@ -29,7 +29,7 @@ RESHARD_MODE_OF(RESHARD_COMPILED_MPI, thread_local)
 #error "reshard: comm/mpi.hpp needs MPI 3.1 or newer."
 #endif
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 /// How ranks of one node reach each other's ordinary memory. Memory of MpiCommunicator::allocate() is read in place,
 /// whatever this says.
@@ -49,4 +49,4 @@ struct MpiOptions {
     int ranks_per_node = 0;  ///< at most so many ranks count as one node; 0: as many as share memory. For tests.
 };
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

@@ -11,10 +11,10 @@
 #include <reshard/comm/detail/kernel_copies.cuh>
 #include <reshard/comm/nccl.hpp>
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 using NcclKernelCommunicator = BasicNcclCommunicator<detail::KernelCopies>;
 
 static_assert(Communicator<NcclKernelCommunicator>);
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

@@ -20,7 +20,7 @@
 #include <reshard/comm/detail/nccl_exchange.hpp>
 #include <reshard/core/detail/keep_for_good.hpp>
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 /// A new id for make() of a communicator, on one rank; the others must be told. Throws TransportError.
 [[nodiscard]] inline ncclUniqueId nccl_unique_id() {
@@ -157,4 +157,4 @@ template <Communicator Result = NcclCommunicator>
     return Result::from(host, stream, options);
 }
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

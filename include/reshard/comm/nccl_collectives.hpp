@@ -11,7 +11,7 @@
 #include <reshard/comm/nccl.hpp>
 #include <reshard/core/reduce.hpp>
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 /// Whoever passes it takes sums as they come: their last bits may change with the number of ranks, and with NCCL.
 struct AnyOrder {};
@@ -107,4 +107,4 @@ void native_reduce_scatter(BasicNcclCommunicator<Copies>& comm, void const* from
                             ncclReduceScatter);
 }
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

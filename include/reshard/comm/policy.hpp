@@ -9,7 +9,7 @@
 
 #include <reshard/comm/communicator.hpp>
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 /// What a policy is about. One of each kind at most; they wrap the transport in this order, the first innermost:
 /// a trace shows the boxes of the caller and the time of everything below it, and whoever ends the process sees all.
@@ -166,4 +166,4 @@ template <template <class> class... Policies, Communicator C, class... Settings>
     return detail::wrapped<Result>(std::move(inner), settings...);
 }
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

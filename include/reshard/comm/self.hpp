@@ -6,7 +6,7 @@
 
 #include <reshard/comm/communicator.hpp>
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 namespace detail {
 
@@ -72,7 +72,7 @@ private:
 // That it is a Communicator is checked in tests/comm/self.test.cpp: the check costs every user of the umbrella 6 % of
 // an include. Transports outside the umbrella put the static_assert here.
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1
 
 #if !defined(RESHARD_COMPILED)
 #include <reshard/comm/self.ipp>

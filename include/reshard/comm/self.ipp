@@ -5,7 +5,7 @@
 #include <reshard/comm/self.hpp>
 #include <reshard/memory/copy.hpp>
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 RESHARD_INLINE void detail::SelfEngine::copy(transport::BoundTransfers const& transfers) {
     check_alive();
@@ -26,4 +26,4 @@ RESHARD_INLINE void detail::SelfEngine::check_alive() const {
           " Fix: make a new communicator.");
 }
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

@@ -19,7 +19,7 @@
 #include <new>     // align_val_t, nothrow
 #include <vector>
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 class AnyCommunicator;
 
@@ -204,4 +204,4 @@ private:
 template <>
 inline constexpr PolicyKind policy_kind<Staged> = PolicyKind::memory;
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

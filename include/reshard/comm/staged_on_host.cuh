@@ -13,7 +13,7 @@
 #include <reshard/comm/detail/kernel_copies.cuh>
 #include <reshard/comm/staged_on_host.hpp>
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 template <class C>
 using StagedOnHostWithKernels = BasicStagedOnHost<C, detail::KernelCopies>;
@@ -21,4 +21,4 @@ using StagedOnHostWithKernels = BasicStagedOnHost<C, detail::KernelCopies>;
 template <>
 inline constexpr PolicyKind policy_kind<StagedOnHostWithKernels> = PolicyKind::memory;
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

@@ -16,7 +16,7 @@
 
 #include <memory>  // unique_ptr
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 /// Every rank of `C` is one of these. Memory of the host is ready when an exchange is started; memory of the device
 /// when the stream has come to what was enqueued before. StagedOnHost copies by strided copies of CUDA.
@@ -82,4 +82,4 @@ using StagedOnHost = BasicStagedOnHost<C, detail::StridedCopies>;
 template <>
 inline constexpr PolicyKind policy_kind<StagedOnHost> = PolicyKind::memory;
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

@@ -16,7 +16,7 @@
 #include <span>
 #include <vector>
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 namespace transport {
 
@@ -180,7 +180,7 @@ public:
                                 std::chrono::milliseconds deadline = std::chrono::minutes(5));
 };
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1
 
 #if !defined(RESHARD_COMPILED)
 #include <reshard/comm/streams.ipp>

@@ -16,7 +16,7 @@
 #include <numeric>
 #include <thread>
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 RESHARD_INLINE transport::Streams::~Streams() = default;
 RESHARD_INLINE void transport::Streams::idle() { std::this_thread::sleep_for(std::chrono::microseconds(50)); }
@@ -325,4 +325,4 @@ RESHARD_INLINE StreamCommunicator::StreamCommunicator(std::unique_ptr<transport:
     engine_ = std::make_shared<detail::StreamGroup>(std::move(family), 1, std::move(everybody), me);
 }
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

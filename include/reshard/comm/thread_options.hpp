@@ -8,7 +8,7 @@
 
 #include <chrono>  // milliseconds
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 /// How ranks that are threads behave.
 struct ThreadOptions {
@@ -17,4 +17,4 @@ struct ThreadOptions {
     Index streaming_threshold_bytes = transport::streaming_payload_bytes;
 };
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

@@ -13,7 +13,7 @@
 
 #include <memory>  // shared_ptr
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 /// A rank among threads; run_on_threads() makes the first ones, split() the others. Used by its own thread only.
 ///
@@ -47,7 +47,7 @@ void run_on_threads(int ranks, F&& body) {
     run_on_threads(ranks, ThreadOptions{}, body);
 }
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1
 
 #if !defined(RESHARD_COMPILED)
 #include <reshard/comm/threads.ipp>

@@ -7,7 +7,7 @@
 #include <reshard/core/detail/watched.hpp>
 #include <reshard/core/detail/workers.hpp>
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 /// What a rank starts with, and what it leaves behind.
 struct RankEnd {
@@ -67,4 +67,4 @@ RESHARD_INLINE void run_on_threads(int ranks, ThreadOptions const& options,
     }
 }
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

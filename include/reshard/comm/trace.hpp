@@ -14,7 +14,7 @@
 #include <span>     // span
 #include <vector>
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 /// What one exchange moved between this rank and one other.
 struct TracePeer {
@@ -182,4 +182,4 @@ private:
     int groups_ = 0;
 };
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

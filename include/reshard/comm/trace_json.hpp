@@ -18,7 +18,7 @@
 #include <limits>     // numeric_limits
 #include <vector>
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 namespace detail {
 
@@ -233,4 +233,4 @@ void write_chrome_trace(C& comm, Trace const& trace, std::string const& path, in
     });
 }
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

@@ -12,7 +12,7 @@
 #include <map>
 #include <vector>
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 namespace detail {
 
@@ -113,4 +113,4 @@ inline void append_head(std::string& text, char const* title) {
     return text;
 }
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

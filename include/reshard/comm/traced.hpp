@@ -9,7 +9,7 @@
 #include <reshard/comm/trace.hpp>
 #include <reshard/core/detail/watched.hpp>
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 /// An exchange that notes when it starts and when it is done.
 template <class C>
@@ -133,4 +133,4 @@ private:
 template <>
 inline constexpr PolicyKind policy_kind<Traced> = PolicyKind::observation;
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

@@ -11,7 +11,7 @@
 
 #include <optional>
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 namespace transport {
 
@@ -105,4 +105,4 @@ namespace detail {
 using transport::mismatch_of, transport::PairListing, transport::PairMismatch, transport::TransferListing;
 }  // namespace detail
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

@@ -11,11 +11,11 @@
 
 #include <complex>  // complex
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 template <>
 struct DTypeOf<std::complex<float>> {
     static constexpr DType value = DType::c64;
 };
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

@@ -47,5 +47,5 @@ RESHARD_MODE_OF(RESHARD_COMPILED, thread_local)
 // NOLINTEND(bugprone-macro-parentheses)
 
 namespace reshard {
-inline namespace v0 {}  // two versions of the library in one program never share a symbol
+inline namespace v0_1 {}  // major and, before 1.0, minor: two versions in one program never share a symbol
 }  // namespace reshard

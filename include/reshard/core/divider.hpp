@@ -6,7 +6,7 @@
 
 #include <reshard/core/index.hpp>
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 namespace detail {
 
@@ -45,4 +45,4 @@ private:
     std::uint64_t inverse_ = UINT64_MAX;
 };
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

@@ -7,7 +7,7 @@
 
 #include <reshard/core/index.hpp>
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 /// Enumerations whose functions are found by their arguments only: `using namespace reshard` brings in no name() and
 /// no bytes(). Where something nearer has the name, call `enums::bytes(dtype)`.
@@ -198,4 +198,4 @@ concept Element = requires {
 }
 &&sizeof(T) == bytes(dtype_of<T>);
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

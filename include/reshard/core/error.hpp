@@ -16,7 +16,7 @@
 #include <type_traits>       // is_integral
 #include <utility>           // integer_sequence, move
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 /// What went wrong. The number is stable: ranks send it to each other so that all throw the same type.
 enum class ErrorCode : int {
@@ -148,7 +148,7 @@ using errors::concat;
 using errors::raise;
 }  // namespace detail
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1
 
 #if !defined(RESHARD_COMPILED)
 #include <reshard/core/error.ipp>

@@ -4,7 +4,7 @@
 
 #include <reshard/core/error.hpp>
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 namespace detail {
 
@@ -60,4 +60,4 @@ namespace errors {
     raise(code, std::move(text));
 }
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

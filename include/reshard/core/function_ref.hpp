@@ -6,7 +6,7 @@
 
 #include <type_traits>  // is_same
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 template <class Signature>
 class FunctionRef;
@@ -31,4 +31,4 @@ private:
     R (*call_)(void const* object, A... arguments);
 };
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

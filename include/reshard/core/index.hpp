@@ -9,7 +9,7 @@
 #include <concepts>  // integral
 #include <cstddef>   // size_t
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 /// Extents, offsets, strides and counts, in elements unless a name says bytes. Always 64-bit.
 using Index = std::int64_t;
@@ -216,4 +216,4 @@ private:
 };
 }  // namespace detail
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

@@ -11,7 +11,7 @@
 
 #include <reshard/core/index.hpp>
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 namespace detail {
 
@@ -93,4 +93,4 @@ private:
     Index inline_[inline_capacity]{};
 };
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

@@ -18,7 +18,7 @@
 #include <cerrno>  // errno
 #endif
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 namespace detail {
 inline constexpr std::size_t large_page = std::size_t{1} << 21;
@@ -65,7 +65,7 @@ struct HostBlock {
 [[nodiscard]] HostBlock allocate_host(std::size_t bytes, bool keeps = true);
 }  // namespace detail
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1
 
 #if !defined(RESHARD_COMPILED)
 #include <reshard/core/large_memory.ipp>

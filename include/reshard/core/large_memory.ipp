@@ -19,7 +19,7 @@ extern "C" {
 
 #include <new>  // operator new, align_val_t
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 namespace detail {
 
@@ -122,4 +122,4 @@ RESHARD_INLINE detail::HostBlock detail::allocate_host(std::size_t bytes, bool k
     return {block + 1, release};
 }
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

@@ -6,7 +6,7 @@
 
 #include <reshard/core/dtype.hpp>
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 namespace enums {
 enum class Reduce : std::uint8_t { sum, avg, min, max, product, band, bor, bxor };
@@ -86,4 +86,4 @@ namespace enums {
 }
 }  // namespace enums
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

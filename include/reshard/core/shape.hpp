@@ -8,7 +8,7 @@
 #include <reshard/core/error.hpp>
 #include <reshard/core/index.hpp>
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 /// Extents outer to inner, at most max_dims of them; rank 0 is a scalar; an extent of zero is legal.
 /// Throws ShapeError when an extent is negative, there are too many, or the size does not fit 64 bits.
@@ -123,4 +123,4 @@ Shape(List const&) -> Shape<>;  // to say what to write
 }
 [[nodiscard]] inline std::string to_string(DynamicShape const& shape) { return to_string(shape.extents()); }
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

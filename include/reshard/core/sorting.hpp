@@ -10,7 +10,7 @@
 #include <span>    // span
 #include <vector>  // vector
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 /// The places 0 to count - 1 in the order that `less` of two places says; equal ones stay in their order. None where
 /// they lie in that order already, as lists mostly do. They lie in `room`, which becomes twice as long.
@@ -73,4 +73,4 @@ void sort_list(std::vector<T>& list) {
     sort_list(list, [](T const& a, T const& b) { return a < b; });
 }
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

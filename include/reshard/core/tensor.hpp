@@ -7,7 +7,7 @@
 #include <reshard/core/large_memory.hpp>
 #include <reshard/core/tensor_view.hpp>
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 namespace detail {
 /// For the elements of a tensor.
@@ -87,4 +87,4 @@ private:
     void (*release_)(void*) noexcept = nullptr;
 };
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

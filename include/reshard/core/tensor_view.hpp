@@ -7,7 +7,7 @@
 #include <reshard/core/dtype.hpp>
 #include <reshard/core/shape.hpp>
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 /// Strides in elements of a dense row-major tensor. Zero-size extents count as one, so strides stay usable.
 [[nodiscard]] constexpr Indices row_major_strides(DynamicShape const& shape) noexcept {
@@ -168,4 +168,4 @@ private:
 using DynamicView = BasicDynamicView<std::byte>;
 using ConstDynamicView = BasicDynamicView<std::byte const>;
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

@@ -7,7 +7,7 @@
 #include <reshard/core/dtype.hpp>
 #include <reshard/core/index.hpp>
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 namespace transport {
 /// One dimension of a strided box: `extent` steps of `stride` bytes.
@@ -87,4 +87,4 @@ using transport::Conversion, transport::ConvertBox, transport::Receive, transpor
 }
 }  // namespace detail
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

@@ -7,7 +7,7 @@
 #include <reshard/core/tensor_view.hpp>
 #include <reshard/core/transfer.hpp>
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 /// The box of all elements of a view, from view.data() on. \pre elements of whole bytes.
 [[nodiscard]] inline StridedBox strided_box(ConstDynamicView const& view) noexcept {
@@ -29,4 +29,4 @@ template <class View>
     return true;
 }
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

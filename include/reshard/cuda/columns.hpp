@@ -13,7 +13,7 @@
 
 #include <iterator>  // iterator_traits
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 /// At most this many columns in one partition: they are arguments of kernels.
 inline constexpr int max_device_columns = 16;
@@ -168,4 +168,4 @@ template <class First, class... Rest>
     return {first, iterator_columns(rest...)};
 }
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

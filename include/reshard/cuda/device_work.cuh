@@ -15,7 +15,7 @@
 
 #include <memory>  // shared_ptr, unique_ptr
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 /// Where functions that cannot know in advance how much they need take device memory from: by default CUDA's pool of
 /// the current device, in the order of the stream (cudaMallocAsync). Memory is aligned to 256 bytes; small pieces are
@@ -161,4 +161,4 @@ private:
     detail::StreamPatience patience_;
 };
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

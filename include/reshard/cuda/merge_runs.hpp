@@ -10,7 +10,7 @@
 
 #include <reshard/cuda/work.hpp>
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 inline constexpr int merge_items = 8;
 inline constexpr Index merge_tile = Index{merge_items} * block_threads;
@@ -297,4 +297,4 @@ private:
     std::vector<List> list_;
 };
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

@@ -23,7 +23,7 @@
 #include <cub/device/device_scan.cuh>
 #include <cuda/std/functional>  // plus
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 /// How: tiles ranked in shared memory, for up to 256 destinations; or CUB's radix sort of the destinations, 8 bits a
 /// pass, and a gather, for up to 65535.
@@ -276,4 +276,4 @@ private:
     PartitionMethod method_ = PartitionMethod::tiles;
 };
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

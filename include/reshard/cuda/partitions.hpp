@@ -10,7 +10,7 @@
 
 #include <vector>  // vector
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 /// Blocks are those of DevicePartition (cuda/partition_by_rank.cuh), bit for bit.
 template <class Work, class Rule>
@@ -131,4 +131,4 @@ private:
     Sums<Work> sums_;
 };
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

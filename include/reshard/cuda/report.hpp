@@ -9,7 +9,7 @@
 
 #include <span>  // span
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 /// A view of the words that DevicePartition::copy_report() writes: counts[W], begins[W + 1], blocks[W + 1], 2 of
 /// faults.
@@ -56,4 +56,4 @@ private:
     Index destinations_;
 };
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

@@ -13,7 +13,7 @@
 
 #include <reshard/core/divider.hpp>
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 /// What a rule answers for entries that are not sent: empty places.
 inline constexpr Index not_sent = -1;
@@ -136,4 +136,4 @@ namespace detail {
 }
 
 }  // namespace detail
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

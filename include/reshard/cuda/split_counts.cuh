@@ -8,7 +8,7 @@
 #include <reshard/cuda/split_counts.hpp>
 #include <reshard/memory/cuda_call.hpp>
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 namespace detail {
 
@@ -54,4 +54,4 @@ void split_counts(Index entries, Rule const& rule, std::span<Index> counts, Spli
                           stream, plan, rule);
 }
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

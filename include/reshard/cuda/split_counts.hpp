@@ -12,7 +12,7 @@
 
 #include <span>  // span
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 /// Entries whose rule answered neither a rank nor `not_sent`, and the first of them (UINT64_MAX: none).
 using SplitFaults = detail::PartitionFaults;
@@ -120,4 +120,4 @@ SplitFaults split_counts(Index entries, Rule const& rule, std::span<Index> count
     return faults;
 }
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

@@ -25,7 +25,7 @@
 #include <span>     // span
 #include <vector>   // vector
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 /// Calls body(block, i) on the device, for i in [0, count), in any order. `block` has the atomics.
 template <class Work, class Body>
@@ -318,4 +318,4 @@ private:
     std::vector<Index> answers_;
 };
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

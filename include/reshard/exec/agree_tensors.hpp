@@ -9,7 +9,7 @@
 #include <reshard/exec/local_tensor.hpp>
 #include <reshard/memory/place.hpp>
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 /// What a list of tensors is for, in the words of messages.
 struct TensorTask {
@@ -123,4 +123,4 @@ inline void agree_on_tensors(CommunicatorRef comm, std::span<LocalTensor const> 
                            [&](Index place) { return detail::describe(tensors, place, task); });
 }
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

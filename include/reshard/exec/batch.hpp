@@ -12,7 +12,7 @@
 
 #include <vector>  // vector
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 /// The first two must be the same on every rank.
 struct BatchOptions {
@@ -94,7 +94,7 @@ namespace detail {
 /// prepare + run. Collective over `comm`.
 void redistribute(Batch const& batch, CommunicatorRef comm, BatchOptions const& options = {});
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1
 
 #if !defined(RESHARD_COMPILED)
 #include <reshard/exec/batch.ipp>

@@ -8,7 +8,7 @@
 #include <reshard/exec/detail/batch_job.hpp>
 #include <reshard/plan/batch.hpp>
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 namespace detail {
 
@@ -191,4 +191,4 @@ RESHARD_INLINE void redistribute(Batch const& batch, CommunicatorRef comm, Batch
     prepare(batch, comm, options).run();
 }
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

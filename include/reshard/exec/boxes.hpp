@@ -19,7 +19,7 @@
 #include <span>    // span
 #include <vector>  // vector
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 namespace detail {
 template <class List>
@@ -93,7 +93,7 @@ template <detail::Viewed Local>
 [[nodiscard]] std::vector<LocalTensor> box_tensors(std::string_view name, BoxTable const& table, DType dtype,
                                                    Index rank, std::span<DynamicView const> views);
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1
 
 #if !defined(RESHARD_COMPILED)
 #include <reshard/exec/boxes.ipp>

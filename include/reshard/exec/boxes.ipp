@@ -6,7 +6,7 @@
 #include <reshard/exec/detail/batch_check.hpp>
 #include <reshard/exec/detail/batch_job.hpp>
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 namespace detail {
 
@@ -276,4 +276,4 @@ RESHARD_INLINE std::vector<LocalTensor> box_tensors(std::string_view name, BoxTa
     return list;
 }
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

@@ -12,7 +12,7 @@
 #include <span>       // span
 #include <vector>     // vector
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 /// How long a calibration measures.
 struct CalibrateOptions {
@@ -132,4 +132,4 @@ inline void require_calibration(Topology const& topology, Index ranks, Calibrate
     return Topology(std::move(tiers));
 }
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

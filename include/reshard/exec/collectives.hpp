@@ -24,7 +24,7 @@
 
 #include <reshard/exec/redistribute.hpp>
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 /// Every rank along the axes gets the reduction of what they hold, in place. Up to 8 KiB take one exchange in place of
 /// two (Plan::one_shot_fold); the same bits.
@@ -61,7 +61,7 @@ void broadcast(DynamicView const& tensor, CommunicatorRef comm, DynamicMesh cons
 [[nodiscard]] PreparedPlan prepare_broadcast(DynamicView const& tensor, CommunicatorRef comm, DynamicMesh const& mesh,
                                              MeshAxes const& axes, int root = 0);
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1
 
 #if !defined(RESHARD_COMPILED)
 #include <reshard/exec/collectives.ipp>

@@ -11,7 +11,7 @@
 #include <algorithm>  // count_if, find
 #include <optional>   // optional
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 namespace detail {
 
@@ -302,4 +302,4 @@ RESHARD_INLINE void broadcast(DynamicView const& tensor, CommunicatorRef comm, D
     prepare_broadcast(tensor, comm, mesh, axes, root).run();
 }
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

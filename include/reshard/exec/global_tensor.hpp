@@ -10,7 +10,7 @@
 
 #include <vector>  // vector
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 /// The whole tensor on every rank of its mesh, addends folded; empty on others. Collective over `comm`; throws what
 /// redistribute() throws.
@@ -113,4 +113,4 @@ namespace detail {
     return detail::of_parts(mesh, placements, parts);
 }
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

@@ -14,7 +14,7 @@
 #include <span>    // span
 #include <vector>  // vector
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 /// That a tensor of a list is a box of a larger one, which has the name: a third of a fused projection, one expert of
 /// many, a shard that no placement describes. The box is distributed as if it were a tensor.
@@ -134,8 +134,8 @@ template <class Refuse>
 void check_reductions(DynamicDistribution const& distribution, DType dtype, Refuse const& refuse) {
     for (PlacementForm const& placement : distribution.signature().placements) {
         if (!placement.is_partial() || supports(placement.op(), dtype)) continue;
-        refuse(concat(name(placement.op()), " is not defined for ", name(dtype),
-                      ". Fix: use an op that it has (", supported_ops(dtype), ")."));
+        refuse(concat(name(placement.op()), " is not defined for ", name(dtype), ". Fix: use an op that it has (",
+                      supported_ops(dtype), ")."));
     }
 }
 
@@ -177,4 +177,4 @@ inline void check_on_host(LocalTensor const& tensor, int rank, std::string_view 
 
 }  // namespace detail
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

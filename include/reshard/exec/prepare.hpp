@@ -12,7 +12,7 @@
 #include <reshard/memory/convert.hpp>
 #include <reshard/plan/plan.hpp>
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 /// Bytes of scratch memory one rank needs for a plan; zero unless a Partial is folded. `dtype` is the source's.
 [[nodiscard]] Index workspace_bytes(Plan<> const& plan, Index rank, DType dtype, PrepareOptions const& options = {});
@@ -200,7 +200,7 @@ void prepare(Plan<From, To> const&, T&&...) {
     static_cast<void>(detail::check_communicator_given<Plan<From, To>>());
 }
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1
 
 #if !defined(RESHARD_COMPILED)
 #include <reshard/exec/prepare.ipp>

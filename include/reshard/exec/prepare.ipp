@@ -9,7 +9,7 @@
 #include <reshard/exec/detail/prepare_check.hpp>
 #include <reshard/exec/prepare.hpp>
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 RESHARD_INLINE Index workspace_bytes(Plan<> const& plan, Index rank, DType dtype, PrepareOptions const& options) {
     planning::Steps steps = plan.steps().folding(options.fold_elements);
@@ -197,4 +197,4 @@ RESHARD_INLINE PreparedPlan prepare(Plan<> const& plan, CommunicatorRef comm, Co
     return detail::prepare_with(detail::all_means(host_memory()), plan.value(), comm, source, destination, options);
 }
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

@@ -8,7 +8,7 @@
 
 #include <span>  // span
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 /// How a plan is prepared. Casts are asked for with Casting; a factor alone, `PrepareOptions{.factor = 0.5}`.
 struct PrepareOptions {
@@ -38,4 +38,4 @@ struct Casting : PrepareOptions {
         : PrepareOptions{scratch, by, true} {}
 };
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

@@ -23,7 +23,7 @@
 #include <thread>              // thread
 #include <vector>              // vector
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 class ProgressThread;
 
@@ -88,7 +88,7 @@ private:
     std::thread thread_;  // last: it uses the others
 };
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1
 
 #if !defined(RESHARD_COMPILED)
 #include <reshard/exec/progress_thread.ipp>

@@ -6,7 +6,7 @@
 
 #include <algorithm>  // find
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 RESHARD_INLINE ProgressThread::~ProgressThread() {
     {
@@ -82,4 +82,4 @@ RESHARD_INLINE void BackgroundRequest::wait() {
 
 RESHARD_INLINE bool BackgroundRequest::test() const { return progress_ == nullptr || progress_->is_over(number_); }
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

@@ -12,7 +12,7 @@
 
 #include <optional>  // optional
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 /// prepare + run. Collective over `comm`. Throws what prepare and RunRequest::wait throw.
 void redistribute(Plan<> const& plan, CommunicatorRef comm, ConstDynamicView const& source,
@@ -146,7 +146,7 @@ void gather(DynamicDistribution const& from, CommunicatorRef comm, int root, S&&
     redistribute(detail::plan_with_root(comm, root, from.shape(), together), comm, source, destination, options...);
 }
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1
 
 #if !defined(RESHARD_COMPILED)
 #include <reshard/exec/redistribute.ipp>

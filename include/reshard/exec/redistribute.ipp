@@ -6,7 +6,7 @@
 #include <reshard/exec/detail/prepare_check.hpp>
 #include <reshard/exec/redistribute.hpp>
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 RESHARD_INLINE void redistribute(Plan<> const& plan, CommunicatorRef comm, ConstDynamicView const& source,
                                  DynamicView const& destination, PrepareOptions const& options) {
@@ -49,4 +49,4 @@ RESHARD_INLINE void redistribute(Plan<> const& plan, ConstDynamicView const& sou
     redistribute(plan, source, destination, rank, host_memory().policy, options);
 }
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

@@ -19,7 +19,7 @@
 
 #include <span>  // span
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 /// The same on every rank.
 struct SyncOptions {
@@ -38,7 +38,7 @@ struct SyncOptions {
 /// MeshError for a root or mesh that does not fit; what prepare and RunRequest::wait throw.
 void sync(std::span<LocalTensor const> tensors, CommunicatorRef comm, SyncOptions const& options = {});
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1
 
 #if !defined(RESHARD_COMPILED)
 #include <reshard/exec/sync.ipp>

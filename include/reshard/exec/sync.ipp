@@ -7,7 +7,7 @@
 #include <reshard/exec/sync.hpp>
 #include <reshard/plan/replicas.hpp>
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 namespace detail {
 
@@ -71,4 +71,4 @@ RESHARD_INLINE void sync(std::span<LocalTensor const> tensors, CommunicatorRef c
     prepared.run();
 }
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

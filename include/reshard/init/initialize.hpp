@@ -34,7 +34,7 @@
 #include <cmath>  // fabs
 #include <span>   // span
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 /// The stream of random words that belongs to a tensor's name: FNV-1a, 64 bits.
 [[nodiscard]] constexpr std::uint64_t name_stream(std::string_view name) noexcept {
@@ -238,4 +238,4 @@ void initialize(std::string_view name, DynamicDistribution const& distribution, 
     initialize(LocalTensor{std::string(name), distribution, view}, rank, seed, initializer);
 }
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

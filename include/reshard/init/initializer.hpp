@@ -9,7 +9,7 @@
 
 #include <reshard/exec/local_tensor.hpp>
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 /// From [low, high): high never occurs, in no element type.
 struct Uniform {
@@ -131,4 +131,4 @@ inline constexpr double relu_gain = 1.4142135623730951;
     return {0.0, 1.0 / __builtin_sqrt(detail::fan(weight, Fan::in, "lecun_normal"))};
 }
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

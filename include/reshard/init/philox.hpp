@@ -9,7 +9,7 @@
 
 #include <reshard/core/index.hpp>
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 /// Four words: what a counter is, and what becomes of it.
 struct PhiloxBlock {
@@ -78,4 +78,4 @@ constexpr void philox4x32_blocks(std::uint64_t first, Index blocks, std::uint64_
     }
 }
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

@@ -9,7 +9,7 @@
 
 #include <memory>  // unique_ptr
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 namespace dlpack {
 
 /// DLTensor. Its types are the caller's, so that this header and theirs need not be of one version.
@@ -269,4 +269,4 @@ template <Managed M, class View, class Owner>
 }
 
 }  // namespace dlpack
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

@@ -8,7 +8,7 @@
 
 #include <span>  // span
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 /// An mdspan whose elements lie at `data_handle() + sum(index[r] * stride(r))`: any layout that is always strided, and
 /// an accessor that gives elements themselves (one that scales or conjugates them gives values: there is no view).
@@ -168,4 +168,4 @@ template <StridedMdspan M, Element T>
     }
 }
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

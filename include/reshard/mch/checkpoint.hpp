@@ -19,7 +19,7 @@
 
 #include <memory>  // shared_ptr
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 namespace detail {
 class MchFiles;        // mch/detail/checkpoint_files.hpp
@@ -112,7 +112,7 @@ private:
     std::shared_ptr<detail::MchFiles> files_;  // never shared: it ends a class that is incomplete here
 };
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1
 
 #if !defined(RESHARD_COMPILED_MCH)
 #include <reshard/mch/checkpoint.ipp>

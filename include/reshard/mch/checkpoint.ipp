@@ -10,7 +10,7 @@
 #include <algorithm>  // any_of, sort
 #include <cstring>    // memset
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 RESHARD_INLINE MchCheckpoint MchCheckpoint::open(std::string folder) {
     std::string const manifest = detail::join_path(folder, manifest_name);
@@ -159,4 +159,4 @@ RESHARD_INLINE detail::MchSavedTable const& MchCheckpoint::find(std::string_view
                   "'; it holds: ", detail::list_of(names()), ". Fix: correct the name, or map it with match_tables().");
 }
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

@@ -19,7 +19,7 @@
 #include <span>    // span
 #include <vector>  // vector
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 /// One table to save: this rank's shard of it and, if they are to be saved as well, its rows.
 struct MchTableToSave {
@@ -48,7 +48,7 @@ SaveReport save(std::string folder, MchTableToSave const& table, CommunicatorRef
 SaveRequest start_save(std::string folder, std::span<LocalTensor const> tensors, std::span<MchTableToSave const> tables,
                        CommunicatorRef comm, SaveOptions const& options = {});
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1
 
 #if !defined(RESHARD_COMPILED_MCH)
 #include <reshard/mch/checkpoint_save.ipp>

@@ -11,7 +11,7 @@
 
 #include <algorithm>  // find
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 namespace detail {
 
@@ -248,4 +248,4 @@ RESHARD_INLINE SaveRequest start_save(std::string folder, std::span<LocalTensor 
     return start_save(std::move(folder), all.tensors(), comm, all.options());
 }
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

@@ -8,7 +8,7 @@
 
 #include <vector>  // vector
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 /// Rows of a rank's shard, one per slot of it: weights, or the state of an optimizer. [z] or [z, ...], dense.
 struct MchRows {
@@ -45,4 +45,4 @@ struct MchLoadOptions {
     bool resize = false;
 };
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

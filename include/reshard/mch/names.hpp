@@ -10,7 +10,7 @@
 #include <span>    // span
 #include <vector>  // vector
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 /// How names are compared: as they are, if nothing is said.
 ///
@@ -35,7 +35,7 @@ namespace detail {
 [[nodiscard]] std::vector<std::string> match_tables(std::span<std::string const> current,
                                                     std::span<std::string const> saved, MchNames const& names = {});
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1
 
 #if !defined(RESHARD_COMPILED_MCH)
 #include <reshard/mch/names.ipp>

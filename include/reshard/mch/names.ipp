@@ -6,7 +6,7 @@
 
 #include <algorithm>  // find_if, none_of
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 namespace detail {
 
@@ -74,4 +74,4 @@ RESHARD_INLINE std::vector<std::string> match_tables(std::span<std::string const
     return sources;
 }
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

@@ -12,7 +12,7 @@
 
 #include <span>  // span
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 /// Bytes of one column of `rows` entries. \pre they fit 64 bits: packed_block_bytes() has checked it.
 [[nodiscard]] RESHARD_HOST_DEVICE constexpr Index packed_column_bytes(Index rows, Index width) noexcept {
@@ -47,4 +47,4 @@ namespace reshard::inline v0 {
     return total;
 }
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

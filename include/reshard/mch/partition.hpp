@@ -21,7 +21,7 @@
 #include <reshard/memory/scratch.hpp>
 #include <reshard/memory/stream_copy.hpp>
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 /// A partition of `entries` entries among `destinations` ranks, worked on in `parts` pieces by a thread each.
 /// Move-only.
@@ -222,7 +222,7 @@ private:
     Index part_bytes_ = 0;
 };
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1
 
 #if !defined(RESHARD_COMPILED_MCH)
 #include <reshard/mch/partition.ipp>

@@ -4,7 +4,7 @@
 
 #include <reshard/mch/partition.hpp>
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 RESHARD_INLINE Partition::Partition(Index entries, Index destinations, int parts)
     : entries_(entries), destinations_(destinations), parts_(parts) {
@@ -117,4 +117,4 @@ RESHARD_INLINE void Partition::zero_padding(std::span<PartitionColumn const> col
     }
 }
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

@@ -12,7 +12,7 @@
 #include <reshard/mch/routing.hpp>
 #include <reshard/mch/transition.hpp>
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 /// Ids of a shard, and how many of them are looked up elsewhere, on another rank or in another bucket: dead weight that
 /// is never hit, while the id is admitted anew where it is looked up, with a fresh row.
@@ -67,7 +67,7 @@ namespace detail {
 [[nodiscard]] std::vector<MchRead> plan_reads(MchTable const& saved, MchTable const& current, Index rank, MchMode mode,
                                               std::span<MchIdBounds const> ids);
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1
 
 #if !defined(RESHARD_COMPILED_MCH)
 #include <reshard/mch/reach.ipp>

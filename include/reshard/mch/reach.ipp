@@ -6,7 +6,7 @@
 
 #include <algorithm>  // all_of, binary_search
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 RESHARD_INLINE Reach reach(MchTable const& table, MchState const& state, Index rank) {
     MchShard const shard = detail::host_shard_of(table, state, rank);
@@ -84,4 +84,4 @@ RESHARD_INLINE std::vector<MchRead> plan_reads(MchTable const& saved, MchTable c
     return reads;
 }
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

@@ -18,7 +18,7 @@
 #include <reshard/mch/detail/device_passages.hpp>
 #include <reshard/mch/detail/device_row_moves.hpp>
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 /// A communicator that moves memory of the current device, in the order of a stream.
 template <class C>
@@ -71,4 +71,4 @@ void apply_row_moves_on_device(std::span<MchRowMove const> moves, MchTable const
     detail::apply_row_moves_with(work, moves, table, rows, comm);
 }
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

@@ -20,7 +20,7 @@
 #include <span>    // span
 #include <vector>  // vector
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 /// Collective over `comm`: carries tables, each from the ranks it was saved by to those it is on now. Afterwards every
 /// state is a sound shard of its current table: sorted, empties behind, the last slot free for misses, segments and
@@ -60,7 +60,7 @@ namespace reshard::inline v0 {
 [[nodiscard]] MchChange redistribute(MchTable const& saved, MchTable const& current, MchState const& state,
                                      CommunicatorRef comm, MchOptions const& options = {});
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1
 
 #if !defined(RESHARD_COMPILED_MCH)
 #include <reshard/mch/redistribute.ipp>

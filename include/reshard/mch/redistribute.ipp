@@ -7,7 +7,7 @@
 #include <reshard/mch/detail/outgoing.hpp>
 #include <reshard/mch/redistribute.hpp>
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 namespace detail {
 
@@ -122,4 +122,4 @@ RESHARD_INLINE MchChange redistribute(MchTable const& saved, MchTable const& cur
     return std::move(redistribute(std::span<MchTransition const>(table), comm, options)[0]);
 }
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

@@ -11,7 +11,7 @@
 #include <array>   // array
 #include <vector>  // vector
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 namespace enums {
 /// What can be wrong with a state. `value` and `other` say what stands at `position` of the rank's buffers.
@@ -132,7 +132,7 @@ private:
 /// messages.
 [[nodiscard]] std::string explain(MchReport const& report);
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1
 
 #if !defined(RESHARD_COMPILED_MCH)
 #include <reshard/mch/report.ipp>

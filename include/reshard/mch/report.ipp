@@ -6,7 +6,7 @@
 
 #include <algorithm>  // sort
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 RESHARD_INLINE Index MchReport::total() const noexcept {
     Index sum = 0;
@@ -50,4 +50,4 @@ RESHARD_INLINE std::string explain(MchReport const& report) {
     return text;
 }
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

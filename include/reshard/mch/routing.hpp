@@ -10,7 +10,7 @@
 #include <reshard/core/divider.hpp>
 #include <reshard/mch/table.hpp>
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 /// Which part of the cut owns a slot: a closed form for the chunk and the balanced rule, a search in the offsets for
 /// others. Offsets that say the chunk rule are treated as such.
@@ -202,4 +202,4 @@ private:
     Divider by_local_;
 };
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

@@ -6,7 +6,7 @@
 
 #include <reshard/mch/redistribute.hpp>
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 /// Collective over `comm`. `rows` are this rank's parts of the table's weights and of its optimizer states, all of
 /// which follow the ids: one row per slot of its shard, [z] or [z, ...], dense, of any element type with whole bytes,
@@ -28,7 +28,7 @@ void apply_row_moves(std::span<MchRowMove const> moves, MchTable const& table, s
 void apply_row_moves(std::span<MchRowMove const> moves, MchTable const& table, DynamicView const& rows,
                      CommunicatorRef comm);
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1
 
 #if !defined(RESHARD_COMPILED_MCH)
 #include <reshard/mch/row_moves.ipp>

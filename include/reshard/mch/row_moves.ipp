@@ -7,7 +7,7 @@
 
 #include <cstring>  // memcpy
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 RESHARD_INLINE void apply_row_moves(std::span<MchRowMove const> moves, MchTable const& table,
                                     std::span<DynamicView const> rows, CommunicatorRef comm) {
@@ -61,4 +61,4 @@ RESHARD_INLINE void apply_row_moves(std::span<MchRowMove const> moves, MchTable 
     apply_row_moves(moves, table, std::span<DynamicView const>(&rows, 1), comm);
 }
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

@@ -13,7 +13,7 @@
 
 #include <span>  // span
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 /// A metadata column of one shard: `view` has one row per slot of the shard, [z] or [z, d].
 struct MchColumnView {
@@ -105,7 +105,7 @@ class MchBuffers;  // mch/detail/buffers.hpp
 
 }  // namespace detail
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1
 
 #if !defined(RESHARD_COMPILED_MCH)
 #include <reshard/mch/state.ipp>

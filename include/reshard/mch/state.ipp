@@ -7,7 +7,7 @@
 
 #include <algorithm>  // all_of
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 RESHARD_INLINE MchShard detail::shard_among(MchTable const& table, MchState const& state, Index rank,
                                             MchBuffers& buffers) {
@@ -101,4 +101,4 @@ RESHARD_INLINE bool detail::never_loaded(Index const* ids, Index const* slots, I
     return count >= 2 && all_zero(ids) && (slots == nullptr || all_zero(slots));
 }
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

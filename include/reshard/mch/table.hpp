@@ -14,7 +14,7 @@
 
 #include <vector>  // vector
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 namespace enums {
 /// How a shard keeps its ids.
@@ -157,7 +157,7 @@ void check_same_content(MchTable const& saved, MchTable const& current);
 /// fills tables; look-ups of such an id miss.
 void check_ids(MchTable const& table, Index const* ids, Index count);
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1
 
 #if !defined(RESHARD_COMPILED_MCH)
 #include <reshard/mch/table.ipp>

@@ -10,7 +10,7 @@
 #include <charconv>   // to_chars
 #include <limits>     // numeric_limits
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 namespace detail {
 
@@ -257,4 +257,4 @@ RESHARD_INLINE void check_ids(MchTable const& table, Index const* ids, Index cou
     }
 }
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

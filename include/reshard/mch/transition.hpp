@@ -6,7 +6,7 @@
 
 #include <reshard/mch/state.hpp>
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 enum class MchMode : std::uint8_t {
     route,       ///< ids go to where they are looked up; slots are given anew there, and rows follow (MchChange::moves)
@@ -65,4 +65,4 @@ struct [[nodiscard]] MchChange {
     Index bytes_sent = 0;  ///< of entries, to other ranks
 };
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

@@ -8,7 +8,7 @@
 #include <reshard/mch/report.hpp>
 #include <reshard/mch/state.hpp>
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 /// The faults of one rank's shard (MchFault: all but I6 and I7, which take other ranks). No communicator: for export, a
 /// world of one, or a file. Reads the shard once per column; writes nothing.
@@ -26,7 +26,7 @@ namespace reshard::inline v0 {
 /// tables.
 [[nodiscard]] MchReport validate(MchTable const& table, MchState const& state, CommunicatorRef comm);
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1
 
 #if !defined(RESHARD_COMPILED_MCH)
 #include <reshard/mch/validate.ipp>

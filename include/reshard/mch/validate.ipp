@@ -10,7 +10,7 @@
 
 #include <algorithm>  // sort
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 namespace detail {
 
@@ -188,4 +188,4 @@ RESHARD_INLINE MchReport validate(MchTable const& table, MchState const& state, 
     return detail::MchJointScan(table, state, comm).run();
 }
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

@@ -15,7 +15,7 @@
 
 #include <reshard/core/transfer.hpp>
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 namespace transport {
 /// Whether convert() is defined. Numbers of at least a byte and booleans convert into each other; a factor other than
@@ -41,7 +41,7 @@ namespace detail {
 using transport::can_convert, transport::convert;
 }  // namespace detail
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1
 
 #if !defined(RESHARD_COMPILED)
 #include <reshard/memory/convert.ipp>

@@ -7,7 +7,7 @@
 #include <reshard/memory/detail/cast.hpp>
 #include <reshard/memory/loop_nest.hpp>
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 namespace detail {
 
@@ -98,4 +98,4 @@ RESHARD_INLINE void transport::convert(std::byte const* from, transport::Strided
     });
 }
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

@@ -7,7 +7,7 @@
 
 #include <reshard/core/transfer.hpp>
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 /// Whether the destination should end up in the caches. `streaming` pays when everything that moves at the same
 /// time exceeds about 16 MiB (the caller knows, the kernel cannot) and is ignored for rows below 512 bytes, unless they
@@ -74,7 +74,7 @@ using transport::copy, transport::deliver, transport::hint_for, transport::packe
     transport::streaming_payload_bytes;
 }  // namespace detail
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1
 
 #if !defined(RESHARD_COMPILED)
 #include <reshard/memory/copy.ipp>

@@ -6,7 +6,7 @@
 #include <reshard/memory/loop_nest.hpp>
 #include <reshard/memory/stream_copy.hpp>
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 namespace detail {
 
@@ -108,4 +108,4 @@ RESHARD_INLINE void transport::copy(std::byte const* from, transport::StridedBox
     }
 }
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

@@ -15,7 +15,7 @@
 #include <new>     // nothrow_t
 #include <span>    // span
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 /// Where memory of a device comes from; null: there is none left. The device is current when they are called.
 struct DeviceSource {
@@ -249,4 +249,4 @@ inline void check_device_span(char const* who, char const* what, std::span<std::
 
 }  // namespace detail
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

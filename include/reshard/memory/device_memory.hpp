@@ -16,7 +16,7 @@ struct dl_phdr_info;
 extern "C" int dl_iterate_phdr(int (*)(dl_phdr_info*, std::size_t, void*), void*);
 #endif
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 #if defined(__linux__)
 
@@ -93,4 +93,4 @@ inline void refuse_device_memory(std::string_view transport, void const* memory)
                   "the host first, or use a communicator for devices.");
 }
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

@@ -10,7 +10,7 @@
 #include <reshard/core/reduce.hpp>
 #include <reshard/core/transfer.hpp>
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 namespace transport {
 /// destination[i] = op over k = 0 .. count-1, ascending, of the element i of slot k; slot k starts at
@@ -43,7 +43,7 @@ void fold_slots(Reduce op, DType dtype, std::byte const* sources, Index slot_str
 using transport::fill_identity, transport::fold, transport::scale;
 }  // namespace detail
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1
 
 #if !defined(RESHARD_COMPILED)
 #include <reshard/memory/fold.ipp>

@@ -10,7 +10,7 @@
 #define RESHARD_FOLDS_WIDE 1
 #endif
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 namespace detail {
 
@@ -273,4 +273,4 @@ RESHARD_INLINE void transport::scale(DType dtype, std::byte* base, transport::St
     });
 }
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

@@ -6,7 +6,7 @@
 
 #include <reshard/memory/memory_policy.hpp>
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 /// How tensors on the host are worked on.
 struct HostMemory {
@@ -19,7 +19,7 @@ struct HostMemory {
 /// no arithmetic that they do not need.
 [[nodiscard]] HostMemory host_copies() noexcept;
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1
 
 #if !defined(RESHARD_COMPILED)
 #include <reshard/memory/host_memory.ipp>

@@ -9,7 +9,7 @@
 #include <reshard/memory/fold.hpp>
 #include <reshard/memory/host_memory.hpp>
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 namespace detail {
 
@@ -62,4 +62,4 @@ RESHARD_INLINE HostMemory host_copies() noexcept {
     return {memory};
 }
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

@@ -6,7 +6,7 @@
 
 #include <reshard/core/transfer.hpp>
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 /// One loop of a nest: `extent` steps, `from` and `to` bytes apart.
 struct LoopDim {
@@ -121,4 +121,4 @@ constexpr void for_each_origin(LoopNest const& nest, int loops, From* from, To* 
     }
 }
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

@@ -15,7 +15,7 @@
 
 #include <span>  // span
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 /// Scratch memory, aligned to 64 bytes where it matters, freed by whoever made it. Move-only.
 class Workspace {
@@ -94,4 +94,4 @@ protected:
     ~MemoryPolicy() = default;
 };
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

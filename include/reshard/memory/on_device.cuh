@@ -19,7 +19,7 @@
 #include <chrono>
 #include <memory>  // unique_ptr
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 namespace detail {
 
@@ -252,4 +252,4 @@ private:
     int device_;
 };
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

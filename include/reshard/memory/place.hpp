@@ -8,7 +8,7 @@
 #include <reshard/memory/device_memory.hpp>
 #include <reshard/memory/memory_policy.hpp>
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 /// Who works on memory: `policy` where that is a device's; null: the host.
 [[nodiscard]] inline MemoryPolicy const* policy_for(MemoryPolicy const* policy, void const* memory) noexcept {
@@ -22,4 +22,4 @@ inline void place(MemoryPolicy const* policy, Send const& from, Receive const& t
     policy->deliver({&from, 1}, {&to, 1});
 }
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

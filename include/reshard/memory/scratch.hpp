@@ -9,7 +9,7 @@
 #include <memory>  // unique_ptr
 #include <span>    // span
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 /// Bytes of the host, not initialised, aligned to 64; the caller's until this dies. Move-only.
 class Scratch {
@@ -36,4 +36,4 @@ private:
     Index bytes_ = 0;
 };
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

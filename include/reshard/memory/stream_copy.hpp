@@ -12,7 +12,7 @@
 #include <emmintrin.h>  // _mm_stream_si128, _mm_sfence
 #endif
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 /// Rows shorter than this gain nothing from streaming stores, except rows of whole cache lines.
 inline constexpr Index streaming_row_bytes = 512;
@@ -153,4 +153,4 @@ inline void stream_copy(std::byte const* from, std::byte* to, Index bytes) noexc
     stream_copy_rows(from + done, 0, to + done, 0, done < bytes ? 1 : 0, bytes - done);
 }
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

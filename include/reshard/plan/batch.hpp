@@ -10,7 +10,7 @@
 #include <span>    // span
 #include <vector>  // vector
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 /// What one tensor asks of the round it travels in. From the plan and the element type, never from what one rank
 /// happens to hold: every rank must cut the batch alike.
@@ -80,4 +80,4 @@ namespace detail {
     return rounds;
 }
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

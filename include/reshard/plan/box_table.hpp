@@ -19,7 +19,7 @@
 #include <span>    // span
 #include <vector>  // vector
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 /// A box of a tensor, and the rank that has it.
 struct HeldBox {
@@ -131,7 +131,7 @@ inline void sort_messages(std::vector<BoxMessage>& messages) {
 
 }  // namespace detail
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1
 
 #if !defined(RESHARD_COMPILED)
 #include <reshard/plan/box_table.ipp>

@@ -9,7 +9,7 @@
 
 #include <algorithm>  // lower_bound, upper_bound
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 namespace detail {
 
@@ -158,4 +158,4 @@ RESHARD_INLINE Cost cost(BoxTable const& from, BoxTable const& to, Index rank) {
     return result;
 }
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

@@ -6,7 +6,7 @@
 
 #include <reshard/plan/plan.hpp>
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 /// The plan of a transition on one mesh where every axis that goes from R to P+ leaves value / n on each of its n
 /// ranks, as PyTorch does, where plan(from, to) leaves the value on the first and zeros on the others. Division rounds;
@@ -31,4 +31,4 @@ namespace reshard::inline v0 {
     return plan(DynamicDistribution(from.mesh(), from.shape(), placements, from.signature().order()), to);
 }
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

@@ -6,7 +6,7 @@
 
 #include <reshard/plan/plan.hpp>
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 namespace detail {
 [[nodiscard]] std::string explain(Plan<> const& plan, TransitionKind kind, Index rank, DType dtype,
@@ -23,7 +23,7 @@ template <class From, class To>
     return detail::explain(plan, detail::smaller(typed.kind(), plan.kind()), rank, dtype, fold_elements);
 }
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1
 
 #if !defined(RESHARD_COMPILED)
 #include <reshard/plan/explain.ipp>

@@ -8,7 +8,7 @@
 #include <reshard/plan/explain.hpp>
 #include <reshard/plan/fold_chunks.hpp>
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 namespace detail {
 
@@ -130,4 +130,4 @@ RESHARD_INLINE std::string detail::explain(Plan<> const& plan, TransitionKind ki
     return text;
 }
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

@@ -12,7 +12,7 @@
 #include <reshard/plan/detail/share.hpp>
 #include <reshard/plan/steps.hpp>
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 namespace detail {
 
@@ -165,4 +165,4 @@ private:
 
 }  // namespace planning
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

@@ -10,7 +10,7 @@
 
 #include <vector>  // vector
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 /// A box again and again along one dimension: what two block-cyclic cuts share.
 struct BoxRepeat {
@@ -168,4 +168,4 @@ inline void for_each_common(IndexSets const& a, IndexSets const& b, DimForms con
 
 }  // namespace detail
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

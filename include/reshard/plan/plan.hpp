@@ -19,7 +19,7 @@
 #include <reshard/plan/message.hpp>
 #include <reshard/plan/steps.hpp>
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 template <class From = DynamicDistribution, class To = From>
 class Plan;
@@ -163,7 +163,7 @@ public:
 
     /// The backward of this transition: from the adjoint of the target to that of the source.
     [[nodiscard]] Plan<> adjoint() const {
-        return Plan<>(v0::adjoint(to_), v0::adjoint(from_), across_, ranks_per_node_, relayed_);
+        return Plan<>(v0_1::adjoint(to_), v0_1::adjoint(from_), across_, ranks_per_node_, relayed_);
     }
 
     /// From the start of this plan to the end of `next` at once: the same value, bit for bit, as by the two, one after
@@ -260,7 +260,7 @@ template <AnyDistribution From, AnyDistribution To>
     return Plan<>(from, to, true);
 }
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1
 
 #if !defined(RESHARD_COMPILED)
 #include <reshard/plan/plan.ipp>

@@ -8,7 +8,7 @@
 #include <reshard/plan/fold_chunks.hpp>
 #include <reshard/plan/plan.hpp>
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 [[noreturn]] RESHARD_INLINE void detail::raise_not_a_view(TransitionKind kind, DynamicDistribution const& from,
                                                           DynamicDistribution const& to) {
@@ -214,4 +214,4 @@ RESHARD_INLINE void detail::digest(detail::Digest& digest, DynamicDistribution c
     for (int axis : distribution.signature().order()) digest.add_word_signed(axis);  // as many as there are shards
 }
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

@@ -23,7 +23,7 @@
 
 #include <vector>  // vector
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 /// What one rank moves over one tier's links.
 struct TierLoad {
@@ -178,4 +178,4 @@ template <class From, class To>
                                  ": about ", detail::seconds_text(seconds_of(other, topology)), "\n");
 }
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

@@ -18,7 +18,7 @@
 #include <algorithm>  // find
 #include <vector>     // vector
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 /// One tensor that is to move: several of them may share one relabelling.
 struct Relabelled {
@@ -161,4 +161,4 @@ inline void weigh(Index& total, Index elements, DType dtype) {
     return relabel({{from, to, dtype}}, detail::ranks_of(to.mesh()));
 }
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

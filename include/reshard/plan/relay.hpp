@@ -16,7 +16,7 @@
 #include <reshard/plan/detail/relay.hpp>
 #include <reshard/plan/plan.hpp>
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 /// What relaying comes to, in a line.
 [[nodiscard]] inline std::string relay_text(Steps const& steps, DynamicMesh const& mesh, Index ranks_per_node) {
@@ -60,4 +60,4 @@ private:
     }
 };
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

@@ -15,7 +15,7 @@
 #include <bit>     // popcount
 #include <vector>  // vector
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 /// The places of the copies of a part, along the Replicate axes. Ranks that differ along a Shard axis hold other
 /// elements, along a Partial axis other addends.
@@ -85,4 +85,4 @@ namespace reshard::inline v0::detail {
     return plan_across(side(1, holders), side(copies.size() - 1, others)).relayed(all_ranks);
 }
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

@@ -15,7 +15,7 @@
 #include <reshard/plan/detail/world_sum.hpp>
 #include <reshard/plan/rank_load.hpp>
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 /// How much work a simulation may be.
 struct SimulateOptions {
@@ -156,4 +156,4 @@ private:
     return detail::simulate_ranks(plan, steps, topology, dtype, options.budget);
 }
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

@@ -10,7 +10,7 @@
 
 #include <vector>  // vector
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 inline constexpr int max_tiers = 8;
 
@@ -134,4 +134,4 @@ private:
     return text;
 }
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

@@ -136,9 +136,9 @@ def self_test():
                                                             "sm_90 b: not in budget.txt"]
     assert compare({}, {"a": (1, 0, 0)}, 80)[1] == ["sm_80 a: in budget.txt, and not compiled"]
     assert blocks_at_once(80, 26944, 90) == 3 and blocks_at_once(16, 0, 90) == 8 and blocks_at_once(120, 47424, 80) == 2
-    assert short_name("void reshard::v0::detail::tile_kernel<reshard::v0::detail::NoState, reshard::v0::detail::NoShared, "
-                      "reshard::v0::detail::EachIndex<reshard::v0::detail::MchGiveSlots> >(reshard::v0::detail::"
-                      "EachIndex<reshard::v0::detail::MchGiveSlots>)") == "EachIndex<MchGiveSlots>"
+    assert short_name("void reshard::v0_1::detail::tile_kernel<reshard::v0_1::detail::NoState, reshard::v0_1::detail::NoShared, "
+                      "reshard::v0_1::detail::EachIndex<reshard::v0_1::detail::MchGiveSlots> >(reshard::v0_1::detail::"
+                      "EachIndex<reshard::v0_1::detail::MchGiveSlots>)") == "EachIndex<MchGiveSlots>"
     ptx = (".visible .entry a(\n atom.shared.add.u32 %r1, [%r2], 1;\n atom.global.or.b64 %rd1, [%rd2], %rd3;\n}\n"
            ".visible .entry b(\n atom.shared.or.b64 %rd1, [%r2], %rd3;\n red.relaxed.cta.shared::cta.add.u64 [%r2], %rd3;\n}")
     assert shared_swaps(ptx) == {"b": 2}, shared_swaps(ptx)

@@ -13,7 +13,7 @@
 #include <list>        // list
 #include <mutex>       // mutex
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 /// A file that is opened when it is used. All of a process together keep half of the descriptors that it may have:
 /// beyond that the one that was used longest ago is closed, and opened again at its next use. Any thread may use it.
@@ -107,4 +107,4 @@ private:
     bool is_used_ = false;
 };
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

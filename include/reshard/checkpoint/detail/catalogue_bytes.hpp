@@ -10,7 +10,7 @@
 
 #include <cstring>  // memcpy
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 /// Numbers take as many bytes as they need, seven bits in each. Of a text only what differs from the one before is
 /// written: names of tensors have most in common. So a list of thousands of tensors stays a matter of microseconds.
@@ -175,4 +175,4 @@ void pass(Io& io, typename Io::template Ref<Manifest> manifest) {
     }
 }
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

@@ -19,7 +19,7 @@
 #include <chrono>  // milliseconds
 #include <thread>  // sleep_for
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 /// The folder that a path of a checkpoint lies in, never empty.
 [[nodiscard]] inline std::string input_folder(std::string const& path) {
@@ -135,4 +135,4 @@ inline void remove_left_over(std::string const& folder, std::span<std::string co
     }
 }
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

@@ -19,7 +19,7 @@
 
 #include <algorithm>  // any_of, find_if
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 /// Throws BufferError for options that mean nothing.
 inline void check(RewriteOptions const& options) {
@@ -273,4 +273,4 @@ inline void check_replicas(Catalogue const& from, Catalogue const& to, RewriteOp
     }
 }
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

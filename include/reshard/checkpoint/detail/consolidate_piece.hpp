@@ -18,7 +18,7 @@
 
 #include <algorithm>  // upper_bound
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 /// A tensor as its bytes are moved: elements smaller than a byte are bytes here, in one dimension.
 struct LineTensor {
@@ -267,4 +267,4 @@ private:
     int replica_;
 };
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

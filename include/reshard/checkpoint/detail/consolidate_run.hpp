@@ -21,7 +21,7 @@
 
 #include <sys/statvfs.h>
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 /// Throws IoError, naming both numbers, where a file system has less room for this user than that.
 inline void check_space(std::string const& folder, Index bytes) {
@@ -278,4 +278,4 @@ struct PieceSurvey {
     return result;
 }
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

@@ -12,7 +12,7 @@
 
 #include <algorithm>  // any_of, find
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 /// Between two exchanges nobody leaves: what fails is pending until all agree.
 class RewriteSession {
@@ -325,4 +325,4 @@ private:
     RewriteReport report_;
 };
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

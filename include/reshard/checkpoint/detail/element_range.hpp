@@ -8,7 +8,7 @@
 #include <reshard/core/view_box.hpp>
 #include <reshard/memory/place.hpp>
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 /// The index of the element at a row-major position. \pre the position is one of the shape's.
 [[nodiscard]] constexpr Indices unravel(DynamicShape const& shape, Index position) noexcept {
@@ -69,4 +69,4 @@ inline void gather(ConstDynamicView const& view, Index begin, Index end, std::by
     });
 }
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

@@ -7,7 +7,7 @@
 #include <reshard/memory/loop_nest.hpp>
 #include <reshard/memory/place.hpp>
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 /// A box of a file that goes to a box of memory: element k of one is element k of the other (same extents). A zero
 /// extent reads nothing; a box without dimensions is one element.
@@ -196,4 +196,4 @@ private:
     bool unit_is_dense_ = true;
 };
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

@@ -26,7 +26,7 @@
 #include <span>       // span
 #include <tuple>      // tie, tuple
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 inline constexpr std::string_view dcp_sharding_info = "DCP_SHARDING_INFO";
 
@@ -275,4 +275,4 @@ inline void check_dcp_names(std::span<CheckpointFile const> files, std::string_v
     return manifest;
 }
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

@@ -17,7 +17,7 @@
 
 #include <algorithm>  // all_of, find, lower_bound, unique
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 /// (tensor, file), sorted by tensor.
 using WeightMap = std::vector<std::pair<std::string, std::string>>;
@@ -392,4 +392,4 @@ using OpenFiles = std::vector<std::optional<SafetensorsFile>>;
     return manifest;
 }
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

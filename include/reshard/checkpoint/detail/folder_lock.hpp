@@ -9,7 +9,7 @@
 #include <sys/file.h>  // flock
 #include <unistd.h>    // usleep
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 /// Holds a file in the folder under flock(2): the kernel lets go of it when the process dies, however it dies. The file
 /// goes with the lock; one that a dead process left is taken over.
@@ -139,4 +139,4 @@ private:
     bool noted_ = false;
 };
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

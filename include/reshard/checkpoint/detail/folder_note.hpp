@@ -13,7 +13,7 @@
 #include <charconv>   // from_chars
 #include <optional>   // optional
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 /// A file, by what renaming it does not change. No device: a folder is on one, whose number may be another after a
 /// restart.
@@ -74,4 +74,4 @@ inline constexpr std::string_view note_head = "reshard gives names to\n";  // ol
     });
 }
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

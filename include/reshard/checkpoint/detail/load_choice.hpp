@@ -13,7 +13,7 @@
 
 #include <map>  // map
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 /// Throw MeshError and BufferError for what no load can be asked.
 inline void check_root(int root, int ranks) {
@@ -171,4 +171,4 @@ struct LoadShare {
            direct_seconds(sum.direct_bytes, most.direct_bytes, most.direct_reads, in_flight, model);
 }
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

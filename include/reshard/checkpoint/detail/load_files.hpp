@@ -22,7 +22,7 @@
 #include <memory>     // unique_ptr
 #include <mutex>      // mutex
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 /// The sum of a run of an extent. Ranks tell them each other as they are.
 struct ExtentRun {
@@ -364,4 +364,4 @@ inline void share_list(LoadFiles& files, std::string const& path, CommunicatorRe
     return files;
 }
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

@@ -15,7 +15,7 @@
 
 #include <algorithm>  // any_of
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 /// What a rank needs of a box of an extent: nothing of a copy that is not its own. False when that is nothing.
 [[nodiscard]] inline bool find_needs(Needs& needs, WantedExtent const& extent, Box const& box,
@@ -308,4 +308,4 @@ inline void fill_identities(std::span<LocalTensor const> targets, int rank, Memo
     }
 }
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

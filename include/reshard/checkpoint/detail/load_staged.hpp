@@ -19,7 +19,7 @@
 #include <algorithm>  // any_of
 #include <array>      // array
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 /// What one rank's local tensors need, as boxes of the files.
 [[nodiscard]] inline std::vector<ReadBox> needed_boxes(std::span<WantedExtent const> wanted,
@@ -383,4 +383,4 @@ private:
     std::span<Piece const> came_;  ///< by broadcast, and not yet taken from staging memory
 };
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

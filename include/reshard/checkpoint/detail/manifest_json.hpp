@@ -17,7 +17,7 @@
 #include <charconv>   // to_chars
 #include <tuple>      // tuple
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 namespace detail {
 
 inline constexpr std::string_view manifest_format = "reshard-checkpoint";
@@ -377,4 +377,4 @@ inline void sort_extents(Manifest& manifest, std::string_view file) {
     return manifest;
 }
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

@@ -23,7 +23,7 @@
 #include <span>
 #include <vector>
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 /// An extent of a tensor that is wanted, as it is stored: elements smaller than a byte are bytes. Who else wants some
 /// of the same rows follows in the list.
@@ -344,4 +344,4 @@ private:
     std::vector<Message> messages_;
 };
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

@@ -15,7 +15,7 @@
 
 #include <algorithm>  // any_of, count, find, max_element, mismatch
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 /// The global index of an element of a rank's local tensor. \pre it has that element.
 [[nodiscard]] inline Indices global_index(DynamicDistribution const& distribution, Index rank, Indices const& local) {
@@ -326,4 +326,4 @@ private:
     PendingVerdict pending_;
 };
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

@@ -18,7 +18,7 @@
 
 #include <xxhash.h>
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 /// Compared, never interpreted. Equal for equal bytes; for others with probability 2^-128.
 struct Hash128 {
@@ -94,4 +94,4 @@ private:
     bool canonical_;
 };
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

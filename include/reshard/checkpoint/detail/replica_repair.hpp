@@ -13,7 +13,7 @@
 
 #include <algorithm>  // find
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 /// Names the source and the receivers of every difference, or says why one has no source. The same on every rank.
 /// `root` is a rank, or -1; it matters in ties only.
@@ -74,4 +74,4 @@ inline void repair(CommunicatorRef comm, std::span<LocalTensor const> tensors,
     }
 }
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

@@ -16,7 +16,7 @@
 #include <limits>   // numeric_limits
 #include <span>     // span
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 /// How a float's bits read: sign, exponent, mantissa. The rows of OCP "8-bit floating point specification" (E4M3 has
 /// one NaN magnitude and no infinity), of the fnuz types (one NaN, where -0 would be; no infinity), and IEEE 754.
@@ -121,4 +121,4 @@ inline void canonicalise(DType dtype, std::span<std::byte> elements) noexcept {
     });
 }
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

@@ -22,7 +22,7 @@
 #include <optional>   // optional
 #include <random>     // random_device
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 /// What saves of one kind are called in a folder.
 struct SaveNames {
@@ -241,4 +241,4 @@ private:
     std::vector<std::string> previous_;
 };
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

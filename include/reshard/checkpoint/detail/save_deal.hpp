@@ -15,7 +15,7 @@
 #include <unordered_map>  // unordered_multimap
 #include <vector>         // vector
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 /// A mesh whose ranks are dealt into groups, which hold copies of each other's part of a tensor: ranks of one group
 /// differ along the free axes only.
@@ -318,4 +318,4 @@ private:
     std::vector<int> file_;                                          ///< per rank; -1: it writes nothing
 };
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

@@ -14,7 +14,7 @@
 #include <tuple>      // tie
 #include <vector>     // vector
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 /// Names the extents and puts them into the order of their files, inside a file that of safetensors_layout(): widest
 /// type first, then by name. Then calls place(extent) for each, which says where it begins.
@@ -161,4 +161,4 @@ private:
     std::vector<Extent const*> order_;  ///< by tensor
 };
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

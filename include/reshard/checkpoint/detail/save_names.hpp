@@ -13,7 +13,7 @@
 #include <span>       // span
 #include <vector>     // vector
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 /// A path of a file that stays in its folder: not empty, not absolute, no "..", no zero byte. Sub-folders are fine.
 /// `is_plain`: in the one spelling that no other path has.
@@ -159,4 +159,4 @@ inline void check_saved_names(std::vector<std::string_view> const& names) {
     }
 }
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

@@ -27,7 +27,7 @@
 #include <iterator>  // ssize
 #include <optional>  // optional
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 /// What all ranks must give alike.
 [[nodiscard]] inline std::string text_of(SaveOptions const& options) {
@@ -332,4 +332,4 @@ private:
     SaveReport report_;
 };
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

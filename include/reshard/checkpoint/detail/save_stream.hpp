@@ -18,7 +18,7 @@
 #include <mutex>      // mutex
 #include <vector>     // vector
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 /// The sums of runs of bytes that are written, and of their blocks. Parts come in any order, each once, from any thread
 /// or rank: a block's sum is the exclusive or of those of its parts, each as if zeros stood for the bytes behind it.
@@ -216,4 +216,4 @@ private:
     std::unique_ptr<std::mutex> fetching_;  ///< from devices, if there is something to fetch
 };
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

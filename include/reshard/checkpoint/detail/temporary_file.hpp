@@ -7,7 +7,7 @@
 
 #include <reshard/checkpoint/file.hpp>
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 /// A file, or an empty folder, that goes with this object unless it is kept.
 class PassingPath {
@@ -159,4 +159,4 @@ inline void make_folder(std::string const& folder, bool durable) {
     raise_io(folder.empty() ? "''" : folder, "cannot create the folder", why, fix);
 }
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

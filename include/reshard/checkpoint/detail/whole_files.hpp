@@ -16,7 +16,7 @@
 #include <optional>   // optional
 #include <span>       // span
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 /// A name that says which copy it is.
 struct ReplicaName {
@@ -185,4 +185,4 @@ struct WholeFiles {
     return list;
 }
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

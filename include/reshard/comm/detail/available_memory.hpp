@@ -11,7 +11,7 @@
 
 #include <cstring>  // strchr, strcspn, strncmp, strrchr, strstr
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 /// The text of a small file of the system; empty where it cannot be read. Allocates only what fopen() does.
 class SystemFile {
@@ -89,4 +89,4 @@ inline constexpr GroupHierarchy group_hierarchies[] = {
     return available;
 }
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

@@ -16,7 +16,7 @@
 #include <span>
 #include <vector>
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 /// A quarter of a second-level cache: what is packed here is still there when it is sent.
 inline constexpr Index piece_bytes = Index{512} << 10;
@@ -192,4 +192,4 @@ struct RoundLanes {
     }
 };
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

@@ -18,7 +18,7 @@
 #include <span>
 #include <vector>
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 /// What deliver() takes.
 struct Delivery {
@@ -286,4 +286,4 @@ public:
     void close(bool /*stuck*/) noexcept {}
 };
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

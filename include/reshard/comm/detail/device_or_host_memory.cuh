@@ -18,7 +18,7 @@
 #include <reshard/memory/host_memory.hpp>
 #include <reshard/memory/on_device.cuh>
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 class DeviceOrHostMemory final : public MemoryPolicy {
 public:
@@ -196,4 +196,4 @@ private:
     DeviceMemory device_;
     HostPassage* passage_;
 };
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

@@ -19,7 +19,7 @@
 #include <reshard/core/detail/keep_for_good.hpp>
 #include <reshard/core/detail/watched.hpp>
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 /// How ranks that are threads with devices behave. The deadline is that of ThreadOptions.
 struct DeviceThreadOptions {
@@ -370,4 +370,4 @@ private:
 };
 
 }  // namespace detail
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

@@ -9,7 +9,7 @@
 
 #include <span>  // span
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 /// Owns its memory, whose holder frees it; each rank its own part, without waiting for the others. Move-only.
 template <Element T, class Memory>
@@ -45,4 +45,4 @@ private:
     Index size_ = 0;
 };
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

@@ -14,7 +14,7 @@
 #include <chrono>   // steady_clock
 #include <cstring>  // memcpy
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 /// What a rank of a transport is in the middle of.
 enum class TeamCall : std::uint8_t { none, exchange, agree, split, allocate, native, device_exchange };
@@ -151,4 +151,4 @@ struct Lasting {
           failure.rank < 0 ? std::string() : concat("rank ", failure.rank, " failed: "), failure.reason);
 }
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

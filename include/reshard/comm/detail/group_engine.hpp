@@ -8,7 +8,7 @@
 
 #include <memory>  // shared_ptr
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 /// One rank's part in a group of ranks: what its communicator is asked for. Neither copied nor moved.
 class GroupEngine : public transport::Engine {
@@ -66,4 +66,4 @@ protected:
     std::shared_ptr<GroupEngine> engine_;
 };
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

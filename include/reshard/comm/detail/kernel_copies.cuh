@@ -14,7 +14,7 @@
 #include <cstring>  // memcpy
 #include <vector>
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 /// The block's box in shared memory, where its loops are looked up for every unit.
 template <class Box>
@@ -135,4 +135,4 @@ private:
     Index used_ = 0;
 };
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

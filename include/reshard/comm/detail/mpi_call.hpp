@@ -7,7 +7,7 @@
 #include <reshard/comm/mpi_options.hpp>
 #include <reshard/core/error.hpp>
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 [[nodiscard]] inline std::string mpi_error_text(int code) {
     char text[MPI_MAX_ERROR_STRING] = {};
@@ -80,4 +80,4 @@ inline void check_mpi_environment(MPI_Comm comm) {
     return size;
 }
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

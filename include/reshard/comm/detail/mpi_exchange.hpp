@@ -10,7 +10,7 @@
 
 #include <cerrno>
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 class MpiExchange final : public GroupEngine {
     /// Runs a part of a collective. If it throws, MPI gives up what it can.
@@ -393,4 +393,4 @@ private:
     bool leaves_ = false;  ///< without waiting for readers
 };
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

@@ -30,7 +30,7 @@
 #include <span>
 #include <vector>
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 /// One rank's place on its node. Written by its owner, read by all.
 struct alignas(no_false_sharing) MpiSeat : Attendance {
@@ -373,4 +373,4 @@ private:
     std::vector<MpiSegment> reopened_;
 };
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

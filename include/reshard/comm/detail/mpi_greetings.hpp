@@ -20,7 +20,7 @@
 #include <span>
 #include <vector>
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 /// Rows from which MPI, and the system, are told of rows instead of being given one packed run.
 inline constexpr Index mpi_row_bytes = 512;
@@ -177,4 +177,4 @@ private:
     std::vector<Peer> early_;  ///< who is in a later exchange
 };
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

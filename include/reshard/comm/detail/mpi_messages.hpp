@@ -19,7 +19,7 @@
 #include <reshard/comm/detail/box_pieces.hpp>
 #include <reshard/comm/detail/mpi_team.hpp>
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 /// How a transfer gets from rank to rank: as a message, or read by the receiver: in a segment of allocate(), in the
 /// sender's own memory, or in the sender's list, where the sender has copied it. Chosen by the sender.
@@ -319,4 +319,4 @@ private:
     Index messages_ = 0;
 };
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

@@ -8,7 +8,7 @@
 #include <reshard/comm/detail/mpi_messages.hpp>
 #include <reshard/memory/loop_nest.hpp>
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 /// A send as the ranks of the node see it.
 struct MpiPublished {
@@ -148,4 +148,4 @@ struct MpiNeighbour {
     bool sends = false;  ///< of far ones: the lane is one of outgoing_
 };
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

@@ -11,7 +11,7 @@
 #include <algorithm>  // copy, count
 #include <thread>     // hardware_concurrency, sleep_for
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 class MpiTeam : public Team<MpiTeam, MpiFamily> {
     using Base = Team<MpiTeam, MpiFamily>;
@@ -345,4 +345,4 @@ inline void report_end(MpiTeam& team, ErrorCode code, std::string_view text) noe
     return all;
 }
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

@@ -18,7 +18,7 @@
 
 #include <atomic>
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 /// One rank's place. Written by its owner, read by all.
 struct alignas(no_false_sharing) NcclSeat : Attendance {
@@ -87,4 +87,4 @@ private:
     SharedMemory memory_;
 };
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

@@ -17,7 +17,7 @@
 #include <reshard/comm/transfer_listing.hpp>
 #include <reshard/core/detail/keep_for_good.hpp>
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 /// `Copies` is how boxes are packed and unpacked: StridedCopies. Where it does not convert, the host does.
 template <class Copies>
@@ -362,4 +362,4 @@ private:
     bool compares_ = false;  ///< what peers say has not come yet
 };
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

@@ -19,7 +19,7 @@
 #error "reshard: comm/nccl.hpp needs NCCL 2.18 or newer (ncclCommSplit)."
 #endif
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 /// How ranks that are GPUs behave. `deadline`, `window_bytes` and `compare` are the same on every rank.
 struct NcclOptions {
@@ -117,4 +117,4 @@ struct NcclFamily : TeamFamily {
 };
 
 }  // namespace detail
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

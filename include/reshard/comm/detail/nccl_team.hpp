@@ -14,7 +14,7 @@
 #include <optional>
 #include <vector>
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 class NcclTeam : public Team<NcclTeam, NcclFamily> {
     using Base = Team<NcclTeam, NcclFamily>;
@@ -317,4 +317,4 @@ private:
     std::uint64_t number_ = 0;  ///< of the exchange
 };
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

@@ -10,7 +10,7 @@
 #include <span>    // span
 #include <vector>  // vector
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 /// The transfers of `sorted` whose peer is `peer`.
 template <class T>
@@ -80,4 +80,4 @@ void for_each_pair(std::span<Send const> sends, std::span<Receive const> receive
     }
 }
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

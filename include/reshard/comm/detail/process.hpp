@@ -26,7 +26,7 @@
 #include <chrono>   // steady_clock
 #include <csignal>  // kill
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 [[nodiscard]] inline int own_pid() noexcept { return static_cast<int>(::getpid()); }
 
@@ -216,4 +216,4 @@ private:
     iovec to_[most];
 };
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

@@ -6,7 +6,7 @@
 
 #include <utility>  // exchange
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 /// A run of a prepared plan, in the list of those that are under way.
 struct Run {
@@ -36,4 +36,4 @@ private:
     Run* first_ = nullptr;
 };
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

@@ -24,7 +24,7 @@
 #include <array>
 #include <memory>  // unique_ptr
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 /// How device memory passes through the host. `stream` is of the device that is current when the communicator is made;
 /// what exchanges read must be produced there, or awaited there.
@@ -384,4 +384,4 @@ private:
 };
 
 }  // namespace detail
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

@@ -15,7 +15,7 @@
 #include <memory>     // shared_ptr
 #include <vector>
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 // ---- Agreement by reductions of a few words: one where nothing is wrong ----------------------------------------
 
@@ -335,4 +335,4 @@ private:
     unsigned glances_ = 0;
 };
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

@@ -12,7 +12,7 @@
 #include <reshard/memory/copy.hpp>
 #include <reshard/memory/device_memory.hpp>
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 /// Phase 1 is over: every rank's transfers lie open. Both ends of a pair check it, so both throw the MismatchError
 /// unless the k-th send meets a k-th receive of the same extents and types; then move(bytes that all ranks receive)
@@ -169,4 +169,4 @@ private:
     bool pulled_ = false;
 };
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

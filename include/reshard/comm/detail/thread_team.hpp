@@ -28,7 +28,7 @@
 #include <thread>  // hardware_concurrency, yield
 #include <vector>
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 /// Tells the processor that this is a busy wait.
 inline void relax() noexcept {
@@ -333,4 +333,4 @@ inline void ThreadFamily::sound_alarm() noexcept {
     }
 }
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

@@ -19,7 +19,7 @@
 #define RESHARD_NO_UNROLL
 #endif
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 /// One access of the size of T. \pre `at` is aligned as T: device code has no others.
 template <class T>
@@ -88,4 +88,4 @@ template <class T>
     return __builtin_bit_cast(UnitOf<sizeof(T)>, value);
 }
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

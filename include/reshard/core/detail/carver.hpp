@@ -6,7 +6,7 @@
 
 #include <reshard/core/index.hpp>
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 /// Hands out arrays from a workspace, each aligned to so many bytes. \pre it is large enough, `Alignment` more than
 /// bytes(); or there is none, and all that is asked is how large it would be. What follows from numbers that were
@@ -32,4 +32,4 @@ private:
     Index bytes_ = 0;
 };
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

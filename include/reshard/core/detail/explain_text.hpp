@@ -8,7 +8,7 @@
 #include <reshard/core/error.hpp>
 #include <reshard/core/index.hpp>
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 /// A number of so many significant digits: 12.3, 0.45, 1.20e+06.
 [[nodiscard]] inline std::string number_text(double value, int digits) {
@@ -45,4 +45,4 @@ namespace reshard::inline v0::detail {
     return concat(count, " ", what, count == 1 ? "" : "s");
 }
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

@@ -7,7 +7,7 @@
 #include <fcntl.h>   // fcntl
 #include <unistd.h>  // close
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 /// The file, under a number above those of the standard streams, if there is one to be had. In a program whose
 /// standard streams are closed a new file gets their numbers, and what is printed would be written into it.
@@ -19,4 +19,4 @@ namespace reshard::inline v0::detail {
     return above;
 }
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

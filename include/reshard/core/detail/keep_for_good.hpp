@@ -11,7 +11,7 @@
 #include <new>      // nothrow
 #include <utility>  // move
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 [[noreturn, gnu::cold, gnu::noinline]] inline void end_without_memory() noexcept {
     std::fputs(
@@ -35,4 +35,4 @@ void keep_for_good(T value) noexcept {
     }
 }
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

@@ -11,7 +11,7 @@
 #include <cstddef>
 #include <thread>  // sleep_for, yield
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 /// How far apart what different ranks write lies: two lines, which processors fetch in pairs.
 inline constexpr std::size_t no_false_sharing = 128;
@@ -64,4 +64,4 @@ struct RaisedFlag {
     std::atomic<T>& up;
 };
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

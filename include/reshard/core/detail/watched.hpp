@@ -10,7 +10,7 @@
 
 #include <new>  // bad_alloc
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 /// For destructors: the error is told elsewhere. Whether there was none.
 template <class Body>
@@ -66,4 +66,4 @@ decltype(auto) watched(Body&& body, [[maybe_unused]] Seen&& seen) {
 #endif
 }
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

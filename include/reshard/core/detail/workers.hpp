@@ -12,7 +12,7 @@
 #include <thread>   // thread
 #include <vector>   // vector
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 /// A thread that does it. Throws OutOfMemory, which begins with `who`, where the system gives none.
 template <class Work, class... Parts>
@@ -67,4 +67,4 @@ void run_on_workers(std::size_t count, int threads, Work&& work) {
     if (failure) std::rethrow_exception(failure);
 }
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

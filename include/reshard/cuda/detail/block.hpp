@@ -23,7 +23,7 @@
 
 #include <reshard/core/detail/access.hpp>
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 inline constexpr int block_threads = 256;
 inline constexpr int warp_threads = 32;
@@ -77,4 +77,4 @@ struct EachIndex {
     }
 };
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

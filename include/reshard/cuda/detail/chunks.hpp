@@ -9,7 +9,7 @@
 #include <mutex>   // mutex
 #include <vector>  // vector
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 /// Pieces are used in the order of one stream, so a chunk none of whose pieces is left begins anew at once; chunks are
 /// released with the object. Pieces may be given back by any thread. `Source` has allocate(bytes), which is aligned to
@@ -61,4 +61,4 @@ private:
     std::vector<Chunk> chunks_;
 };
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

@@ -11,7 +11,7 @@
 #include <cub/block/block_scan.cuh>
 #endif
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 // Bodies are functions for host and device, so members are as well; on the host they are never called.
 #if defined(__CUDA_ARCH__)
@@ -96,4 +96,4 @@ private:
 
 #undef RESHARD_ON_DEVICE
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

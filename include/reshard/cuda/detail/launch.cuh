@@ -7,7 +7,7 @@
 #include <reshard/cuda/detail/device_block.cuh>
 #include <reshard/memory/cuda_call.hpp>
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 /// Arguments stay where launches put them: a copy of what is indexed at run time would be in local memory.
 template <class State, class Shared, class Body>
@@ -30,4 +30,4 @@ void launch_tiles(char const* what, Index count, Body const& body, cudaStream_t 
     launch_kernel(what, tile_kernel<State, Shared, Body>, static_cast<unsigned>(count), block_threads, stream, body);
 }
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

@@ -6,7 +6,7 @@
 
 #include <reshard/cuda/detail/tile.hpp>
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 /// Where entries go, for a sort.
 template <class Rule, class Key>
@@ -66,4 +66,4 @@ struct BeginOfSorted {
     }
 };
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

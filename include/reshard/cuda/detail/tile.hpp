@@ -14,7 +14,7 @@
 #include <reshard/cuda/columns.hpp>
 #include <reshard/cuda/rules.hpp>
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 /// Destinations of one pass.
 inline constexpr int tile_destinations = 256;
@@ -355,4 +355,4 @@ struct ScatterTile {
     }
 };
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

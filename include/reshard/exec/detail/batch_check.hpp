@@ -9,7 +9,7 @@
 
 #include <vector>  // vector
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 /// Memory that one tensor of a batch reads or writes on this rank.
 struct Stretch {
@@ -108,4 +108,4 @@ inline void agree_on_batch(CommunicatorRef comm, Verdict mine, BatchDigest const
     raise_agreed(std::move(all), comm.size());
 }
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

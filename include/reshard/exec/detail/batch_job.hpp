@@ -10,7 +10,7 @@
 #include <reshard/core/detail/watched.hpp>
 #include <reshard/exec/detail/job.hpp>
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 /// What a prepared plan runs. One plan is a batch of one.
 class BatchJob : public Run {
@@ -186,4 +186,4 @@ private:
     std::exception_ptr failure_;  ///< of the run
 };
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

@@ -10,7 +10,7 @@
 #include <span>    // span
 #include <vector>  // vector
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 /// How one rank's part of a distribution lies in memory.
 class Binding {
@@ -132,4 +132,4 @@ template <class Byte>
     return messages;
 }
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

@@ -9,7 +9,7 @@
 #include <reshard/exec/detail/value_change.hpp>
 #include <reshard/plan/plan.hpp>
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 /// First and one-past-last byte a view touches; equal when it is empty.
 struct ByteRange {
@@ -208,4 +208,4 @@ inline void check_arguments(Means const& means, MemoryPolicy const& memory, Plan
     }
 }
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

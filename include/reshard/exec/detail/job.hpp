@@ -11,7 +11,7 @@
 #include <reshard/memory/memory_policy.hpp>
 #include <reshard/plan/fold_chunks.hpp>
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 /// The transfers of one exchange, in memory.
 struct JobTransfers {
@@ -138,4 +138,4 @@ private:
     JobWork work_;
 };
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

@@ -6,7 +6,7 @@
 
 #include <reshard/exec/detail/job.hpp>
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 /// What this rank folds. Returns scratch memory for what a chunk becomes.
 inline std::byte* place_fold(JobWork& work, RankSteps const& mine, JobPlaces const& places, std::byte* addends) {
@@ -104,4 +104,4 @@ inline void carry_out(JobWork const& work, MemoryPolicy const& memory, JobStep c
     }
 }
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

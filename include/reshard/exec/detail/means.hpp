@@ -9,7 +9,7 @@
 
 #include <span>  // span
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 struct JobPlaces;  // exec/detail/job.hpp
 struct JobWork;
@@ -39,4 +39,4 @@ template <class From, class To, class... Options>
     }
 }
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

@@ -9,7 +9,7 @@
 #include <reshard/exec/detail/check.hpp>
 #include <reshard/memory/host_memory.hpp>
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 [[nodiscard]] inline Index padded_bytes(Index elements, DType dtype) {
     constexpr Index padding = 192;  // each of at most three areas starts on a cache line
@@ -124,4 +124,4 @@ inline void check_apart(std::span<std::byte> scratch, PlanValue const& plan, int
     return given;
 }
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

@@ -14,7 +14,7 @@
 #include <reshard/memory/convert.hpp>
 #include <reshard/plan/plan.hpp>
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 struct ValueChange {
     DType from = DType::u8;
@@ -94,4 +94,4 @@ inline void check_change(PlanValue const& plan, ValueChange const& change) {
     }
 }
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

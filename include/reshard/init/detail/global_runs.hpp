@@ -7,7 +7,7 @@
 #include <reshard/algebra/distribution.hpp>
 #include <reshard/exec/local_tensor.hpp>
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 /// `count` elements with row-major indices first, first + 1, ... of the whole tensor; in local memory the first lies
 /// `offset` elements from the base, each `step` elements from the one before.
@@ -95,4 +95,4 @@ void for_each_global_run(DynamicDistribution const& distribution, Index rank, In
     GlobalRuns<Body>(distribution, within, rank, strides, body).visit();
 }
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

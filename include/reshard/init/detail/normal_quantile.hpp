@@ -16,7 +16,7 @@
 #include <bit>      // bit_cast
 #include <cstdint>  // uint64_t
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 #if defined(__FAST_MATH__) || defined(__ASSOCIATIVE_MATH__) || defined(__RECIPROCAL_MATH__)
 #error "reshard: <reshard/init/initialize.hpp> promises the same bits everywhere, -ffast-math does not. Fix: drop it."
@@ -176,4 +176,4 @@ template <class C>
     return std::bit_cast<double>(high);
 }
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

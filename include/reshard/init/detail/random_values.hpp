@@ -14,7 +14,7 @@
 #include <cstring>  // memcpy
 #include <limits>   // numeric_limits
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 /// Values are made this many at a time: they stay in the first cache.
 inline constexpr Index value_block = 256;
@@ -281,4 +281,4 @@ void write_values(Values const& values, std::uint64_t seed, std::uint64_t stream
     }
 }
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

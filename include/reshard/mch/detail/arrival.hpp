@@ -10,7 +10,7 @@
 
 #include <vector>  // vector
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 /// What every pair of ranks tells each other of each table before entries move.
 struct MchArrival {
@@ -76,4 +76,4 @@ protected:
     std::byte* arriving_ = nullptr;  ///< memory for these, once there is some
 };
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

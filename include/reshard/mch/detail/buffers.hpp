@@ -12,7 +12,7 @@
 #include <optional>  // optional
 #include <tuple>     // tuple
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 /// Bytes of one entry of a column, or of one row.
 [[nodiscard]] inline Index entry_bytes(DynamicView const& view) noexcept {
@@ -114,4 +114,4 @@ private:
     std::vector<std::tuple<std::uintptr_t, std::uintptr_t, std::string>> seen_{};  ///< begins, ends, is called
 };
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

@@ -8,7 +8,7 @@
 #include <reshard/exec/agree_tensors.hpp>
 #include <reshard/mch/detail/arrival.hpp>
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 /// One table on its way, on one rank: the base of those that know where its columns lie. They add `arrivals()`, which
 /// is MchExpected with `memory(block)`, and of the entries for a part `entries_for(part)` (those that stay on this rank
@@ -134,4 +134,4 @@ auto carry(Passages& passages, CommunicatorRef comm) {
     return passages.commit();
 }
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

@@ -8,7 +8,7 @@
 #include <reshard/checkpoint/checkpoint_reader.hpp>
 #include <reshard/mch/detail/checkpoint_old.hpp>
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 /// Each file is opened when something of it is read, or said to be.
 class MchFiles : public CheckpointReader {
@@ -129,4 +129,4 @@ private:
     return MchFiles(folder, std::move(index.tables), std::move(reader), index.version > 1);
 }
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

@@ -11,7 +11,7 @@
 
 #include <algorithm>  // find
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 /// The saved table as if it had the columns and the policy of the current one. Throws MismatchError for fills and drops
 /// that do not apply.
@@ -233,4 +233,4 @@ private:
     Index bytes_read_ = 0;
 };
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

@@ -10,7 +10,7 @@
 #include <reshard/core/sorting.hpp>
 #include <reshard/mch/detail/checkpoint_text.hpp>
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 inline constexpr Index mch_old_version = 2;  ///< 1 has no checksums
 inline constexpr Index mch_old_block_bytes = Index{1} << 16U;
@@ -216,4 +216,4 @@ inline void add_old_tensor(Manifest& manifest, OpenFiles const& files, std::stri
     return CheckpointReader(std::move(source), Catalogue(std::move(manifest)), std::move(files));
 }
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

@@ -8,7 +8,7 @@
 #include <reshard/mch/detail/incoming.hpp>
 #include <reshard/mch/detail/leaving_rule.hpp>
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 /// Reads shards in pieces and keeps what belongs to one rank of the current table. Memory: what is kept, and one piece.
 class MchPicker {
@@ -133,4 +133,4 @@ inline void read_moved_rows(MchReader& reader, MchTable const& saved, MchRows co
     }
 }
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

@@ -17,7 +17,7 @@
 
 #include <charconv>  // from_chars
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 template <class... Parts>
 [[noreturn]] void refuse_mch_file(std::string_view file, Parts... parts) {
@@ -269,4 +269,4 @@ template <class List, class Item>
     return tables;
 }
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

@@ -17,7 +17,7 @@
 
 #include <algorithm>  // sort
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 /// What becomes of a shard, as the receiver finds it.
 template <class Work>
@@ -364,4 +364,4 @@ private:
     List<Index> free_;  ///< slots
 };
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

@@ -13,7 +13,7 @@
 #include <reshard/mch/detail/leaving_rule.hpp>
 #include <reshard/mch/detail/score.hpp>
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 // ---- What leaves -------------------------------------------------------------------------------------------------
 
@@ -247,4 +247,4 @@ struct MchCompact {
     }
 };
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

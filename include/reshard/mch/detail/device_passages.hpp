@@ -10,7 +10,7 @@
 #include <reshard/mch/detail/device_arrivals.hpp>
 #include <reshard/mch/redistribute.hpp>
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 /// One table on its way.
 template <class Work>
@@ -284,4 +284,4 @@ std::vector<BasicMchDeviceChange<Work>> redistribute_with(Work& work, std::span<
     return carry(passages, comm);
 }
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

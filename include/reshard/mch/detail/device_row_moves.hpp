@@ -9,7 +9,7 @@
 #include <reshard/mch/detail/row_move_lists.hpp>
 #include <reshard/mch/row_moves.hpp>
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 /// The part that holds the row a move begins at.
 struct MchMoveRule {
@@ -170,4 +170,4 @@ void apply_row_moves_with(Work& work, std::span<MchRowMove const> moves, MchTabl
     copy_rows(work, views, range.begin, targets, 2, count, arriving.data(), false);
 }
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

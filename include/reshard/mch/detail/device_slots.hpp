@@ -6,7 +6,7 @@
 
 #include <reshard/mch/detail/device_kernels.hpp>
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 // ---- Slots -------------------------------------------------------------------------------------------------------
 
@@ -169,4 +169,4 @@ struct MchWriteColumns {
     }
 };
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

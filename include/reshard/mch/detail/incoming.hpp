@@ -13,7 +13,7 @@
 #include <algorithm>  // inplace_merge, nth_element, sort
 #include <optional>   // optional
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 /// Where entries follow one another by id, they are written as they lie (MchSuccession). Whatever is out of the
 /// ordinary is found out and settled here, entry by entry: what is left makes one block in the order of ids, a
@@ -277,4 +277,4 @@ private:
     Scratch packed_;
 };
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

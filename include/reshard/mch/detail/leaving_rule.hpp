@@ -12,7 +12,7 @@
 #include <reshard/mch/state.hpp>
 #include <reshard/mch/transition.hpp>
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 /// The hash sizes with which ids are looked up in the saved shards that hold them.
 class MchHashSizes {
@@ -172,4 +172,4 @@ struct MchLeavingRule {
     [[nodiscard]] bool leaves_strays() const noexcept { return by_slot && !drop_unreachable; }
 };
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

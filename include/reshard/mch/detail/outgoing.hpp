@@ -11,7 +11,7 @@
 #include <reshard/mch/state.hpp>
 #include <reshard/memory/scratch.hpp>
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 inline constexpr MchDestination mch_nowhere = 0xffff;  ///< an empty place, or left out
 static_assert(Partition::max_destinations <= mch_nowhere);
@@ -271,4 +271,4 @@ private:
     Scratch packed_;
 };
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

@@ -15,7 +15,7 @@
 #include <span>     // span
 #include <vector>   // vector
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 /// Where an entry goes: a part of the mesh.
 using MchDestination = std::uint16_t;
@@ -130,4 +130,4 @@ private:
     }
 };
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

@@ -10,7 +10,7 @@
 #include <reshard/core/function_ref.hpp>
 #include <reshard/core/index.hpp>
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 /// Calls body(part) for every part of [0, parts), from up to `threads` threads, the calling one among them: as
 /// run_on_workers().
@@ -32,4 +32,4 @@ inline void check_parts(char const* who, int parts) {
     raise(ErrorCode::shape, who, ": ", parts, " parts. Fix: give 1 to 65536, such as one per thread.");
 }
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

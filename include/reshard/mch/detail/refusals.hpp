@@ -9,7 +9,7 @@
 
 #include <span>  // span
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 /// Throws MeshError for a table on ranks that the communicator does not have.
 inline void check_ranks(MchTable const& table, int ranks) {
@@ -70,4 +70,4 @@ inline void check_apart(std::span<MchTransition const> tables, int rank) {
                  ". Fix: the saved state is corrupt; validate() says where.");
 }
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

@@ -11,7 +11,7 @@
 #include <reshard/mch/detail/taken_slots.hpp>
 #include <reshard/mch/routing.hpp>
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 /// How many rows a rank wants of another, and how wide they are there.
 struct MchRowCount {
@@ -177,4 +177,4 @@ struct MchRowMoves {
     }
 };
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

@@ -11,7 +11,7 @@
 
 #include <algorithm>  // find, sort
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 /// An id that this rank holds and another one looks up.
 struct MchStray {
@@ -187,4 +187,4 @@ private:
     MchReport report_;
 };
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

@@ -12,7 +12,7 @@
 #include <emmintrin.h>  // _mm_stream_si128, _mm_set_epi64x
 #endif
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 /// A column of entries: `width` bytes an entry, one after the other.
 struct PartitionColumn {
@@ -164,4 +164,4 @@ void scatter_tile_column(PartitionColumn const& column, Index tile_begin, std::u
 }
 
 }  // namespace detail
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

@@ -8,7 +8,7 @@
 
 #include <cmath>  // pow
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 /// Where the columns of 8-byte integers that policies score by stand among ids, slots and metadata; -1: nowhere.
 struct MchScored {
@@ -38,4 +38,4 @@ struct MchScored {
     return 0;
 }
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

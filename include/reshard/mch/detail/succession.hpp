@@ -23,7 +23,7 @@
 #include <algorithm>  // fill
 #include <optional>   // optional
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 /// The move of a part's row of misses, its last slot: what lay there may have been an id's. It is the row of the saved
 /// part as far along or, where that has no slots, of the next before it that has some, else of the first. None where
@@ -321,4 +321,4 @@ private:
     std::optional<MchGivenSlots> given_;  ///< once they are in order
 };
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

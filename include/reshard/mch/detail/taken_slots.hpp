@@ -10,7 +10,7 @@
 #include <bit>      // popcount, countr_zero, bit_floor
 #include <cstring>  // memset
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 /// A bit per slot; none is taken at first.
 class MchTakenSlots {
@@ -85,4 +85,4 @@ private:
     std::span<std::uint64_t> words_;  ///< there
 };
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

@@ -21,7 +21,7 @@
 #error "reshard: folds and conversions need floats that are computed as floats. Fix: -msse2 -mfpmath=sse."
 #endif
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 /// The type an element is accumulated in: 16-bit floats in float, everything else in itself.
 template <class T>
@@ -161,4 +161,4 @@ RESHARD_HOST_DEVICE void with_number(DType dtype, Body&& body) noexcept {
     }
 }
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

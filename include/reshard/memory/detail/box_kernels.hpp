@@ -13,7 +13,7 @@
 #include <reshard/core/divider.hpp>
 #include <reshard/memory/loop_nest.hpp>
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 inline constexpr int box_threads = 256;
 inline constexpr int box_items = 8;
@@ -200,4 +200,4 @@ RESHARD_HOST_DEVICE inline void copy_thread(CopyBox const& box, Index tile, int 
     with_word(box.unit, [&]<class Unit>() { copy_units_of_thread<Unit>(box, tile, thread); });
 }
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

@@ -10,7 +10,7 @@
 
 #include <reshard/memory/detail/arithmetic.hpp>
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 /// `inexact` is what lies between `value` and the exact result, of which `value` is the nearest double: of the two
 /// doubles around the exact result, the odd one. Rounding that one once more, to a narrower type, is then the same as
@@ -331,4 +331,4 @@ private:
     RowKernel settle_ = nullptr;
 };
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

@@ -11,7 +11,7 @@
 #include <reshard/memory/detail/arithmetic.hpp>
 #include <reshard/memory/detail/box_kernels.hpp>
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 /// destination = op over the slots, divided. Addresses are those of element 0.
 struct FoldBox {
@@ -212,4 +212,4 @@ RESHARD_HOST_DEVICE inline void fold_thread(FoldBox const& box, Index tile, int 
     });
 }
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

@@ -11,7 +11,7 @@
 #include <reshard/memory/detail/cast.hpp>
 #include <reshard/memory/detail/fold_kernels.hpp>
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 // ---- Cast and factor -----------------------------------------------------------------------------------------------
 
@@ -231,4 +231,4 @@ RESHARD_HOST_DEVICE inline void scale_thread(ScaleBox const& box, Index tile, in
     return bits % static_cast<std::uint64_t>(box.element_bytes) == 0;
 }
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

@@ -9,7 +9,7 @@
 
 #include <vector>  // vector
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 /// Gains of rows and columns, row-major.
 struct GainTable {
@@ -88,4 +88,4 @@ struct GainTable {
     return result;
 }
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

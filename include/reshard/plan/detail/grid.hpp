@@ -13,7 +13,7 @@
 #include <bit>   // countr_zero
 #include <span>  // span
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 inline constexpr int max_grid_dims = max_dims + 2;
 
@@ -224,4 +224,4 @@ private:
     Index size_ = 1;
 };
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

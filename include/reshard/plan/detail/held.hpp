@@ -11,7 +11,7 @@
 #include <reshard/plan/detail/meeting.hpp>
 #include <reshard/plan/steps.hpp>
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 /// What a rank has, or needs, of a layout; false when that is nothing.
 [[nodiscard]] inline bool sets_of(planning::Layout const& layout, Index rank, IndexSets& sets) {
@@ -97,4 +97,4 @@ inline void keep_held(std::vector<Message>& kept, Passing const& passing, Index 
                     [&](Message const& message) { add_message(kept, rank, message); });
 }
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

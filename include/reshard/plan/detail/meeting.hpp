@@ -8,7 +8,7 @@
 
 #include <vector>  // vector
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 /// By peer, then by box: the boxes of one exchange with a peer differ in where they begin.
 inline void sort_messages(std::vector<Message>& messages) {
@@ -121,4 +121,4 @@ inline void send_all(std::vector<Message>& sends, Grid const& to, Meeting const&
     return sets;
 }
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

@@ -14,7 +14,7 @@
 #include <algorithm>  // sort
 #include <vector>     // vector
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 /// For Plan::relayed: all ranks count as one node, so that between meshes every byte leaves the source once.
 inline constexpr Index all_ranks = INT32_MAX;
@@ -132,4 +132,4 @@ template <class MaySplit>
 
 }  // namespace detail
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

@@ -7,7 +7,7 @@
 #include <reshard/plan/detail/meeting.hpp>
 #include <reshard/plan/detail/tally.hpp>
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 /// Both grids on one mesh. Axes fall into four classes: those that cut neither grid keep their coordinate; X cuts only
 /// the destination, so the source has copies along it; Y cuts only the source, so the destination has copies along it;
@@ -182,4 +182,4 @@ private:
     Group far_;
 };
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

@@ -23,7 +23,7 @@
 #include <unordered_map>  // unordered_map
 #include <vector>         // vector
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 [[nodiscard]] constexpr std::uint64_t mixed(std::uint64_t x) noexcept {  // splitmix64's finaliser
     x = (x ^ (x >> 30U)) * 0xbf58476d1ce4e5b9U;
@@ -290,4 +290,4 @@ private:
     bool complete_ = false;
 };
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

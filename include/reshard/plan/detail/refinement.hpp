@@ -9,7 +9,7 @@
 
 #include <bit>  // countr_zero
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 using planning::Layout;
 using planning::Place;
@@ -261,4 +261,4 @@ private:
     Owner owner_;
 };
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

@@ -12,7 +12,7 @@
 #include <reshard/plan/detail/nodes.hpp>
 #include <reshard/plan/detail/transition_steps.hpp>
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 struct Relay {
     bool found = false;
@@ -220,4 +220,4 @@ inline void relay_fold(Outline& outline, DynamicDistribution const& from, Dynami
     return steps;
 }
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

@@ -12,7 +12,7 @@
 #include <reshard/core/sorting.hpp>
 #include <reshard/plan/message.hpp>
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 [[noreturn]] inline void raise_uncounted() {
     raise(ErrorCode::shape,
@@ -106,4 +106,4 @@ inline void share(Message const& message, Index start, Index length, Index holde
     }
 }
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

@@ -11,7 +11,7 @@
 
 #include <vector>  // vector
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 /// The elements of a piece whose destination agrees with `reference` on `axes`, a product over dimensions: row-major,
 /// message by message, each with a stretch of its own. Without axes all agree. Dimensions without blocks count
@@ -277,4 +277,4 @@ private:
     Interval line_;
 };
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

@@ -18,7 +18,7 @@
 
 #include <reshard/plan/detail/refinement.hpp>
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 using planning::Layout;
 using planning::Place;
@@ -196,4 +196,4 @@ private:
     Index divide_ = 1;
 };
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

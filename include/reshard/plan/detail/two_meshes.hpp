@@ -9,7 +9,7 @@
 
 #include <vector>  // vector
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0_1::detail {
 
 /// Grids on two meshes: disjoint, overlapping or equal sets of ranks.
 class TwoMeshes {
@@ -194,4 +194,4 @@ private:
     bool overlap_;  ///< the meshes may have ranks in common
 };
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0_1::detail

@@ -8,7 +8,7 @@
 
 #include <vector>  // vector
 
-namespace reshard::inline v0 {
+namespace reshard::inline v0_1 {
 
 /// What all ranks together move over one tier's links in one phase. Every message counts once.
 struct TierSum {
@@ -190,4 +190,4 @@ private:
 
 }  // namespace detail
 
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0_1

@@ -4,8 +4,8 @@
 
 #include <reshard/comm/detail/thread_exchange.hpp>
 #include <reshard/comm/threads.hpp>
+#include <reshard/core/detail/start_thread.hpp>
 #include <reshard/core/detail/watched.hpp>
-#include <reshard/core/detail/workers.hpp>
 
 namespace reshard::inline v0_1::detail {
 

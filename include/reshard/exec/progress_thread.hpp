@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/exec/progress_thread.hpp
 /// \brief  ProgressThread: prepared plans are carried out, to their end, while the rank that started them computes.
-/// \depends exec/prepare.hpp, core/detail/workers.hpp, <thread>. Needs threads; not part of the umbrella.
+/// \depends exec/prepare.hpp, core/detail/start_thread.hpp, <thread>. Needs threads; not part of the umbrella.
 ///
 ///     ProgressThread progress;                          // one thread of this rank
 ///     auto job = prepare(move, comm, gradient, shard);
@@ -15,7 +15,7 @@
 /// rank waits for a device, the move is hidden; on a busy core it is done at the computation's expense.
 #pragma once
 
-#include <reshard/core/detail/workers.hpp>
+#include <reshard/core/detail/start_thread.hpp>
 #include <reshard/exec/prepare.hpp>
 
 #include <condition_variable>  // condition_variable

@@ -167,9 +167,9 @@ inline void check_own_manifest(std::string const& folder, Manifest const& told) 
 
     Manifest const own = manifest_from(read_json_text(path, max_manifest_bytes), path);
     auto const extents_of = [](Manifest const& manifest, std::size_t number) {
-        int const file = static_cast<int>(number);
-        auto const first = std::ranges::lower_bound(manifest.extents, file, {}, &Extent::file);
-        return std::span(first, std::ranges::upper_bound(manifest.extents, file, {}, &Extent::file));
+        int const nth = static_cast<int>(number);
+        auto const first = std::ranges::lower_bound(manifest.extents, nth, {}, &Extent::file);
+        return std::span(first, std::ranges::upper_bound(manifest.extents, nth, {}, &Extent::file));
     };
     auto const alike = [](Extent const& a, Extent const& b) {
         bool const summed = a.has_checksum && b.has_checksum;

@@ -1,29 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/core/detail/workers.hpp
-/// \brief  Threads, and work for a few that live as long as it takes.
-/// \depends core/error.hpp, standard library, threads.
+/// \brief  Work for a few threads that live as long as it takes.
+/// \depends standard library, threads.
 #pragma once
 
-#include <reshard/core/error.hpp>
+#include <reshard/core/config.hpp>
 
-#include <atomic>   // atomic
-#include <cstddef>  // size_t
-#include <mutex>    // mutex
-#include <thread>   // thread
-#include <vector>   // vector
+#include <atomic>     // atomic
+#include <cstddef>    // size_t
+#include <exception>  // exception_ptr
+#include <mutex>      // mutex
+#include <thread>     // thread
+#include <vector>     // vector
 
 namespace reshard::inline v0_1::detail {
-
-/// A thread that does it. Throws OutOfMemory, which begins with `who`, where the system gives none.
-template <class Work, class... Parts>
-[[nodiscard]] std::thread start_thread(Work&& work, Parts... who) {
-    try {
-        return std::thread(std::forward<Work>(work));
-    } catch (std::exception const& error) {
-        raise(ErrorCode::out_of_memory, who..., ": the system gives no thread (", error.what(),
-              "). Fix: raise the limit on processes and threads (ulimit -u; pids.max in a container), or start fewer.");
-    }
-}
 
 /// Calls work(i, worker) for every i below `count` from up to `threads` threads, this one among them; `worker` is below
 /// `threads`, and no two that run have the same. After a failure no later i is begun; what the first of them threw, in

@@ -6,8 +6,7 @@
 
 #include <reshard/core/error.hpp>
 
-#include <thread>   // thread
-#include <utility>  // forward
+#include <thread>  // thread
 
 namespace reshard::inline v0_1::detail {
 

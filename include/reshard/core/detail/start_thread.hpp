@@ -12,7 +12,7 @@ namespace reshard::inline v0_1::detail {
 
 /// A thread that does it. Throws OutOfMemory, which begins with `who`, where the system gives none.
 template <class Work, class... Parts>
-[[nodiscard]] std::thread start_thread(Work&& work, Parts... who) {
+[[nodiscard]] std::thread start_thread(Work&& work, [[maybe_unused]] Parts... who) {
 #if defined(__cpp_exceptions)
     try {
         return std::thread(std::forward<Work>(work));

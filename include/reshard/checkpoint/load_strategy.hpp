@@ -39,7 +39,8 @@ struct LoadOptions {
     Checksums verify_checksums = Checksums::whole_blocks;
     /// (name in the checkpoint, name in the list): tensors that the program calls otherwise. `model.layers.*` to
     /// `blocks.*` is about all that begin so; the first that fits counts, and a name that none fits is that of the
-    /// file; what fits no name of the list is ignored. FormatError (DuplicateKey) for two tensors and one name.
+    /// file; what fits no name of the list is ignored. FormatError (DuplicateKey) for two tensors that are renamed
+    /// to it by whole names.
     std::vector<std::pair<std::string, std::string>> rename{};
 };
 

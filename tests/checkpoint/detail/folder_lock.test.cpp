@@ -13,12 +13,31 @@
 
 #include "../faults_support.hpp"
 #include "../support.hpp"
+#include "support/standard_streams.hpp"
 
 using namespace reshard;
 using namespace checkpoint_test;
 using detail::FolderLock;
 
 TEST_SUITE("checkpoint/detail/folder_lock") {
+    TEST_CASE("is held where standard streams are closed, whose numbers its file does not keep") {
+        TempFolder const folder;
+        bool held = false;
+        bool refused = false;
+        {
+            reshard::test::WithoutStandardStreams const closed;
+            FolderLock const lock(folder.path(), ".x.lock");
+            held = lock.is_held();
+            try {
+                FolderLock const other(folder.path(), ".x.lock");
+            } catch (IoError const&) {
+                refused = true;
+            }
+        }
+        CHECK(held);
+        CHECK(refused);
+    }
+
     TEST_CASE("a second holder is refused, naming the folder, until the first lets go; the file goes with the lock") {
         TempFolder const folder;
         FolderLock first(folder.path(), ".x.lock");

@@ -31,7 +31,7 @@ public:
                 raise_io(folder, concat("cannot create ", leaf), error, fix_of_create(error));
             }
             file_ = FileDescriptor(fd);
-            if (::flock(fd, LOCK_EX | LOCK_NB) == 0) {
+            if (::flock(file_.get(), LOCK_EX | LOCK_NB) == 0) {
                 if (is_at_path()) return;
                 continue;  // its holder removed it before we had it: it locks nothing any more
             }

@@ -247,31 +247,36 @@ inline void read_together(std::span<WantedExtent> wanted, std::span<LocalTensor 
     }
 }
 
+/// Throws FormatError (DuplicateKey) where two tensors are renamed to a name of the list, each by its whole name: of
+/// patterns the first that fits counts.
+inline void refuse_two_for(std::string_view name, Catalogue const& catalogue, LoadOptions const& options) {
+    std::string const* first = nullptr;
+    for (auto const& [tensor, renamed] : options.rename) {
+        if (renamed != name || catalogue.find(tensor) == nullptr) continue;
+        if (first != nullptr && *first != tensor) {
+            raise_rule(SafetensorsRule::duplicate_key, "reshard::LoadOptions: rename makes both ", quote_name(*first),
+                       " and ", quote_name(tensor), " of the checkpoint ", quote_name(name),
+                       ". Fix: give each a name of its own.");
+        }
+        first = &tensor;
+    }
+}
+
 /// Sorted by (file, begin), as the files are read and the catalogue is, then by what is read. `not_listed` gets the
 /// names of tensors that no target is of. Throws FormatError (TensorNotFound), ShapeError, MismatchError, MeshError,
 /// TransitionError, DTypeError.
 [[nodiscard]] inline std::vector<WantedExtent> match(Catalogue const& catalogue, std::span<LocalTensor const> targets,
                                                      LoadOptions const& options = {},
                                                      std::vector<std::string>* not_listed = nullptr) {
-    std::vector<std::pair<std::string_view, std::string_view>> renamed;  // (name in the list, name of a tensor)
     for (auto const& rename : options.rename) {
-        if (!is_rename(rename)) {
-            raise(ErrorCode::format, "reshard::LoadOptions: rename of ", quote_name(rename.first), " to ",
-                  quote_name(rename.second), rename_fix);
-        }
-        if (catalogue.find(rename.first) != nullptr) renamed.emplace_back(rename.second, rename.first);
-    }
-    sort_list(renamed);
-    for (std::size_t i = 1; i < renamed.size(); ++i) {
-        auto const& [name, tensor] = renamed[i];
-        if (renamed[i - 1].first != name || renamed[i - 1].second == tensor) continue;
-        raise_rule(SafetensorsRule::duplicate_key, "reshard::LoadOptions: rename makes both ",
-                   quote_name(renamed[i - 1].second), " and ", quote_name(tensor), " of the checkpoint ",
-                   quote_name(name), ". Fix: give each a name of its own.");
+        if (is_rename(rename)) continue;
+        raise(ErrorCode::format, "reshard::LoadOptions: rename of ", quote_name(rename.first), " to ",
+              quote_name(rename.second), rename_fix);
     }
     std::vector<WantedExtent> wanted;
     wanted.reserve(targets.size());
     std::vector<bool> listed(catalogue.tensors().size());
+    for (LocalTensor const& target : targets) refuse_two_for(target.name, catalogue, options);
     for (std::size_t i = 0; i < targets.size(); ++i)
         listed[append_wanted(wanted, catalogue, targets[i], i, options)] = true;
     for (std::size_t t = 0; t < listed.size() && not_listed != nullptr; ++t)

@@ -77,9 +77,9 @@ RESHARD_INLINE detail::MpiMemory MpiCommunicator::allocate_bytes(Index elements,
         }
         Index const padded =
             detail::larger<Index>(detail::ceil_div(bytes, 4096) * 4096, 4096);  // empty ones have an address as well
-        family.own_segments.push_back(
-            {detail::own_pid(), key, key,
-             node == nullptr ? detail::SharedMemory::create_unshared(padded) : detail::SharedMemory::create(padded)});
+        detail::SharedMemory memory = detail::SharedMemory::create(padded);
+        if (!memory && node == nullptr) memory = detail::SharedMemory::create_unshared(padded);
+        family.own_segments.push_back({detail::own_pid(), key, key, std::move(memory)});
         detail::SharedMemory const& made = family.own_segments.back().memory;
         data = made.data();
         if (data == nullptr) out_of_memory("no memory", errno);

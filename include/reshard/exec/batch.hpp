@@ -21,8 +21,8 @@ struct BatchOptions {
     /// No round needs more scratch memory than this on any rank; rounds follow each other in the same memory. Only
     /// folds need any. A tensor that needs more by itself is a BufferError.
     Index max_workspace_bytes = INT64_MAX;
-    /// Scratch memory of workspace_bytes(batch, comm, options) bytes or more that outlives the prepared plan, where the
-    /// tensors lie; allocated when empty.
+    /// Scratch memory of workspace_bytes(batch, comm, options) bytes or more that outlives the prepared plan and its
+    /// runs, where the tensors lie; allocated when empty.
     std::span<std::byte> workspace{};
 };
 

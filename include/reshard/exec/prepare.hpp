@@ -25,10 +25,10 @@ class BatchJob;  // exec/detail/batch_job.hpp
 }
 
 /// A run under way. Move-only; wait() finishes the remaining phases; the destructor, and an assignment, waits, at most
-/// the deadline. What was prepared may go before it; the tensors and the communicator may not. Several prepared plans
-/// may run at a time over one communicator, started in the same order on every rank. Whoever waits for one first
-/// finishes those that started before, so the order of waits is free; but before another starts, every rank has waited
-/// for the same. Where one fails, all that are under way throw its error.
+/// the deadline. What was prepared may go before it; the tensors, a workspace and the communicator may not. Several
+/// prepared plans may run at a time over one communicator, started in the same order on every rank. Whoever waits for
+/// one first finishes those that started before, so the order of waits is free; but before another starts, every rank
+/// has waited for the same. Where one fails, all that are under way throw its error.
 class [[nodiscard]] RunRequest {
 public:
     RunRequest() = default;  ///< there is nothing to wait for
@@ -72,7 +72,7 @@ public:
     void run();
     /// Starts the first exchange; the rest happens in wait().
     RunRequest start() &;
-    RunRequest start() && = delete;  ///< a run needs what was prepared: give that a name
+    RunRequest start() && = delete;  ///< what runs once is run(), or redistribute()
 
 private:
     detail::BatchJob* job_ = nullptr;

@@ -12,8 +12,8 @@ namespace reshard::inline v0_1 {
 
 /// How a plan is prepared. Casts are asked for with Casting; a factor alone, `PrepareOptions{.factor = 0.5}`.
 struct PrepareOptions {
-    /// Scratch memory of workspace_bytes() bytes or more that outlives the prepared plan, where the tensors lie (on the
-    /// device, over communicators of devices); allocated when empty.
+    /// Scratch memory of workspace_bytes() bytes or more that outlives the prepared plan and its runs, where the
+    /// tensors lie (on the device, over communicators of devices); allocated when empty.
     std::span<std::byte> workspace{};
     /// Every value is multiplied by it on its way; of floats only (f16, bf16, f32, f64), and finite. Where the
     /// destination is Partial it must commute with the reduction: any factor for sums and averages, positive ones for

@@ -283,6 +283,24 @@ TEST_SUITE("comm/mpi") {
         }
     }
 
+    TEST_CASE("what a rank allocates by a communicator of its own is sent over that of all") {
+        MpiCommunicator comm(MPI_COMM_WORLD);
+        MpiCommunicator alone = comm.split(comm.rank(), 0);
+        for (Index each : {3, 100'000}) {
+            Index const whole = each * comm.size();
+            MpiBuffer<int> mine = alone.allocate<int>(each);
+            std::fill(mine.span().begin(), mine.span().end(), comm.rank());
+            std::vector<int> all(static_cast<std::size_t>(whole), -1);
+            redistribute(plan(distribution(Mesh{comm.size()}, Shape{whole}, Shard<0>{}),
+                              distribution(Mesh{comm.size()}, Shape{whole}, Replicate{})),
+                         comm, TensorView<int const>(mine.span().data(), Shape{each}),
+                         TensorView<int>(all.data(), Shape{whole}));
+            for (std::size_t i = 0; i < all.size(); ++i) {
+                if (all[i] != static_cast<int>(i) / static_cast<int>(each)) FAIL(i);
+            }
+        }
+    }
+
     TEST_CASE("law.bits: floats are folded in the order of the ranks, on every path") {
         std::vector<float> const cycle{1e8F, 1.0F, -1e8F, 1.0F, 3e-3F};
         test::for_each_way(test::all_ways({MpiPath::automatic}), [&](MpiCommunicator& comm) {

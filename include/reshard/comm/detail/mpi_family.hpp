@@ -325,6 +325,7 @@ public:
     /// The shared segment of this process that holds all of it, or null.
     [[nodiscard]] MpiSegment const* segment_with(std::span<std::byte const> memory) const noexcept {
         for (auto const& segment : own_segments) {
+            if (segment.memory.file() < 0) continue;  // ordinary memory: nobody else can open it
             std::byte const* const begin = segment.memory.data();
             if (memory.data() >= begin && memory.data() + memory.size() <= begin + segment.memory.bytes())
                 return &segment;

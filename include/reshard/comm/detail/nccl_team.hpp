@@ -195,9 +195,10 @@ public:
         });
     }
 
-    /// Before memory is freed: a relative may have failed, whose device, which is this one, is never done.
+    /// Before memory is freed: a relative may have failed, whose device, which is this one, is never done. In a child
+    /// that was forked all is the parent's.
     void heed() noexcept {
-        if (family_->hear()) break_off();
+        if (family_->is_ours() && family_->hear()) break_off();
     }
 
     // ---- Agreement and splitting -----------------------------------------------------------------------------

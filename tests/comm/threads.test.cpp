@@ -214,10 +214,9 @@ TEST_SUITE("comm/threads") {
         }
         CHECK(counter.refused == 0);
         REQUIRE(said.size() == 3);
-        for (int rank = 0; rank < 3; ++rank) {
-            std::string const& text = said[static_cast<std::size_t>(rank)];
+        for (std::string const& text : said) {
             CAPTURE(text);
-            CHECK(begins(text, errors::concat("reshard::run_on_threads: rank ", rank, " of 3: the system gives no")));
+            CHECK(begins(text, "reshard::run_on_threads: the system gives no thread"));
             CHECK(holds(text, "Fix: raise the limit on processes and threads (ulimit -u"));
         }
     }

@@ -52,8 +52,7 @@ RESHARD_INLINE void run_on_threads(int ranks, ThreadOptions const& options,
     std::size_t r = 0;
     try {
         for (; r < ends.size(); ++r) {
-            ends[r].thread = start_thread([&body, &end = ends[r]] { run_rank(body, end); },
-                                          "reshard::run_on_threads: rank ", static_cast<int>(r), " of ", ranks);
+            ends[r].thread = start_thread([&body, &end = ends[r]] { run_rank(body, end); }, "reshard::run_on_threads");
         }
     } catch (...) {
         team->poison(ErrorCode::out_of_memory, static_cast<int>(r), -1, -1, "its thread could not be started");

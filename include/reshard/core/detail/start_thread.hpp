@@ -10,15 +10,18 @@
 
 namespace reshard::inline v0_1::detail {
 
+[[noreturn, gnu::cold, gnu::noinline]] inline void refuse_thread(std::string_view who, char const* why) {
+    raise(ErrorCode::out_of_memory, who, ": the system gives no thread (", why,
+          "). Fix: raise the limit on processes and threads (ulimit -u; pids.max in a container), or start fewer.");
+}
 /// A thread that does it. Throws OutOfMemory, which begins with `who`, where the system gives none.
-template <class Work, class... Parts>
-[[nodiscard]] std::thread start_thread(Work&& work, [[maybe_unused]] Parts... who) {
+template <class Work>
+[[nodiscard]] std::thread start_thread(Work&& work, [[maybe_unused]] std::string_view who) {
 #if defined(__cpp_exceptions)
     try {
         return std::thread(std::forward<Work>(work));
     } catch (std::exception const& error) {
-        raise(ErrorCode::out_of_memory, who..., ": the system gives no thread (", error.what(),
-              "). Fix: raise the limit on processes and threads (ulimit -u; pids.max in a container), or start fewer.");
+        refuse_thread(who, error.what());
     }
 #else
     return std::thread(std::forward<Work>(work));

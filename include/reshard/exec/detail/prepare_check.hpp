@@ -78,7 +78,6 @@ inline void digest(Digest& digest, PlanValue const& plan, ValueChange const& cha
     if (change.to != change.from) append(text, {" as ", name(change.to)});
     if (plan.ranks_per_node > 0) append(text, {", relayed between nodes of ", plan.ranks_per_node});
     if (plan.ranks_per_node < 0) append(text, {", folded in one shot"});
-    if (plan.across && plan.from.mesh() == plan.to.mesh()) append(text, {", as across meshes"});
     if (options.factor != 1.0) append(text, {" times ", number_text(options.factor, 9)});
     if (options.fold_elements == INT64_MAX) {
         append(text, {", folding all addends at once"});

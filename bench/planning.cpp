@@ -55,7 +55,7 @@ void boxes_one_rank(benchmark::State& state) {
     DynamicShape const shape(Shape{100'000, 100'000});
     BoxTable const from(shape, grid(shape, state.range(0), state.range(1)));
     BoxTable const to(shape, grid(shape, state.range(1), state.range(0)));
-    BoxExchange mine;
+    planning::BoxExchange mine;
     for (auto _ : state) mine = exchange(from, to, 7);
     state.counters["messages"] = static_cast<double>(mine.sends.size() + mine.receives.size());
 }

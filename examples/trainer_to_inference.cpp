@@ -71,13 +71,13 @@ Figures figures_of(Plan<> const& plan) {
         result.phases = cost.phases;
         result.messages += cost.messages_sent;
         Index leaving = 0;
-        for (Message const& message : plan.exchange(rank, folds ? 1 : 0).sends) leaving += message.elements() * 4;
+        for (auto const& message : plan.exchange(rank, folds ? 1 : 0).sends) leaving += message.elements() * 4;
         result.leaving += leaving;
         result.leaving_busiest = detail::larger(result.leaving_busiest, leaving);
         if (!plan.to().contains(rank)) continue;
         Index received = 0;
         for (int phase = folds ? 1 : 0; phase < cost.phases; ++phase) {
-            for (Message const& message : plan.exchange(rank, phase).receives) received += message.elements() * 4;
+            for (auto const& message : plan.exchange(rank, phase).receives) received += message.elements() * 4;
         }
         result.received = detail::larger(result.received, received);
         Bound const bound = receive_bound(plan.from(), plan.to(), rank, true);

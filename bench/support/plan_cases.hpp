@@ -19,9 +19,9 @@ struct PlanCase {
 };
 
 /// What prepare() computes: this rank's sends and receives, in all phases.
-[[nodiscard]] inline std::vector<Exchange> plan_one_rank(Plan<> const& plan, Index rank) {
+[[nodiscard]] inline std::vector<planning::Exchange> plan_one_rank(Plan<> const& plan, Index rank) {
     planning::Steps const steps = plan.steps();
-    std::vector<Exchange> exchanges;
+    std::vector<planning::Exchange> exchanges;
     for (planning::Step const& step : steps.list) {
         if (step.kind == planning::StepKind::exchange) exchanges.push_back(exchange_of(steps, step, rank));
     }
@@ -29,11 +29,11 @@ struct PlanCase {
 }
 
 /// How many ranks a rank with these exchanges sends to or receives from.
-[[nodiscard]] inline Index peers_of(std::span<Exchange const> exchanges) {
+[[nodiscard]] inline Index peers_of(std::span<planning::Exchange const> exchanges) {
     std::vector<Index> peers;
-    for (Exchange const& exchange : exchanges) {
-        for (Message const& message : exchange.sends) peers.push_back(message.peer);
-        for (Message const& message : exchange.receives) peers.push_back(message.peer);
+    for (planning::Exchange const& exchange : exchanges) {
+        for (planning::Message const& message : exchange.sends) peers.push_back(message.peer);
+        for (planning::Message const& message : exchange.receives) peers.push_back(message.peer);
     }
     std::sort(peers.begin(), peers.end());
     return std::unique(peers.begin(), peers.end()) - peers.begin();

@@ -20,14 +20,14 @@ constexpr IndexSet blocks(Interval span, Index block, Index parts, Index i) {
 }
 
 /// The families, as a list.
-std::vector<Segments> shared(IndexSet const& a, IndexSet const& b) {
-    std::vector<Segments> list;
-    detail::for_each_shared(a, b, [&](Segments const& segments) { list.push_back(segments); });
+std::vector<detail::Segments> shared(IndexSet const& a, IndexSet const& b) {
+    std::vector<detail::Segments> list;
+    detail::for_each_shared(a, b, [&](detail::Segments const& segments) { list.push_back(segments); });
     return list;
 }
 
 /// All elements of a family, one by one.
-void list_elements(Segments const& segments, std::vector<Index>& elements) {
+void list_elements(detail::Segments const& segments, std::vector<Index>& elements) {
     for (Index i = 0; i < segments.outer.count; ++i)
         for (Index j = 0; j < segments.inner.count; ++j)
             for (Index k = 0; k < segments.first.size(); ++k) {
@@ -58,14 +58,14 @@ static_assert(blocks({5, huge}, huge, 3, 0).segment(0) == Interval{5, huge}, "no
 
 TEST_SUITE("algebra/segments") {
     TEST_CASE("two intervals share an interval") {
-        CHECK(shared(IndexSet({0, 10}), IndexSet({5, 20})) == std::vector{Segments{{5, 10}}});
+        CHECK(shared(IndexSet({0, 10}), IndexSet({5, 20})) == std::vector{detail::Segments{{5, 10}}});
         CHECK(shared(IndexSet({0, 5}), IndexSet({5, 20})).empty());
         CHECK(shared(IndexSet(), IndexSet({0, 9})).empty());
     }
 
     TEST_CASE("blocks of 64 and of 256 on two parts share pairs of 64") {
         auto const both = shared(blocks({0, 4096}, 64, 2, 1), blocks({0, 4096}, 256, 2, 0));
-        CHECK(both == std::vector{Segments{{64, 128}, {512, 8}, {128, 2}}});
+        CHECK(both == std::vector{detail::Segments{{64, 128}, {512, 8}, {128, 2}}});
         CHECK(both[0].size() == 1024);
         CHECK(both[0].levels() == 2);
     }
@@ -73,14 +73,16 @@ TEST_SUITE("algebra/segments") {
     TEST_CASE("an interval cuts the first and the last block") {
         // Blocks of 10 at 0, 20, 40, 60, 80 within [0, 100).
         auto const both = shared(blocks({0, 100}, 10, 2, 0), IndexSet({5, 65}));
-        CHECK(both == std::vector{Segments{{5, 10}}, Segments{{60, 65}}, Segments{{20, 30}, {20, 2}, {}}});
-        CHECK(shared(blocks({0, 100}, 10, 2, 0), IndexSet({20, 70})) == std::vector{Segments{{20, 30}, {20, 3}, {}}});
+        CHECK(both == std::vector{detail::Segments{{5, 10}}, detail::Segments{{60, 65}},
+                                  detail::Segments{{20, 30}, {20, 2}, {}}});
+        CHECK(shared(blocks({0, 100}, 10, 2, 0), IndexSet({20, 70})) ==
+              std::vector{detail::Segments{{20, 30}, {20, 3}, {}}});
     }
 
     TEST_CASE("a last piece that is cut at other places is a family of its own") {
         SplitRule const four{SplitKind::strided, 4, {}};  // pieces of 6, 6, 6, 3; halves of 3, of the last 2 and 1
         auto const both = shared(IndexSet({0, 21}, four, 2, 1), IndexSet({0, 21}));
-        CHECK(both == std::vector{Segments{{3, 6}, {6, 3}, {}}, Segments{{20, 21}}});
+        CHECK(both == std::vector{detail::Segments{{3, 6}, {6, 3}, {}}, detail::Segments{{20, 21}}});
     }
 
     TEST_CASE("the number of families does not grow with the extent") {
@@ -100,7 +102,7 @@ TEST_SUITE("algebra/segments") {
             auto const both = shared(a, b);
             REQUIRE(both == shared(b, a));
             std::vector<Index> found;
-            for (Segments const& segments : both) {
+            for (detail::Segments const& segments : both) {
                 list_elements(segments, found);
                 REQUIRE(segments.first.size() > 0);
                 REQUIRE((segments.outer.count == 1) == (segments.outer.pitch == 0));

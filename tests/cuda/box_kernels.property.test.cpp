@@ -142,7 +142,8 @@ TEST_CASE("device copies: units beyond 32 bits are located as those within") {
         detail::BoxLoops loops;
         loops.units = 1;
         for (Index extent : extents) {  // innermost first
-            loops.loops[loops.count] = {Divider(static_cast<std::uint64_t>(extent)), 3 + loops.count, 5 + loops.count};
+            loops.loops[loops.count] = {detail::Divider(static_cast<std::uint64_t>(extent)), 3 + loops.count,
+                                        5 + loops.count};
             ++loops.count;
             loops.units *= extent;
         }

@@ -7,6 +7,8 @@
 #include <reshard/comm/streams.hpp>
 #include <reshard/memory/convert.hpp>
 #include <reshard/memory/fold.hpp>
+#include <reshard/plan/batch.hpp>
+#include <reshard/plan/box_table.hpp>
 #include <reshard/reshard.hpp>
 
 using namespace reshard;
@@ -20,10 +22,19 @@ inline constexpr int fold = 1;
 inline constexpr int part_of = 1;
 inline constexpr int scale = 1;
 inline constexpr int symbol = 1;
+struct BoxExchange {};
+struct BoxMessage {};
 struct Conversion {};
 struct Digest {};
+struct Divider {};
+struct Exchange {};
+struct Message {};
 struct Receive {};
+struct Repeat {};
+struct RoundLoad {};
+struct Segments {};
 struct Send {};
+struct Signature {};
 struct StridedBox {};
 struct StridedDim {};
 struct Transfer {};
@@ -59,5 +70,8 @@ int main() {
     Transfer const transfer;
     auto const own = [](Send, Receive, Transfer, Verdict, Conversion, StridedBox, StridedDim, Digest) { return 1; };
     if (own(send, receive, transfer, {}, {}, {}, {}, {}) != 1) return 1;
+    auto const planned = [](Message, Exchange, BoxMessage, BoxExchange, Repeat, Segments, Signature, Divider,
+                            RoundLoad) { return 1; };
+    if (planned({}, {}, {}, {}, {}, {}, {}, {}, {}) != 1) return 1;
     return mine == 10 && others == 7 && raise(ErrorCode::io, "no ", "more") == 1 ? 0 : 1;
 }

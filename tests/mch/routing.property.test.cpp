@@ -31,7 +31,7 @@ TEST_CASE("a divider divides, whatever the numbers") {
     for (std::uint64_t seed : test::seeds(2000)) {
         test::Random random(seed);
         std::uint64_t const d = std::max<std::uint64_t>(any_number(random), 1);
-        Divider const divide(d);
+        detail::Divider const divide(d);
         for (int i = 0; i < 20; ++i) {
             std::uint64_t v = any_number(random);
             if (random.chance(40)) v = v / d * d - (random.chance(50) ? 1 : 0);  // where quotients change

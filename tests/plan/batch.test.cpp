@@ -13,8 +13,8 @@ namespace {
 using namespace reshard;
 using Rounds = std::vector<std::vector<std::size_t>>;
 
-std::vector<RoundLoad> loads_of(std::vector<Index> const& bytes) {
-    std::vector<RoundLoad> loads;
+std::vector<planning::RoundLoad> loads_of(std::vector<Index> const& bytes) {
+    std::vector<planning::RoundLoad> loads;
     for (Index each : bytes) loads.push_back({true, each, 0});
     return loads;
 }
@@ -22,30 +22,31 @@ std::vector<RoundLoad> loads_of(std::vector<Index> const& bytes) {
 
 TEST_SUITE("plan/batch") {
     TEST_CASE("small tensors share a round up to the budget, in their order") {
-        CHECK(cut_into_rounds(loads_of({4, 3, 3, 1, 9}), 10, INT64_MAX) == Rounds{{0, 1, 2}, {3, 4}});
-        CHECK(cut_into_rounds(loads_of({4, 3, 3, 1}), 11, INT64_MAX) == Rounds{{0, 1, 2, 3}});
+        CHECK(planning::cut_into_rounds(loads_of({4, 3, 3, 1, 9}), 10, INT64_MAX) == Rounds{{0, 1, 2}, {3, 4}});
+        CHECK(planning::cut_into_rounds(loads_of({4, 3, 3, 1}), 11, INT64_MAX) == Rounds{{0, 1, 2, 3}});
     }
     TEST_CASE("a large tensor travels alone and does not end the round of the small ones around it") {
-        CHECK(cut_into_rounds(loads_of({1, 10, 2, 99, 3}), 10, INT64_MAX) == Rounds{{1}, {3}, {0, 2, 4}});
+        CHECK(planning::cut_into_rounds(loads_of({1, 10, 2, 99, 3}), 10, INT64_MAX) == Rounds{{1}, {3}, {0, 2, 4}});
     }
     TEST_CASE("with no budget every tensor travels alone, empty ones too") {
-        CHECK(cut_into_rounds(loads_of({1, 0, 2}), 0, INT64_MAX) == Rounds{{0}, {1}, {2}});
+        CHECK(planning::cut_into_rounds(loads_of({1, 0, 2}), 0, INT64_MAX) == Rounds{{0}, {1}, {2}});
     }
     TEST_CASE("tensors that stay are in no round, and nothing makes no round") {
-        CHECK(cut_into_rounds({}, 10, 0).empty());
-        std::vector<RoundLoad> loads = loads_of({1, 1, 1});
+        CHECK(planning::cut_into_rounds({}, 10, 0).empty());
+        std::vector<planning::RoundLoad> loads = loads_of({1, 1, 1});
         loads[1].travels = false;
-        CHECK(cut_into_rounds(loads, 10, 0) == Rounds{{0, 2}});
+        CHECK(planning::cut_into_rounds(loads, 10, 0) == Rounds{{0, 2}});
         loads[0].travels = loads[2].travels = false;
-        CHECK(cut_into_rounds(loads, 10, 0).empty());
+        CHECK(planning::cut_into_rounds(loads, 10, 0).empty());
     }
     TEST_CASE("scratch memory ends a round as well as bytes do") {
-        std::vector<RoundLoad> const loads{{true, 1, 6}, {true, 1, 0}, {true, 1, 4}, {true, 1, 1}, {true, 50, 9}};
-        CHECK(cut_into_rounds(loads, 50, 10) == Rounds{{0, 1, 2}, {4}, {3}});
+        std::vector<planning::RoundLoad> const loads{
+            {true, 1, 6}, {true, 1, 0}, {true, 1, 4}, {true, 1, 1}, {true, 50, 9}};
+        CHECK(planning::cut_into_rounds(loads, 50, 10) == Rounds{{0, 1, 2}, {4}, {3}});
     }
     TEST_CASE("sums of sizes near the largest number do not wrap around") {
         Index const most = INT64_MAX;
-        CHECK(cut_into_rounds(loads_of({most - 1, most - 1, most}), most, most) == Rounds{{0}, {2}, {1}});
+        CHECK(planning::cut_into_rounds(loads_of({most - 1, most - 1, most}), most, most) == Rounds{{0}, {2}, {1}});
     }
 
     TEST_CASE("the largest piece is the largest local tensor of any rank") {

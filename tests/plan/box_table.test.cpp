@@ -73,13 +73,14 @@ TEST_CASE("copies take turns, and nobody asks others for what it has") {
     Box const all{{0, 6}};
     BoxTable const from(Shape{6}, {{0, all}, {1, all}});
     BoxTable const to(Shape{6}, {{1, all}, {2, all}, {3, Box{{1, 3}}}, {3, Box{{2, 5}}}});
-    CHECK(exchange(from, to, 1).kept == std::vector<BoxMessage>{{1, all, 1, 0}});
+    CHECK(exchange(from, to, 1).kept == std::vector<planning::BoxMessage>{{1, all, 1, 0}});
     CHECK(exchange(from, to, 1).receives.empty());
-    CHECK(exchange(from, to, 2).receives == std::vector<BoxMessage>{{1, all, 1, 1}});
+    CHECK(exchange(from, to, 2).receives == std::vector<planning::BoxMessage>{{1, all, 1, 1}});
     // What a rank asks for twice it gets twice.
-    CHECK(exchange(from, to, 3).receives == std::vector<BoxMessage>{{0, Box{{1, 3}}, 0, 2}, {1, Box{{2, 5}}, 1, 3}});
-    CHECK(exchange(from, to, 0).sends == std::vector<BoxMessage>{{3, Box{{1, 3}}, 0, 2}});
-    CHECK(exchange(from, to, 1).sends == std::vector<BoxMessage>{{2, all, 1, 1}, {3, Box{{2, 5}}, 1, 3}});
+    CHECK(exchange(from, to, 3).receives ==
+          std::vector<planning::BoxMessage>{{0, Box{{1, 3}}, 0, 2}, {1, Box{{2, 5}}, 1, 3}});
+    CHECK(exchange(from, to, 0).sends == std::vector<planning::BoxMessage>{{3, Box{{1, 3}}, 0, 2}});
+    CHECK(exchange(from, to, 1).sends == std::vector<planning::BoxMessage>{{2, all, 1, 1}, {3, Box{{2, 5}}, 1, 3}});
     CHECK(cost(from, to, 1).sent == 9);
     CHECK(cost(from, to, 3).received == 5);
     CHECK(cost(from, to, 3).messages_received == 2);
@@ -97,7 +98,7 @@ TEST_CASE("who wants all of it, beside ranks that want parts, has them all") {
     CHECK(exchange(from, to, 50).receives.size() == 99);
     CHECK(exchange(from, to, 50).kept.size() == 2);
     CHECK(exchange(from, to, 7).sends ==
-          std::vector<BoxMessage>{{50, Box{{21, 24}}, 7, 51}, {100, Box{{21, 24}}, 7, 101}});
+          std::vector<planning::BoxMessage>{{50, Box{{21, 24}}, 7, 51}, {100, Box{{21, 24}}, 7, 101}});
     CHECK(cost(from, to, 7).received == 0);
 }
 
@@ -169,15 +170,15 @@ TEST_CASE("both sides of every pair list the same boxes in the same order, and e
         std::map<Pair, std::vector<std::string>> sent;
         std::map<Pair, std::vector<std::string>> received;
         for (Index rank = 0; rank < ranks; ++rank) {
-            BoxExchange const mine = exchange(from, to, rank);
-            auto const text = [](BoxMessage const& m) {
+            planning::BoxExchange const mine = exchange(from, to, rank);
+            auto const text = [](planning::BoxMessage const& m) {
                 return errors::concat(to_string(m.box), " ", m.from, " ", m.to);
             };
-            for (BoxMessage const& m : mine.sends) sent[{rank, m.peer}].push_back(text(m));
-            for (BoxMessage const& m : mine.receives) received[{m.peer, rank}].push_back(text(m));
+            for (planning::BoxMessage const& m : mine.sends) sent[{rank, m.peer}].push_back(text(m));
+            for (planning::BoxMessage const& m : mine.receives) received[{m.peer, rank}].push_back(text(m));
             std::vector<Index> arrived(wanted.size(), 0);
             for (auto const* messages : {&mine.receives, &mine.kept}) {
-                for (BoxMessage const& m : *messages) {
+                for (planning::BoxMessage const& m : *messages) {
                     REQUIRE(contains(from.boxes()[m.from].box, m.box));
                     REQUIRE(contains(to.boxes()[m.to].box, m.box));
                     REQUIRE(from.boxes()[m.from].rank == m.peer);

@@ -20,13 +20,13 @@ namespace {
 constexpr int blocks = 100;
 constexpr int transitions_per_block = 100;
 
-void add(detail::Digest& digest, std::vector<Message> const& messages) {
+void add(detail::Digest& digest, std::vector<planning::Message> const& messages) {
     digest.add_word(messages.size());
-    for (Message const& message : messages) {
+    for (planning::Message const& message : messages) {
         digest.add_word_signed(message.peer);
         for (Interval interval : message.box) digest.add_word_signed(interval.begin).add_word_signed(interval.end);
         digest.add_word_signed(message.repeats.size());
-        for (BoxRepeat const& repeat : message.repeats) {
+        for (planning::BoxRepeat const& repeat : message.repeats) {
             digest.add_word_signed(repeat.dim).add_word_signed(repeat.pitch).add_word_signed(repeat.count);
         }
     }
@@ -43,7 +43,7 @@ void add(detail::Digest& digest, Plan<> const& plan) {
         digest.add_word_signed(cost.messages_sent).add_word_signed(cost.messages_received);
         digest.add_word_signed(cost.workspace);
         for (int phase = 0; phase < cost.phases; ++phase) {
-            Exchange const exchange = plan.exchange(rank, phase);
+            planning::Exchange const exchange = plan.exchange(rank, phase);
             add(digest, exchange.sends);
             add(digest, exchange.receives);
             add(digest, exchange.kept);

@@ -31,10 +31,10 @@ Index chunks(std::string const& from, std::string const& to, Index rows, Index c
 }
 
 /// The indices of a message along one dimension.
-std::vector<Index> indices_of(Message const& message, int dim) {
+std::vector<Index> indices_of(planning::Message const& message, int dim) {
     std::vector<Index> result;
     for (Index i = message.box[dim].begin; i < message.box[dim].end; ++i) result.push_back(i);
-    for (BoxRepeat const& repeat : message.repeats) {
+    for (planning::BoxRepeat const& repeat : message.repeats) {
         if (repeat.dim != dim) continue;
         std::vector<Index> const once = result;
         for (Index k = 1; k < repeat.count; ++k)
@@ -43,9 +43,9 @@ std::vector<Index> indices_of(Message const& message, int dim) {
     return result;
 }
 /// Every element of the messages, as an index of the grid.
-std::multiset<std::pair<Index, std::vector<Index>>> elements_of(std::vector<Message> const& messages) {
+std::multiset<std::pair<Index, std::vector<Index>>> elements_of(std::vector<planning::Message> const& messages) {
     std::multiset<std::pair<Index, std::vector<Index>>> result;
-    for (Message const& message : messages) {
+    for (planning::Message const& message : messages) {
         std::vector<std::vector<Index>> grid{{}};
         for (int dim = 0; dim < message.box.size(); ++dim) {
             std::vector<std::vector<Index>> longer;
@@ -64,9 +64,9 @@ std::multiset<std::pair<Index, std::vector<Index>>> elements_of(std::vector<Mess
 }
 
 /// Those of the messages that go to a rank or come from it, in their order.
-std::vector<Message> between(std::vector<Message> const& messages, Index peer) {
-    std::vector<Message> result;
-    for (Message const& message : messages) {
+std::vector<planning::Message> between(std::vector<planning::Message> const& messages, Index peer) {
+    std::vector<planning::Message> result;
+    for (planning::Message const& message : messages) {
         if (message.peer != peer) continue;
         result.push_back(message);
         result.back().peer = 0;
@@ -175,18 +175,18 @@ TEST_SUITE("plan/fold_chunks") {
                 if (step.kind != planning::StepKind::exchange || !steps.in_chunks(step)) continue;
                 if (steps.to(step).addends == 0) ++results;
                 if (is_in_pieces(steps.to(step).distribution)) ++pieces;
-                std::map<Index, std::vector<Exchange>> parts;  // by rank, of every chunk
+                std::map<Index, std::vector<planning::Exchange>> parts;  // by rank, of every chunk
                 for (Index rank : ranks) {
-                    Exchange const all = planning::exchange_of(steps, step, rank);
-                    Exchange sum;
+                    planning::Exchange const all = planning::exchange_of(steps, step, rank);
+                    planning::Exchange sum;
                     for (Index chunk = 0; chunk < chunks.count(); ++chunk) {
-                        Exchange const part = chunks.of(all, steps, step, rank, chunk);
+                        planning::Exchange const part = chunks.of(all, steps, step, rank, chunk);
                         sum.sends.insert(sum.sends.end(), part.sends.begin(), part.sends.end());
                         sum.receives.insert(sum.receives.end(), part.receives.begin(), part.receives.end());
                         sum.kept.insert(sum.kept.end(), part.kept.begin(), part.kept.end());
                         parts[rank].push_back(part);
                     }
-                    for (Message const& message : all.sends) blocks += message.repeats.empty() ? 0 : 1;
+                    for (planning::Message const& message : all.sends) blocks += message.repeats.empty() ? 0 : 1;
                     bool const same = elements_of(sum.sends) == elements_of(all.sends) &&
                                       elements_of(sum.receives) == elements_of(all.receives) &&
                                       elements_of(sum.kept) == elements_of(all.kept);

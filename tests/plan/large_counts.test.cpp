@@ -88,10 +88,11 @@ TEST_SUITE("plan/large_counts") {
             Index balance = 0;
             Index most = 0;
             for (Index rank = 0; rank < 6; ++rank) {
-                Exchange const exchange = plan.exchange(rank);
-                for (Message const& message : exchange.sends) balance += message.elements();
-                for (Message const& message : exchange.receives) balance -= message.elements();
-                for (Message const& message : exchange.receives) most = detail::larger(most, message.elements());
+                planning::Exchange const exchange = plan.exchange(rank);
+                for (planning::Message const& message : exchange.sends) balance += message.elements();
+                for (planning::Message const& message : exchange.receives) balance -= message.elements();
+                for (planning::Message const& message : exchange.receives)
+                    most = detail::larger(most, message.elements());
             }
             CHECK(balance == 0);
             CHECK(most >= INT64_MAX / 2);

@@ -33,9 +33,9 @@ std::vector<Index> sample(DynamicMesh const& mesh, Index count) {
 }
 
 /// Up to `count` of the peers in a list of messages, first and last included.
-std::vector<Index> some_peers(std::vector<Message> const& messages, std::size_t count) {
+std::vector<Index> some_peers(std::vector<planning::Message> const& messages, std::size_t count) {
     std::vector<Index> peers;
-    for (Message const& message : messages)
+    for (planning::Message const& message : messages)
         if (peers.empty() || peers.back() != message.peer) peers.push_back(message.peer);
     if (test::fewer_seeds()) count = detail::smaller<std::size_t>(count, 3);
     if (peers.size() <= count) return peers;
@@ -44,9 +44,9 @@ std::vector<Index> some_peers(std::vector<Message> const& messages, std::size_t 
     return some;
 }
 
-std::vector<Message> messages_with(std::vector<Message> const& messages, Index peer) {
-    std::vector<Message> result;
-    for (Message const& message : messages) {
+std::vector<planning::Message> messages_with(std::vector<planning::Message> const& messages, Index peer) {
+    std::vector<planning::Message> result;
+    for (planning::Message const& message : messages) {
         if (message.peer != peer) continue;
         result.push_back(message);
         result.back().peer = 0;
@@ -58,8 +58,8 @@ std::vector<Message> messages_with(std::vector<Message> const& messages, Index p
 template <class F>
 struct Exchanges {
     F plan;
-    std::map<Index, Exchange> kept{};
-    Exchange const& operator()(Index rank) {
+    std::map<Index, planning::Exchange> kept{};
+    planning::Exchange const& operator()(Index rank) {
         auto const found = kept.find(rank);
         return found != kept.end() ? found->second : kept.emplace(rank, plan(rank)).first->second;
     }
@@ -72,7 +72,7 @@ void check_rank(Plan<> const& plan, Index rank, std::size_t peers) {
     CAPTURE(rank);
     planning::Steps const steps = plan.steps();
     Exchanges exchange_of{[&](Index r) { return planning::exchange_of(steps, steps.exchange(0), r); }};
-    Exchange const& own = exchange_of(rank);
+    planning::Exchange const& own = exchange_of(rank);
     for (Index peer : some_peers(own.sends, peers)) {
         bool const meets = messages_with(own.sends, peer) == messages_with(exchange_of(peer).receives, rank);
         CAPTURE(peer);
@@ -84,14 +84,14 @@ void check_rank(Plan<> const& plan, Index rank, std::size_t peers) {
         CHECK(meets);
     }
     Index received = 0;
-    for (Message const& message : own.receives) received += message.elements();
+    for (planning::Message const& message : own.receives) received += message.elements();
     CHECK(received == receive_bound(plan.from(), plan.to(), rank, plan.is_across()).elements);
 
     if (!plan.to().contains(rank)) return;
     Index kept = 0;
-    for (Message const& message : own.kept) kept += message.elements();
+    for (planning::Message const& message : own.kept) kept += message.elements();
     CHECK(received + kept == plan.to().local_shape(rank).size());
-    std::vector<Message> all = own.receives;
+    std::vector<planning::Message> all = own.receives;
     all.insert(all.end(), own.kept.begin(), own.kept.end());
     if (all.size() > 200) return;
     bool disjoint = true;
@@ -208,10 +208,10 @@ TEST_SUITE("plan/large mesh") {
                 Exchanges exchange_of{[&](Index r) { return fold.exchange(r); }};
                 for (Index rank : sample(million, 8)) {
                     CAPTURE(rank);
-                    Exchange const& own = exchange_of(rank);
+                    planning::Exchange const& own = exchange_of(rank);
                     Index brought = 0;
                     for (auto const* list : {&own.receives, &own.kept})
-                        for (Message const& message : *list) brought += message.elements();
+                        for (planning::Message const& message : *list) brought += message.elements();
                     planning::Steps const steps = fold.steps();
                     planning::Layout const& slots = steps.from(*steps.find(planning::StepKind::fold));
                     CHECK(brought == slots.addends * slots.distribution.local_shape(rank).size());

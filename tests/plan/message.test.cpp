@@ -22,16 +22,16 @@ Plan<> square(Index extent, char const* from, char const* to) {
     return plan(distribution(grid, shape, from), distribution(grid, shape, to));
 }
 
-Index most_messages_to_a_peer(std::vector<Message> const& messages) {
+Index most_messages_to_a_peer(std::vector<planning::Message> const& messages) {
     std::map<Index, Index> count;
     Index most = 0;
-    for (Message const& message : messages) most = std::max(most, ++count[message.peer]);
+    for (planning::Message const& message : messages) most = std::max(most, ++count[message.peer]);
     return most;
 }
 Index most_messages(Plan<> const& plan) {
     Index most = 0;
     for (Index rank = 0; rank < plan.from().mesh().size(); ++rank) {
-        Exchange const exchange = plan.exchange(rank);
+        planning::Exchange const exchange = plan.exchange(rank);
         for (auto const* list : {&exchange.sends, &exchange.receives, &exchange.kept}) {
             most = std::max(most, most_messages_to_a_peer(*list));
         }
@@ -41,11 +41,11 @@ Index most_messages(Plan<> const& plan) {
 
 /// What arrives and what is kept is the rank's part, each element once.
 void check_covers(Plan<> const& plan, Index rank) {
-    Exchange const exchange = plan.exchange(rank);
+    planning::Exchange const exchange = plan.exchange(rank);
     std::vector<bool> found(static_cast<std::size_t>(plan.to().shape().size()), false);
     Index count = 0;
     for (auto const* list : {&exchange.receives, &exchange.kept})
-        for (Message const& message : *list)
+        for (planning::Message const& message : *list)
             for (Index position : test::positions(message, plan.to().shape())) {
                 bool const twice = found[static_cast<std::size_t>(position)];
                 REQUIRE_FALSE(twice);
@@ -81,9 +81,9 @@ TEST_SUITE("plan/message") {
 
     TEST_CASE("the elements of a message travel in ascending order along every dimension") {
         Plan<> const p = square(256, "S0:cyc4,S1:cyc2", "S0:cyc16,S1:cyc8");
-        Exchange const exchange = p.exchange(1);
+        planning::Exchange const exchange = p.exchange(1);
         REQUIRE_FALSE(exchange.sends.empty());
-        for (Message const& message : exchange.sends) {
+        for (planning::Message const& message : exchange.sends) {
             CHECK(message.repeats.size() == 4);
             for (int dim = 0; dim < 2; ++dim) {
                 auto const indices = test::indices(message, dim);
@@ -109,7 +109,7 @@ TEST_SUITE("plan/message") {
             plan(distribution(grid, flat, "S0:cyc2,S1:cyc2"), distribution(grid, flat, "S0:cyc8,S1:cyc8"));
         for (Index rank = 0; rank < 4; ++rank) {
             check_covers(eight, rank);
-            for (Message const& message : eight.exchange(rank).receives) CHECK(message.repeats.size() <= 1);
+            for (planning::Message const& message : eight.exchange(rank).receives) CHECK(message.repeats.size() <= 1);
         }
         CHECK(most_messages(eight) == 2 * 4);
     }
@@ -131,10 +131,10 @@ TEST_SUITE("plan/message") {
     }
 
     TEST_CASE("a message of one box has as many elements as the box") {
-        Message const message{3, {Interval{2, 5}, Interval{0, 4}}};
+        planning::Message const message{3, {Interval{2, 5}, Interval{0, 4}}};
         CHECK(message.elements() == 12);
         CHECK(message.extent(0) == 3);
-        CHECK(Message{0, {Interval{2, 5}}, {BoxRepeat{0, 10, 4}}}.elements() == 12);
-        CHECK(Message{}.elements() == 1);
+        CHECK(planning::Message{0, {Interval{2, 5}}, {planning::BoxRepeat{0, 10, 4}}}.elements() == 12);
+        CHECK(planning::Message{}.elements() == 1);
     }
 }

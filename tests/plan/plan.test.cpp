@@ -488,8 +488,8 @@ TEST_SUITE("plan/plan") {
         for (auto const& [from, to] : {std::pair("(4):(P+)", "(4):(S0)"), std::pair("(4):(S0)", "(4):(R)")}) {
             Plan<> const direct = plan(parse(from, shape), parse(to, shape));
             for (int phase = 0; phase < direct.cost(2).phases; ++phase) {
-                Exchange const before = direct.exchange(2, phase);
-                Exchange const after = direct.one_shot_fold().exchange(2, phase);
+                planning::Exchange const before = direct.exchange(2, phase);
+                planning::Exchange const after = direct.one_shot_fold().exchange(2, phase);
                 CHECK(after.sends == before.sends);
                 CHECK(after.receives == before.receives);
             }

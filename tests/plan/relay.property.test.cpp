@@ -27,7 +27,7 @@ std::vector<Index> everybody(Plan<> const& plan) {
     return {ranks.begin(), ranks.end()};
 }
 
-Message anonymous(Message message) {
+planning::Message anonymous(planning::Message message) {
     message.peer = 0;
     return message;
 }
@@ -56,19 +56,19 @@ struct Play {
         REQUIRE(phases <= 3);
         for (int phase = 0; phase < phases; ++phase) {
             auto const before = arrived;
-            std::map<std::pair<Index, Index>, std::vector<Message>> sent;
-            std::map<std::pair<Index, Index>, std::vector<Message>> expected;
+            std::map<std::pair<Index, Index>, std::vector<planning::Message>> sent;
+            std::map<std::pair<Index, Index>, std::vector<planning::Message>> expected;
             for (Index rank : everybody(plan)) {
                 CAPTURE(rank);
-                Exchange const exchange = plan.exchange(rank, phase);
+                planning::Exchange const exchange = plan.exchange(rank, phase);
                 Bits const& memory = phase == 0 ? held[rank] : before.at(rank);
-                for (Message const& message : exchange.sends) {
+                for (planning::Message const& message : exchange.sends) {
                     REQUIRE(message.elements() > 0);
                     REQUIRE(message.peer != rank);
                     sent[{rank, message.peer}].push_back(anonymous(message));
                     for (Index i : test::positions(message, shape)) REQUIRE(memory[at(i)]);  // it has what it sends
                 }
-                for (Message const& message : exchange.receives) {
+                for (planning::Message const& message : exchange.receives) {
                     expected[{message.peer, rank}].push_back(anonymous(message));
                     received += message.elements();
                     for (Index i : test::positions(message, shape)) {
@@ -80,7 +80,7 @@ struct Play {
                         }
                     }
                 }
-                for (Message const& message : exchange.kept) {
+                for (planning::Message const& message : exchange.kept) {
                     for (Index i : test::positions(message, shape)) {
                         REQUIRE(memory[at(i)]);
                         REQUIRE(!arrived[rank][at(i)]);

@@ -23,7 +23,7 @@ Plan<> between(char const* from, char const* to, DynamicShape const& shape) {
 Index foreign(Plan<> const& plan, Index rank, Index ranks_per_node) {
     Index elements = 0;
     for (int phase = 0; phase < plan.cost(rank).phases; ++phase) {
-        for (Message const& message : plan.exchange(rank, phase).receives) {
+        for (planning::Message const& message : plan.exchange(rank, phase).receives) {
             if (message.peer / ranks_per_node != rank / ranks_per_node) elements += message.elements();
         }
     }
@@ -142,7 +142,7 @@ TEST_SUITE("plan/relay") {
         for (Index rank = 0; rank < 8; ++rank) {
             direct += apart.cost(rank).sent;
             once += apart.relayed(all_ranks).cost(rank).sent;
-            for (Message const& message : shared.relayed(all_ranks).exchange(rank, 0).receives) {
+            for (planning::Message const& message : shared.relayed(all_ranks).exchange(rank, 0).receives) {
                 fetched += message.elements();
             }
         }

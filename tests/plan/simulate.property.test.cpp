@@ -34,7 +34,7 @@ Simulation by_every_rank(Plan<> const& plan, Topology const& topology, DType dty
         std::vector<std::map<Index, Index>> out(static_cast<std::size_t>(topology.size()));
         std::vector<std::map<Index, Index>> in(out.size());
         for (Index rank : ranks) {
-            Exchange const exchange = plan.exchange(rank, phase);
+            planning::Exchange const exchange = plan.exchange(rank, phase);
             std::vector<Index> count_out(out.size(), 0), count_in(out.size(), 0), bytes_out(out.size(), 0),
                 bytes_in(out.size(), 0);
             auto const meet = [&](Index peer) {
@@ -45,7 +45,7 @@ Simulation by_every_rank(Plan<> const& plan, Topology const& topology, DType dty
                 }
                 return static_cast<std::size_t>(tier);
             };
-            for (Message const& message : exchange.sends) {
+            for (planning::Message const& message : exchange.sends) {
                 std::size_t const tier = meet(message.peer);
                 ++count_out[tier];
                 bytes_out[tier] += size * message.elements();
@@ -54,7 +54,7 @@ Simulation by_every_rank(Plan<> const& plan, Topology const& topology, DType dty
                     in[i][message.peer / topology.tier(static_cast<int>(i)).ranks] += size * message.elements();
                 }
             }
-            for (Message const& message : exchange.receives) {
+            for (planning::Message const& message : exchange.receives) {
                 std::size_t const tier = meet(message.peer);
                 ++count_in[tier];
                 bytes_in[tier] += size * message.elements();

@@ -11,9 +11,9 @@
 namespace reshard::test {
 
 /// The indices a message has along one dimension, in the order they travel in.
-inline std::vector<Index> indices(Message const& message, int dim) {
+inline std::vector<Index> indices(planning::Message const& message, int dim) {
     std::vector<Index> starts{message.box[dim].begin};
-    for (BoxRepeat const& repeat : message.repeats) {
+    for (planning::BoxRepeat const& repeat : message.repeats) {
         if (repeat.dim != dim) continue;
         std::vector<Index> more;
         for (Index start : starts)
@@ -27,7 +27,7 @@ inline std::vector<Index> indices(Message const& message, int dim) {
 }
 
 /// Row-major positions in a tensor of this shape of all elements of a message.
-inline std::vector<Index> positions(Message const& message, DynamicShape const& shape) {
+inline std::vector<Index> positions(planning::Message const& message, DynamicShape const& shape) {
     std::vector<Index> result{0};
     for (int dim = 0; dim < shape.rank(); ++dim) {
         std::vector<Index> longer;
@@ -40,7 +40,7 @@ inline std::vector<Index> positions(Message const& message, DynamicShape const& 
 }
 
 /// Whether two messages have an element in common.
-inline bool overlap(Message const& a, Message const& b) {
+inline bool overlap(planning::Message const& a, planning::Message const& b) {
     for (int dim = 0; dim < a.box.size(); ++dim) {
         std::vector<Index> const mine = indices(a, dim);
         std::vector<Index> const other = indices(b, dim);

@@ -36,14 +36,14 @@ inline bool moves_sets(Plan<> const& plan) {
 
 /// Every message has its partner, in the same place of the same order; nothing is empty, nothing goes to oneself.
 inline void check_partners(Plan<> const& plan, int phase) {
-    std::map<std::pair<Index, Index>, std::vector<Message>> sent;
-    std::map<std::pair<Index, Index>, std::vector<Message>> received;
-    auto const without_peer = [](Message message) {
+    std::map<std::pair<Index, Index>, std::vector<planning::Message>> sent;
+    std::map<std::pair<Index, Index>, std::vector<planning::Message>> received;
+    auto const without_peer = [](planning::Message message) {
         message.peer = 0;
         return message;
     };
     for (Index rank : everybody(plan)) {
-        Exchange const exchange = plan.exchange(rank, phase);
+        planning::Exchange const exchange = plan.exchange(rank, phase);
         for (auto const& message : exchange.sends) {
             REQUIRE(message.elements() > 0);
             REQUIRE(message.peer != rank);
@@ -64,7 +64,7 @@ inline void check_partners(Plan<> const& plan, int phase) {
 /// What arrives, plus what is at home, is what is needed, each element once.
 inline void check_coverage(Plan<> const& plan) {
     for (Index rank : oracle::ranks(plan.to())) {
-        Exchange const exchange = plan.exchange(rank);
+        planning::Exchange const exchange = plan.exchange(rank);
         std::map<Index, int> hits;
         for (auto const* list : {&exchange.receives, &exchange.kept}) {
             for (auto const& message : *list) {

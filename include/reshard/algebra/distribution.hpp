@@ -132,7 +132,7 @@ class Distribution : public DynamicDistribution {
 public:
     using mesh_type = M;
     using shape_type = S;
-    static constexpr Signature static_signature = detail::static_signature<M, S, Order, P...>().signature;
+    static constexpr detail::Signature static_signature = detail::static_signature<M, S, Order, P...>().signature;
 
     constexpr Distribution() requires(M::is_static&& S::is_static) : Distribution(M{}, S{}, P{}...) {}
     constexpr Distribution(M const& mesh, S const& shape, P const&... placements)

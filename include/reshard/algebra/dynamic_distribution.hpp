@@ -37,8 +37,8 @@ public:
                                   AxisList const& order = {})
         : mesh_(mesh), shape_(shape), signature_(placements) {
         if (placements.size() != mesh.axes()) raise_count(placements.size(), mesh.axes());
-        SignatureFault const fault = detail::arrange(signature_, shape.rank(), order);
-        if (fault != SignatureFault::none) raise_fault(fault);
+        detail::SignatureFault const fault = detail::arrange(signature_, shape.rank(), order);
+        if (fault != detail::SignatureFault::none) raise_fault(fault);
         for (int dim = 0; dim < shape.rank(); ++dim) check_rules(placements, dim);
         Index const count = list_numbers(placements, nullptr);
         count > inline_numbers ? intern_numbers(placements, count) : void(list_numbers(placements, numbers_.few));
@@ -46,7 +46,7 @@ public:
 
     [[nodiscard]] constexpr DynamicMesh const& mesh() const& noexcept { return mesh_; }
     [[nodiscard]] constexpr DynamicShape const& shape() const& noexcept { return shape_; }
-    [[nodiscard]] constexpr Signature const& signature() const& noexcept { return signature_; }
+    [[nodiscard]] constexpr detail::Signature const& signature() const& noexcept { return signature_; }
     /// What an axis does, with the numbers of its rule.
     [[nodiscard]] constexpr Placement placement(int axis) const {
         PlacementForm const& form = signature_[axis];
@@ -72,7 +72,7 @@ public:
     // Of a temporary, by value: references would outlive it.
     [[nodiscard]] constexpr DynamicMesh mesh() && noexcept { return mesh_; }
     [[nodiscard]] constexpr DynamicShape shape() && noexcept { return shape_; }
-    [[nodiscard]] constexpr Signature signature() && noexcept { return signature_; }
+    [[nodiscard]] constexpr detail::Signature signature() && noexcept { return signature_; }
     [[nodiscard]] constexpr bool contains(Index rank) const noexcept { return mesh_.contains(rank); }
 
     /// What the rank at these mesh coordinates holds along one dimension. An empty part lies at the extent's end, or
@@ -233,7 +233,7 @@ private:
     }
 
     [[noreturn]] static void raise_count(int given, int axes);
-    [[noreturn, gnu::cold]] void raise_fault(SignatureFault fault) const;
+    [[noreturn, gnu::cold]] void raise_fault(detail::SignatureFault fault) const;
     [[noreturn]] static void raise_many(Index rank, int dim, Index segments);
     [[noreturn]] void raise_rank(int rank) const;
     [[noreturn]] static void raise_block(int axis, SplitRule const& rule);
@@ -243,7 +243,7 @@ private:
 
     DynamicMesh mesh_;
     DynamicShape shape_;
-    Signature signature_;
+    detail::Signature signature_;
     bool interned_ = false;
     union Numbers {
         Index few[inline_numbers]{};

@@ -19,8 +19,8 @@ RESHARD_INLINE void DynamicDistribution::intern_numbers(Placements const& placem
                   "one placement per mesh axis; Replicate for an axis that does not touch the tensor.");
 }
 
-[[noreturn]] RESHARD_INLINE void DynamicDistribution::raise_fault(SignatureFault fault) const {
-    if (fault == SignatureFault::dimension) {
+[[noreturn]] RESHARD_INLINE void DynamicDistribution::raise_fault(detail::SignatureFault fault) const {
+    if (fault == detail::SignatureFault::dimension) {
         int dim = 0;
         for (PlacementForm const& placement : signature_.placements) {
             if (placement.is_shard() && (placement.dim() < 0 || placement.dim() >= shape_.rank())) {
@@ -40,7 +40,7 @@ RESHARD_INLINE void DynamicDistribution::intern_numbers(Placements const& placem
         "Fix: let the other axes of that dimension cut first (AxisOrder).",
         "two block-cyclic or strided cuts of one dimension. "
         "Fix: make one such cut, the last of its dimension; the others are chunks or boundaries."};
-    int const number = static_cast<int>(fault) - static_cast<int>(SignatureFault::two_ops);
+    int const number = static_cast<int>(fault) - static_cast<int>(detail::SignatureFault::two_ops);
     errors::raise(ErrorCode::placement, "reshard::distribution: ", words[number]);
 }
 

@@ -13,6 +13,8 @@
 
 namespace reshard::inline v0_1 {
 
+namespace detail {
+
 /// `count` times, `pitch` apart.
 struct Repeat {
     Index pitch = 0;
@@ -35,8 +37,6 @@ struct Segments {
     }
     friend constexpr bool operator==(Segments const&, Segments const&) = default;
 };
-
-namespace detail {
 
 /// The least common multiple of the periods of two sets (0: none), or `limit` when that is less.
 [[nodiscard]] constexpr Index common_period(Index a, Index b, Index limit) noexcept {
@@ -120,7 +120,7 @@ constexpr void for_each_shared(IndexSet const& a, IndexSet const& b, Visit&& vis
     Index const end = smaller(a.regular_end(), b.regular_end());
     Index const last = hull.end;
     hull.end = smaller(hull.end, end);
-    if (!hull.empty()) detail::for_each_shared_in(hull, a, b, visit);
+    if (!hull.empty()) for_each_shared_in(hull, a, b, visit);
     if (end >= last) return;
     // From there on what was regular up to there is an interval.
     for_each_shared<Visit>(a.regular_end() == end ? IndexSet(a.last()) : a,
@@ -133,6 +133,7 @@ constexpr void for_each_shared(IndexSet const& a, IndexSet const& b, Visit&& vis
     for_each_shared(a, b, [&](Segments const& segments) { size += segments.size(); });
     return size;
 }
+
 }  // namespace detail
 
 }  // namespace reshard::inline v0_1

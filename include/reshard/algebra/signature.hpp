@@ -25,6 +25,8 @@ struct AxisOrder {
     }
 };
 
+namespace detail {
+
 /// What is wrong with a list of placements, if anything. An enumerator per sentence, because types report it at
 /// compile time and values at run time.
 enum class SignatureFault : std::uint8_t {
@@ -76,7 +78,6 @@ struct Signature {
     friend constexpr bool operator==(Signature const&, Signature const&) = default;
 };
 
-namespace detail {
 /// Sorts axes by what they cut and reports the first fault. \pre as many placements as axes.
 constexpr SignatureFault arrange(Signature& signature, int rank, AxisList const& order) noexcept {
     int const axes = signature.axes;
@@ -119,6 +120,7 @@ constexpr SignatureFault arrange(Signature& signature, int rank, AxisList const&
     }
     return SignatureFault::none;
 }
+
 }  // namespace detail
 
 }  // namespace reshard::inline v0_1

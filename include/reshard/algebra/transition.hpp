@@ -63,7 +63,7 @@ namespace detail {
 }  // namespace detail
 
 /// Whether some axis would have to be filled with the identity of an average.
-[[nodiscard]] constexpr bool fills_average(Signature const& from, Signature const& to) noexcept {
+[[nodiscard]] constexpr bool fills_average(detail::Signature const& from, detail::Signature const& to) noexcept {
     for (int axis = 0; axis < from.axes; ++axis) {
         PlacementForm const& target = to[axis];
         if (!target.is_partial() || target.op() != Reduce::avg) continue;
@@ -76,7 +76,8 @@ namespace detail {
 /// The kind of a transition between two signatures of one mesh and shape; `same(axis)` says whether an axis cuts by
 /// the same rule on both sides. \pre !fills_average(from, to).
 template <class Same>
-[[nodiscard]] constexpr TransitionKind kind_of(Signature const& from, Signature const& to, Same const& same) noexcept {
+[[nodiscard]] constexpr TransitionKind kind_of(detail::Signature const& from, detail::Signature const& to,
+                                               Same const& same) noexcept {
     unsigned const ones = from.ones & to.ones;
     auto const counts = [&](int axis) { return ((ones >> axis) & 1U) == 0; };
     bool copies = false;

@@ -16,8 +16,6 @@ namespace detail {
     return static_cast<std::uint64_t>(static_cast<Wide>(a) * b >> 64);
 }
 
-}  // namespace detail
-
 /// Division by one number, exact for every 64-bit dividend and divisor: two multiplications instead of a division. With
 /// m = floor((2^64 - 1) / d) the upper half of v * m is v / d or one less, because 2^64 - m * d <= d.
 class Divider {
@@ -44,5 +42,7 @@ private:
     std::uint64_t divisor_ = 1;
     std::uint64_t inverse_ = UINT64_MAX;
 };
+
+}  // namespace detail
 
 }  // namespace reshard::inline v0_1

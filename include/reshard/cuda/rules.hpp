@@ -37,7 +37,7 @@ public:
 
 private:
     Index slots_ = 0;
-    Divider by_block_;
+    detail::Divider by_block_;
 };
 
 /// Slots cut at offsets[0] = 0 <= offsets[1] <= ... <= offsets[ranks] = Z, which device code reads. Ranks without

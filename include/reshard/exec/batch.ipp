@@ -29,11 +29,12 @@ namespace detail {
 }
 
 /// \pre the element type has whole bytes. Throws BufferError for a tensor beyond options.max_workspace_bytes.
-[[nodiscard]] inline RoundLoad round_load(RankSteps const& mine, int rank, BatchOptions const& options) {
+[[nodiscard]] inline planning::RoundLoad round_load(RankSteps const& mine, int rank, BatchOptions const& options) {
     if (mine.steps.kind != TransitionKind::collective) return {};
     bool const folds = mine.steps.find(planning::StepKind::fold) != nullptr;
-    RoundLoad const load{true, round_bytes(mine.steps, folds ? mine.change.from : mine.change.wire()),
-                         padded_bytes(largest_scratch(mine.steps), mine.change.from), scratch_bytes(mine, rank)};
+    planning::RoundLoad const load{true, round_bytes(mine.steps, folds ? mine.change.from : mine.change.wire()),
+                                   padded_bytes(largest_scratch(mine.steps), mine.change.from),
+                                   scratch_bytes(mine, rank)};
     if (load.workspace > options.max_workspace_bytes) {
         raise(ErrorCode::buffer, "reshard::prepare: its fold needs ", load.workspace,
               " bytes of scratch memory, but a round may use ", options.max_workspace_bytes,
@@ -49,8 +50,9 @@ struct Rounds {
     std::vector<std::size_t> offsets;  ///< of each tensor's scratch memory
     Index workspace = 0;               ///< bytes, of the round that needs most
 
-    Rounds(std::vector<RoundLoad> const& loads, BatchOptions const& options)
-        : tensors(cut_into_rounds(loads, options.bucket_bytes, options.max_workspace_bytes)), offsets(loads.size(), 0) {
+    Rounds(std::vector<planning::RoundLoad> const& loads, BatchOptions const& options)
+        : tensors(planning::cut_into_rounds(loads, options.bucket_bytes, options.max_workspace_bytes)),
+          offsets(loads.size(), 0) {
         for (auto const& round : tensors) {
             Index sum = 0;
             for (std::size_t i : round) offsets[i] = as_size(std::exchange(sum, sum + loads[i].scratch));
@@ -59,7 +61,7 @@ struct Rounds {
     }
 };
 [[nodiscard]] inline Rounds rounds_of(Batch const& batch, int rank, BatchOptions const& options, bool on_device) {
-    std::vector<RoundLoad> loads;
+    std::vector<planning::RoundLoad> loads;
     for (BatchTensor const& tensor : batch.tensors()) {
         loads.push_back(round_load(rank_steps(tensor, rank, on_device), rank, options));
     }
@@ -138,7 +140,7 @@ RESHARD_INLINE detail::BatchJob* detail::bind_batch(Batch const& batch, Communic
     MemoryPolicy const& memory = memory_of(comm, means.host);
     int const rank = comm.rank();
     check_options(options);
-    std::vector<RoundLoad> loads;
+    std::vector<planning::RoundLoad> loads;
     loads.reserve(batch.size());
     for (current = 0; current < batch.size(); ++current) {
         BatchTensor const& tensor = batch.tensors()[current];

@@ -27,13 +27,13 @@ public:
         SplitRule const& rule = placement.rule();
         Index const chunk = detail::larger<Index>(detail::ceil_div(extent, parts_), 1);
         if (rule.kind == SplitKind::chunk || is_chunked(rule, extent, chunk)) {
-            long_ = short_ = Divider(static_cast<std::uint64_t>(chunk));
+            long_ = short_ = detail::Divider(static_cast<std::uint64_t>(chunk));
         } else if (rule.kind == SplitKind::balanced) {
             Index const quotient = extent / parts_;
             longer_ = extent % parts_;
             begin_of_short_ = longer_ * (quotient + 1);
-            long_ = Divider(static_cast<std::uint64_t>(quotient + 1));
-            short_ = Divider(static_cast<std::uint64_t>(detail::larger<Index>(quotient, 1)));
+            long_ = detail::Divider(static_cast<std::uint64_t>(quotient + 1));
+            short_ = detail::Divider(static_cast<std::uint64_t>(detail::larger<Index>(quotient, 1)));
         } else {
             search_ = true;
             many_ = offsets;
@@ -96,8 +96,8 @@ private:
         return true;
     }
 
-    Divider long_;  ///< parts before begin_of_short_ have this many slots
-    Divider short_;
+    detail::Divider long_;  ///< parts before begin_of_short_ have this many slots
+    detail::Divider short_;
     Index begin_of_short_ = 0;
     Index longer_ = 0;
     Index const* many_ = nullptr;
@@ -125,10 +125,10 @@ public:
         auto const local = static_cast<std::uint64_t>(detail::larger<Index>(buckets / slots.mesh().size(), 1));
         auto const block = static_cast<std::uint64_t>(detail::ceil_div(detail::larger<Index>(hash_size, 1), buckets));
         limit_ = block * buckets_;  // < hash_size + buckets: fits 64 bits, not 63
-        by_block_ = Divider(block);
-        by_span_ = Divider(block * local);
-        by_buckets_ = Divider(buckets_);
-        by_local_ = Divider(local);
+        by_block_ = detail::Divider(block);
+        by_span_ = detail::Divider(block * local);
+        by_buckets_ = detail::Divider(buckets_);
+        by_local_ = detail::Divider(local);
     }
 
     /// The part that looks an id up. With blocks of ceil(H / nb) ids and l = nb / W buckets a part, ids are counted off
@@ -196,10 +196,10 @@ private:
     Index bucket_slots_ = 0;
     std::uint64_t limit_ = 1;  ///< ids below it are counted off
     std::uint64_t buckets_ = 1;
-    Divider by_block_;
-    Divider by_span_;  ///< the ids of one part
-    Divider by_buckets_;
-    Divider by_local_;
+    detail::Divider by_block_;
+    detail::Divider by_span_;  ///< the ids of one part
+    detail::Divider by_buckets_;
+    detail::Divider by_local_;
 };
 
 }  // namespace reshard::inline v0_1

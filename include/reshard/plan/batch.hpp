@@ -12,6 +12,8 @@
 
 namespace reshard::inline v0_1 {
 
+namespace planning {
+
 /// What one tensor asks of the round it travels in. From the plan and the element type, never from what one rank
 /// happens to hold: every rank must cut the batch alike.
 struct RoundLoad {
@@ -20,6 +22,8 @@ struct RoundLoad {
     Index workspace = 0;   ///< bytes of scratch memory; no rank needs more
     Index scratch = 0;     ///< what this rank needs of it, which has no say
 };
+
+}  // namespace planning
 
 namespace detail {
 
@@ -43,6 +47,8 @@ namespace detail {
 }
 
 }  // namespace detail
+
+namespace planning {
 
 /// Tensor numbers per round, in the order the rounds are run. A tensor of `bucket_bytes` or more travels alone; smaller
 /// ones share a round, in their order, until the next would take it beyond `bucket_bytes` or its scratch memory beyond
@@ -79,5 +85,7 @@ namespace detail {
     close();
     return rounds;
 }
+
+}  // namespace planning
 
 }  // namespace reshard::inline v0_1

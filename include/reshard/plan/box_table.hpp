@@ -27,7 +27,9 @@ struct HeldBox {
     Box box;
 };
 
+namespace planning {
 struct BoxExchange;
+}
 
 /// Boxes of one tensor and who holds each. Equal boxes are copies; else the boxes that are read share no element.
 class BoxTable {
@@ -71,7 +73,7 @@ public:
     }
 
 private:
-    friend BoxExchange exchange(BoxTable const& from, BoxTable const& to, Index rank);
+    friend planning::BoxExchange exchange(BoxTable const& from, BoxTable const& to, Index rank);
     void sort();
     /// For each box among some of sorted_, equal ones of which are side by side.
     template <class Visit>
@@ -91,6 +93,8 @@ private:
     detail::BoxOrder order_;
 };
 
+namespace planning {
+
 /// What travels from a box of one table to a box of another.
 struct BoxMessage {
     Index peer = 0;
@@ -108,18 +112,23 @@ struct BoxExchange {
     std::vector<BoxMessage> kept;  ///< the rank needs and holds it; peer is the rank
 };
 
+}  // namespace planning
+
 /// What rank `rank` sends, receives and keeps, so that it has its boxes of `to`. What it holds is taken from its own
 /// copy; of what others hold the copies take turns. O((n + m) log n) for the n boxes of a table and the m messages of
 /// the rank, where one dimension tells the boxes apart.
 ///
 /// Throws ShapeError for tables of different shapes; PlacementError where an element that the rank needs is held by no
 /// rank, or by boxes that are not equal.
-[[nodiscard]] BoxExchange exchange(BoxTable const& from, BoxTable const& to, Index rank);
+[[nodiscard]] planning::BoxExchange exchange(BoxTable const& from, BoxTable const& to, Index rank);
 
 /// What rank `rank` moves, in elements.
 [[nodiscard]] Cost cost(BoxTable const& from, BoxTable const& to, Index rank);
 
 namespace detail {
+
+using planning::BoxExchange;
+using planning::BoxMessage;
 
 /// In the order of BoxExchange.
 inline void sort_messages(std::vector<BoxMessage>& messages) {

@@ -103,7 +103,7 @@ inline void check_needed(BoxTable const& from, Box const& needed, Index rank, st
 
 }  // namespace detail
 
-RESHARD_INLINE BoxExchange exchange(BoxTable const& from, BoxTable const& to, Index rank) {
+RESHARD_INLINE planning::BoxExchange exchange(BoxTable const& from, BoxTable const& to, Index rank) {
     if (!(from.shape() == to.shape())) {
         errors::raise(ErrorCode::shape, "reshard::BoxTable: boxes of a tensor of ", to_string(from.shape()),
                       " cannot become boxes of one of ", to_string(to.shape()), ". Fix: give tables of one tensor.");
@@ -112,7 +112,7 @@ RESHARD_INLINE BoxExchange exchange(BoxTable const& from, BoxTable const& to, In
     auto const place_in = [](BoxTable const& table, HeldBox const& held) {
         return detail::as_size(&held - table.boxes().data());
     };
-    BoxExchange mine;
+    planning::BoxExchange mine;
     std::vector<Box> parts;
     std::vector<std::size_t> holders;
     for (HeldBox const& needed : to.boxes_of(rank)) {
@@ -148,13 +148,13 @@ RESHARD_INLINE BoxExchange exchange(BoxTable const& from, BoxTable const& to, In
 }
 
 RESHARD_INLINE Cost cost(BoxTable const& from, BoxTable const& to, Index rank) {
-    BoxExchange const mine = exchange(from, to, rank);
+    planning::BoxExchange const mine = exchange(from, to, rank);
     Cost result;
     result.phases = mine.sends.empty() && mine.receives.empty() ? 0 : 1;
     result.messages_sent = detail::as_index(mine.sends.size());
     result.messages_received = detail::as_index(mine.receives.size());
-    for (BoxMessage const& message : mine.sends) result.sent += message.box.size();
-    for (BoxMessage const& message : mine.receives) result.received += message.box.size();
+    for (planning::BoxMessage const& message : mine.sends) result.sent += message.box.size();
+    for (planning::BoxMessage const& message : mine.receives) result.received += message.box.size();
     return result;
 }
 

@@ -112,10 +112,10 @@ RESHARD_INLINE std::string detail::explain(Plan<> const& plan, TransitionKind ki
         if (step.kind != planning::StepKind::exchange) continue;
         ++phase;
         if (!takes_part(steps, step, rank)) continue;
-        Exchange const exchange = exchange_of(steps, step, rank);
+        planning::Exchange const exchange = exchange_of(steps, step, rank);
         detail::explain_exchange(text, exchange, phase, detail::exchange_text(steps, step),
                                  planning::chunks_of(steps, step), dtype);
-        for (Message const& message : exchange.receives) {
+        for (planning::Message const& message : exchange.receives) {
             bool const enters = ranks_per_node > 1 && message.peer / ranks_per_node != rank / ranks_per_node;
             detail::add_elements(received, message.elements());
             if (enters) detail::add_elements(foreign, message.elements());

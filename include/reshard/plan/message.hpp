@@ -12,6 +12,8 @@
 
 namespace reshard::inline v0_1 {
 
+namespace planning {
+
 /// A box again and again along one dimension: what two block-cyclic cuts share.
 struct BoxRepeat {
     int dim = 0;
@@ -55,6 +57,8 @@ struct Exchange {
     std::vector<Message> kept;  ///< boxes the rank needs and holds itself; peer is the rank
 };
 
+}  // namespace planning
+
 /// What one rank moves when it carries out a plan, in elements (multiply by bytes(dtype)).
 struct Cost {
     int phases = 0;           ///< exchanges one after the other, those in chunks as one; 0 for views and local copies
@@ -69,6 +73,10 @@ struct Cost {
 };
 
 namespace detail {
+
+using planning::BoxRepeat;
+using planning::Exchange;
+using planning::Message;
 
 /// One dimension of an exchange: whether either side deals it out in blocks, and how many repeats a message may have.
 struct DimForm {

@@ -157,7 +157,7 @@ public:
     }
 
     /// The messages of one rank in one phase, from 0 to cost(rank).phases - 1. Empty for other phases.
-    [[nodiscard]] Exchange exchange(Index rank, int phase = 0) const {
+    [[nodiscard]] planning::Exchange exchange(Index rank, int phase = 0) const {
         return detail::exchange_of(value(), rank, phase);
     }
 

@@ -40,8 +40,8 @@ namespace reshard::inline v0_1 {
           "identity to fill with. Fix: move to Replicate first; copies owe an average as they are.");
 }
 
-RESHARD_INLINE Exchange detail::plan_within(Steps const& steps, Step const& step, Index rank) {
-    Exchange exchange;
+RESHARD_INLINE planning::Exchange detail::plan_within(Steps const& steps, Step const& step, Index rank) {
+    planning::Exchange exchange;
     Grids grids(steps, step);
     for (Grid* grid : {&grids.source, &grids.target})
         if (steps.inside != 0) grid->lay_on(steps.nodes);
@@ -49,8 +49,8 @@ RESHARD_INLINE Exchange detail::plan_within(Steps const& steps, Step const& step
     sort_exchange(exchange);
     return exchange;
 }
-RESHARD_INLINE Exchange detail::plan_between(Steps const& steps, Step const& step, Index rank) {
-    Exchange exchange;
+RESHARD_INLINE planning::Exchange detail::plan_between(Steps const& steps, Step const& step, Index rank) {
+    planning::Exchange exchange;
     Grids const grids(steps, step);
     TwoMeshes(grids.source, grids.target).plan(rank, exchange);
     sort_exchange(exchange);
@@ -102,20 +102,21 @@ RESHARD_INLINE Cost detail::cost_of(PlanValue const& plan, Index rank) {
     Steps const steps = plan.steps(plan);
     for (Step const& step : steps.list) {
         if (step.kind != StepKind::exchange) continue;
-        Exchange const exchange = exchange_of(steps, step, rank);
+        planning::Exchange const exchange = exchange_of(steps, step, rank);
         ++cost.phases;
         cost.messages_sent += detail::as_index(exchange.sends.size());
         cost.messages_received += detail::as_index(exchange.receives.size());
-        for (Message const& message : exchange.sends) add_elements(cost.sent, message.elements());
-        for (Message const& message : exchange.receives) add_elements(cost.received, message.elements());
+        for (planning::Message const& message : exchange.sends) add_elements(cost.sent, message.elements());
+        for (planning::Message const& message : exchange.receives) add_elements(cost.received, message.elements());
     }
     cost.workspace = scratch_elements(steps, rank);
     return cost;
 }
-RESHARD_INLINE Exchange detail::exchange_of(PlanValue const& plan, Index rank, int phase) {
+RESHARD_INLINE planning::Exchange detail::exchange_of(PlanValue const& plan, Index rank, int phase) {
     if (plan.kind != TransitionKind::collective) return {};
     Steps const steps = plan.steps(plan);
-    return phase < 0 || phase >= steps.phases() ? Exchange{} : exchange_of(steps, steps.exchange(phase), rank);
+    return phase < 0 || phase >= steps.phases() ? planning::Exchange{}
+                                                : exchange_of(steps, steps.exchange(phase), rank);
 }
 RESHARD_INLINE std::uint64_t detail::hash_of(PlanValue const& plan) noexcept {
     detail::Digest result;

@@ -67,7 +67,7 @@ Index check_counts(Grid const& from, Grid const& to, Index piece, Index referenc
 }
 
 using Key = std::pair<Index, std::vector<Index>>;
-Key key_of(Message const& message, Index destination) {
+Key key_of(planning::Message const& message, Index destination) {
     Key key{destination, {}};
     for (Interval interval : message.box) {
         key.second.push_back(interval.begin);
@@ -88,7 +88,7 @@ Index check_narrowed(Grid const& from, Grid const& to, Index piece, unsigned axe
     Interval const stretch{begin, begin + random.between(1, detail::larger<Index>(length / 3, 1))};
     std::set<Key> wanted;
     std::set<Key> whole;
-    detail::Meeting(to, sets, forms).for_each([&](Message const& message, Index destination) {
+    detail::Meeting(to, sets, forms).for_each([&](planning::Message const& message, Index destination) {
         whole.insert(key_of(message, destination));
         bool away = false;
         for (int dim = 0; dim < to.dims.size(); ++dim) away = away || !agree(to, destination, piece, dim, axes);
@@ -97,7 +97,7 @@ Index check_narrowed(Grid const& from, Grid const& to, Index piece, unsigned axe
         if (away && touches) wanted.insert(key_of(message, destination));
     });
     std::set<Key> visited;
-    detail::Narrowed(to, forms, all, &home, stretch).for_each([&](Message const& message, Index destination) {
+    detail::Narrowed(to, forms, all, &home, stretch).for_each([&](planning::Message const& message, Index destination) {
         bool const is_new = visited.insert(key_of(message, destination)).second;
         REQUIRE(is_new);
         REQUIRE(whole.count(key_of(message, destination)) == 1);

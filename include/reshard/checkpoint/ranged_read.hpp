@@ -105,7 +105,7 @@ private:
     };
 
     /// What is read as one, but for the length of a read.
-    struct Stretch {
+    struct Run {
         int file = -1;
         Index begin = 0;
         Index end = 0;
@@ -113,10 +113,10 @@ private:
         std::byte* to = nullptr;  ///< as in PlannedRead
         [[nodiscard]] Index bytes() const noexcept { return end - begin; }
         /// Whether the next one goes on where this one ends, in the file and in memory.
-        [[nodiscard]] bool continued_by(Stretch const& next) const noexcept {
+        [[nodiscard]] bool continued_by(Run const& next) const noexcept {
             return to != nullptr && next.to == to + bytes() && next.begin == end;
         }
-        void join(Stretch const& next) noexcept {
+        void join(Run const& next) noexcept {
             bool const has_it = next.end <= end;  // bytes that are wanted twice: copied from where they were read to
             if (!has_it && !continued_by(next)) to = nullptr;
             end = larger(end, next.end);
@@ -136,8 +136,8 @@ private:
     void plan() {
         auto const later = [](FileBox::Cursor const& a, FileBox::Cursor const& b) { return a.begin() > b.begin(); };
         std::vector<FileBox::Cursor> open;  // a heap of the boxes whose units interleave
-        Stretch solid;                      // empty at first, in no file: joining or reading it does nothing
-        Stretch pending;
+        Run solid;                          // empty at first, in no file: joining or reading it does nothing
+        Run pending;
         auto const close_solid = [&, this] {
             if (joins(pending, solid)) {
                 pending.join(solid);
@@ -158,8 +158,8 @@ private:
             }
             FileBox::Cursor& cursor = open.back();
             FileBox const& box = cursor.box();
-            Stretch const unit{box.file(), cursor.begin(), cursor.begin() + box.unit_bytes(), box.unit_wanted(),
-                               box.unit_is_dense() ? cursor.to() : nullptr};
+            Run const unit{box.file(), cursor.begin(), cursor.begin() + box.unit_bytes(), box.unit_wanted(),
+                           box.unit_is_dense() ? cursor.to() : nullptr};
             if (cursor.next()) {
                 std::push_heap(open.begin(), open.end(), later);
             } else {
@@ -177,17 +177,17 @@ private:
     }
 
     /// Long runs that go straight to memory stay alone: a copy of all they have costs more than one more read.
-    [[nodiscard]] bool stands_alone(Stretch const& stretch) const noexcept {
-        return stretch.to != nullptr && stretch.bytes() >= options_.direct_bytes;
+    [[nodiscard]] bool stands_alone(Run const& run) const noexcept {
+        return run.to != nullptr && run.bytes() >= options_.direct_bytes;
     }
     /// Whether the two are read as one whatever the options say.
-    [[nodiscard]] bool is_solid(Stretch const& before, Stretch const& after) const noexcept {
+    [[nodiscard]] bool is_solid(Run const& before, Run const& after) const noexcept {
         if (before.file != after.file) return false;
         Index const gap = after.begin - before.end;
         if (gap < 0 || before.continued_by(after)) return true;
         return gap <= FileBox::page_bytes && !stands_alone(before) && !stands_alone(after);
     }
-    [[nodiscard]] bool joins(Stretch const& before, Stretch const& after) const noexcept {
+    [[nodiscard]] bool joins(Run const& before, Run const& after) const noexcept {
         if (before.file != after.file || stands_alone(before) || stands_alone(after)) return false;
         Index const bytes = after.end - before.begin;
         return after.begin - before.end <= options_.gap_bytes && bytes <= options_.chunk_bytes &&
@@ -195,14 +195,14 @@ private:
     }
 
     /// One read, or several when it is too long.
-    void emit_reads(Stretch const& stretch) {
-        if (stretch.file >= 0 && stretch.file != last_file_) ++totals_.files;
-        last_file_ = stretch.file;
-        for (Index begin = stretch.begin; begin < stretch.end;) {
-            Index const end = begin + smaller(stretch.end - begin, options_.chunk_bytes);
-            PlannedRead read{stretch.file, begin, end - begin, nullptr};
-            if (stretch.to != nullptr) {
-                read.to = stretch.to + (begin - stretch.begin);
+    void emit_reads(Run const& run) {
+        if (run.file >= 0 && run.file != last_file_) ++totals_.files;
+        last_file_ = run.file;
+        for (Index begin = run.begin; begin < run.end;) {
+            Index const end = begin + smaller(run.end - begin, options_.chunk_bytes);
+            PlannedRead read{run.file, begin, end - begin, nullptr};
+            if (run.to != nullptr) {
+                read.to = run.to + (begin - run.begin);
             } else {
                 ++scratch_reads_;
                 longest_scratch_ = larger(longest_scratch_, read.bytes);

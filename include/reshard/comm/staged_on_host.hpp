@@ -42,7 +42,7 @@ public:
     [[nodiscard]] cudaStream_t stream() const noexcept { return exchange_->options().stream; }
     [[nodiscard]] int device() const noexcept { return exchange_->device(); }
     /// How long the host waits for the stream: for whoever puts more on it.
-    [[nodiscard]] detail::StreamPatience patience() const noexcept { return exchange_->passage().patience; }
+    [[nodiscard]] detail::StreamPatience patience() const noexcept { return exchange_->host_staging().patience; }
     /// Bytes of pinned memory held.
     [[nodiscard]] Index staging_bytes() const noexcept { return exchange_->staging_bytes(); }
 
@@ -62,7 +62,7 @@ public:
         StagedOnHostOptions options = exchange_->options();
         options.staging.reserve_bytes = 0;  // what a part needs is not what the whole needed
         BasicStagedOnHost part(inner().split(colour, key), options);
-        part.exchange_->passage().patience = exchange_->passage().patience;  // one stream, one device
+        part.exchange_->host_staging().patience = exchange_->host_staging().patience;  // one stream, one device
         return part;
     }
     /// Throws BufferError for memory of another device.
@@ -73,7 +73,7 @@ public:
 
 private:
     std::unique_ptr<Exchange> exchange_;
-    typename Copies::MixedMemory memory_{exchange_->passage(), {}};
+    typename Copies::MixedMemory memory_{exchange_->host_staging(), {}};
 };
 
 template <class C>

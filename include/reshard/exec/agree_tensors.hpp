@@ -51,9 +51,9 @@ inline void check_in_reach(LocalTensor const& tensor, CommunicatorRef comm, std:
 }
 
 /// BufferError, naming both, when two tensors of this rank share memory that one of them writes.
-inline void check_apart(std::span<LocalTensor const> tensors, std::vector<Stretch> const& stretches, int rank,
+inline void check_apart(std::span<LocalTensor const> tensors, std::vector<ViewUse> const& uses, int rank,
                         std::string_view function) {
-    Clash const clash = find_clash(stretches);
+    Clash const clash = find_clash(uses);
     if (clash.writer == clash.other) return;
     raise(ErrorCode::buffer, "reshard::", function, ": on rank ", rank, " the tensors '",
           tensors[smaller(clash.writer, clash.other)].name, "' and '", tensors[larger(clash.writer, clash.other)].name,
@@ -61,11 +61,11 @@ inline void check_apart(std::span<LocalTensor const> tensors, std::vector<Stretc
 }
 /// The same for who writes to all of them.
 inline void check_apart(std::span<LocalTensor const> tensors, int rank, std::string_view function) {
-    std::vector<Stretch> stretches;
+    std::vector<ViewUse> uses;
     for (std::size_t i = 0; i < tensors.size(); ++i) {
-        if (tensors[i].distribution.contains(rank)) stretches.push_back({tensors[i].view, i, true});
+        if (tensors[i].distribution.contains(rank)) uses.push_back({tensors[i].view, i, true});
     }
-    check_apart(tensors, stretches, rank, function);
+    check_apart(tensors, uses, rank, function);
 }
 
 [[nodiscard]] inline BatchDigest digest_of(std::span<LocalTensor const> tensors, std::string_view options) {

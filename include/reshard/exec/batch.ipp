@@ -76,16 +76,16 @@ inline void check_options(BatchOptions const& options) {
 
 /// Writer and reader, or two writers, of the same memory.
 inline void check_clashes(Batch const& batch, int rank) {
-    std::vector<Stretch> stretches;
+    std::vector<ViewUse> uses;
     for (std::size_t i = 0; i < batch.size(); ++i) {
         BatchTensor const& tensor = batch.tensors()[i];
         bool const reads = tensor.plan.from().contains(rank);
         bool const in_place =
             reads && is_in_place(tensor.plan.value(), change_of(tensor, rank), tensor.source, tensor.destination);
-        if (reads && !in_place) stretches.push_back({tensor.source, i, false});
-        if (tensor.plan.to().contains(rank)) stretches.push_back({tensor.destination, i, true});
+        if (reads && !in_place) uses.push_back({tensor.source, i, false});
+        if (tensor.plan.to().contains(rank)) uses.push_back({tensor.destination, i, true});
     }
-    Clash const clash = find_clash(stretches);
+    Clash const clash = find_clash(uses);
     if (clash.writer == clash.other) return;
     raise(ErrorCode::buffer, "reshard::prepare: on rank ", rank, " the destination of ", label(batch, clash.writer),
           " overlaps the ", clash.reads ? "source" : "destination", " of ", label(batch, clash.other),

@@ -97,7 +97,7 @@ inline void check_apart(std::span<BoxMove const> moves, int rank) {
         std::size_t tensor;
         std::size_t view;
     };
-    std::vector<Stretch> stretches;
+    std::vector<ViewUse> uses;
     std::vector<ViewOf> places;
     auto const text = [&](std::size_t i, std::string_view side) {
         std::string const tensor = label(moves, places[i].tensor);
@@ -106,7 +106,7 @@ inline void check_apart(std::span<BoxMove const> moves, int rank) {
     for (std::size_t t = 0; t < moves.size(); ++t) {
         std::size_t view = 0;
         auto const add = [&](ConstDynamicView const& memory, bool written) {
-            stretches.push_back({memory, places.size(), written});
+            uses.push_back({memory, places.size(), written});
             places.push_back({t, view++});
         };
         for (ConstDynamicView const& source : moves[t].source) add(source, false);
@@ -119,7 +119,7 @@ inline void check_apart(std::span<BoxMove const> moves, int rank) {
                   " that overlap. Fix: give every element memory of its own.");
         }
     }
-    Clash const clash = find_clash(stretches);
+    Clash const clash = find_clash(uses);
     if (clash.writer == clash.other) return;
     raise(ErrorCode::buffer, "reshard::prepare: on rank ", rank, " ", text(clash.writer, "destination"), " overlaps ",
           text(clash.other, clash.reads ? "source" : "destination"), ". Fix: give each box its own memory.");

@@ -44,7 +44,7 @@ inline void check_options(SyncOptions const& options, int ranks) {
 RESHARD_INLINE void sync(std::span<LocalTensor const> tensors, CommunicatorRef comm, SyncOptions const& options) {
     int const rank = comm.rank();
     Batch batch;
-    std::vector<detail::Stretch> stretches;
+    std::vector<detail::ViewUse> uses;
     PreparedPlan prepared;
     auto const task = [&] {
         return TensorTask{"sync", "syncs",
@@ -60,10 +60,10 @@ RESHARD_INLINE void sync(std::span<LocalTensor const> tensors, CommunicatorRef c
             if (!detail::has_replicas(tensor.distribution)) continue;
             Plan<> const plan = detail::replica_plan(tensor.distribution, options.root);
             batch.add(plan, tensor.view, tensor.view, tensor.name);
-            if (plan.from().contains(rank)) stretches.push_back({tensor.view, i, false});
-            if (plan.to().contains(rank)) stretches.push_back({tensor.view, i, true});
+            if (plan.from().contains(rank)) uses.push_back({tensor.view, i, false});
+            if (plan.to().contains(rank)) uses.push_back({tensor.view, i, true});
         }
-        detail::check_apart(tensors, stretches, rank, "sync");
+        detail::check_apart(tensors, uses, rank, "sync");
         std::size_t current = 0;
         BatchOptions const rounds{.bucket_bytes = options.bucket_bytes};
         prepared = PreparedPlan(detail::bind_batch(batch, comm, rounds, current));

@@ -2,7 +2,7 @@
 /// \file   reshard/mch/redistribute.cuh
 /// \brief  redistribute_on_device(), apply_row_moves_on_device(): tables whose columns lie on the device, and stay
 ///         there.
-/// \depends mch/detail/{device_passages,device_row_moves}, cuda/device_work.cuh. Needs nvcc. Link reshard::mch
+/// \depends mch/detail/{device_tables,device_row_moves}, cuda/device_work.cuh. Needs nvcc. Link reshard::mch
 /// and reshard::cuda.
 ///
 ///     NcclCommunicator comm = ...;                                     // any communicator with a stream()
@@ -15,8 +15,8 @@
 #pragma once
 
 #include <reshard/cuda/device_work.cuh>
-#include <reshard/mch/detail/device_passages.hpp>
 #include <reshard/mch/detail/device_row_moves.hpp>
+#include <reshard/mch/detail/device_tables.hpp>
 
 namespace reshard::inline v0_1 {
 

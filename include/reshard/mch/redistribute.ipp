@@ -12,12 +12,13 @@ namespace reshard::inline v0_1 {
 namespace detail {
 
 /// One table on its way.
-class MchPassage : public MchTravel {
+class MchHostTable : public MchMovingTable {
 public:
     /// \pre `transition` outlives this.
-    MchPassage(MchTransition const& transition, MchOptions const& options, int rank)
-        : MchTravel{transition.saved, transition.current, host_shard_of(transition.current, transition.state, rank),
-                    transition.current.slots.mesh().ordinal(rank)},
+    MchHostTable(MchTransition const& transition, MchOptions const& options, int rank)
+        : MchMovingTable{transition.saved, transition.current,
+                         host_shard_of(transition.current, transition.state, rank),
+                         transition.current.slots.mesh().ordinal(rank)},
           incoming(current, shard, options.threads) {
         if (stays()) {
             if (never_loaded(shard.ids, nullptr, shard.entries))
@@ -42,9 +43,9 @@ public:
 };
 
 /// The tables of one call: what of it does not communicate. See carry().
-class MchPassages : public MchTerms {
+class MchHostTables : public MchTerms {
 public:
-    explicit MchPassages(MchTerms const& terms) noexcept : MchTerms(terms) {}
+    explicit MchHostTables(MchTerms const& terms) noexcept : MchTerms(terms) {}
 
     /// Throws what redistribute() documents, before anything is allocated for entries.
     void begin(int rank, int ranks) {
@@ -57,7 +58,7 @@ public:
         }
         check_apart(tables, rank);
     }
-    [[nodiscard]] std::vector<MchPassage>& list() noexcept { return list_; }
+    [[nodiscard]] std::vector<MchHostTable>& list() noexcept { return list_; }
     static void list_headers(std::span<MchArrival const> told, std::span<MchArrival> heard, CommunicatorRef comm,
                              TransferLists& lists) {
         list_all_to_all(std::as_bytes(told), std::as_writable_bytes(heard), comm.size(), lists);
@@ -65,7 +66,7 @@ public:
     static void hear(std::vector<MchArrival>&) noexcept {}
     void pack(std::span<MchArrival const> heard, int rank, int ranks) {
         for (std::size_t t = 0; t < list_.size(); ++t) {
-            MchPassage& one = list_[t];
+            MchHostTable& one = list_[t];
             if (one.stays()) continue;
             one.outgoing->pack();
             for (int r = 0; r < ranks; ++r) {
@@ -79,7 +80,7 @@ public:
         }
     }
     void arrange() {
-        for (MchPassage& one : list_) {
+        for (MchHostTable& one : list_) {
             if (one.stays()) continue;
             one.outgoing->unpack();
             one.incoming.arrange(options.mode, one.numbers);
@@ -89,7 +90,7 @@ public:
     }
     /// Writes the shards. \pre all ranks have agreed.
     [[nodiscard]] std::vector<MchChange> commit() {
-        for (MchPassage& one : list_) {
+        for (MchHostTable& one : list_) {
             if (!one.stays()) {
                 one.incoming.commit();
                 one.numbers.live_after = one.incoming.live();
@@ -103,7 +104,7 @@ public:
     }
 
 private:
-    std::vector<MchPassage> list_;
+    std::vector<MchHostTable> list_;
     std::vector<MchChange> result_;
 };
 
@@ -111,8 +112,8 @@ private:
 
 RESHARD_INLINE std::vector<MchChange> redistribute(std::span<MchTransition const> tables, CommunicatorRef comm,
                                                    MchOptions const& options) {
-    detail::MchPassages passages({tables, options, "on hosts"});
-    return detail::carry(passages, comm);
+    detail::MchHostTables moving({tables, options, "on hosts"});
+    return detail::carry(moving, comm);
 }
 
 RESHARD_INLINE MchChange redistribute(MchTable const& saved, MchTable const& current, MchState const& state,

@@ -131,9 +131,9 @@ TEST_CASE(
     int const there = 5;
     int here = 0;
     fake::claim(&here, sizeof(here), fake::pageable_host);
-    detail::HostPassage passage("test", stream, 0, pinned_staging(), 100);
-    passage.patience.deadline = std::chrono::milliseconds(20);
-    detail::CopiedMemory const memory(passage, {});
+    detail::HostStaging host_staging("test", stream, 0, pinned_staging(), 100);
+    host_staging.patience.deadline = std::chrono::milliseconds(20);
+    detail::CopiedMemory const memory(host_staging, {});
     transport::Send const send{0, reinterpret_cast<std::byte const*>(&there), box_of(4, {})};
     transport::Receive const receive{0, reinterpret_cast<std::byte*>(&here), box_of(4, {})};
     std::atomic<bool> goes_on = false;
@@ -153,21 +153,21 @@ TEST_CASE("pinned memory that a late device may still use is nobody's until it h
     int const before = fake::live_allocations();
     std::atomic<bool> goes_on = false;
     {
-        detail::HostPassage passage("test", stream, 0, pinned_staging(), 100);
-        passage.patience.deadline = std::chrono::milliseconds(20);
+        detail::HostStaging host_staging("test", stream, 0, pinned_staging(), 100);
+        host_staging.patience.deadline = std::chrono::milliseconds(20);
         std::byte const* given = nullptr;
         {
-            Workspace const memory = passage.allocate(64);
+            Workspace const memory = host_staging.allocate(64);
             given = memory.data();
             REQUIRE(given != nullptr);
             fake::hold(stream, goes_on);
-            CHECK_THROWS_AS(passage.wait(), DeadlineExceeded);
+            CHECK_THROWS_AS(host_staging.wait(), DeadlineExceeded);
         }
         CHECK(fake::live_allocations() == before + 1);
-        CHECK(passage.allocate(32).data() == nullptr);
+        CHECK(host_staging.allocate(32).data() == nullptr);
         goes_on = true;
         fake::finish(stream);
-        for (int load = 0; load != 2; ++load) CHECK(passage.allocate(64).data() == given);
+        for (int load = 0; load != 2; ++load) CHECK(host_staging.allocate(64).data() == given);
         CHECK(fake::live_allocations() == before + 1);
     }
     CHECK(fake::live_allocations() == before);

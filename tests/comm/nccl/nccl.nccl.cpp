@@ -27,10 +27,10 @@ transport::StridedBox every_other(Index elements) { return box_of(4, {{elements,
 
 /// In how many rounds it goes.
 Index rounds_of(transport::Send const& send, detail::PairShare const& share) {
-    detail::TransferLane lane{1, 1, 0, 1};
+    detail::PeerQueue queue{1, 1, 0, 1};
     Index rounds = 0;
-    for (; lane.at != lane.end; ++rounds)
-        detail::take_round(std::span(&send, 1), lane, share, [](transport::Send const&, transport::Send const&) {});
+    for (; queue.at != queue.end; ++rounds)
+        detail::take_round(std::span(&send, 1), queue, share, [](transport::Send const&, transport::Send const&) {});
     return rounds;
 }
 
@@ -84,12 +84,12 @@ TEST_SUITE("comm/nccl") {
             CHECK(rounds.with(0).bytes == rounds.shared_by_all().bytes);
             for (int peers : {0, 1, 2, 39, 512, 513, 4095}) {
                 CAPTURE(peers);
-                int const lanes = std::clamp(peers, 1, 512);  // in one group
+                int const queues = std::clamp(peers, 1, 512);  // in one group
                 detail::PairShare const share = rounds.shared_by(peers);
                 CHECK(share.messages >= 1);
-                CHECK(2 * lanes * share.messages <= detail::nccl_group_limit);
-                CHECK(2 * lanes * share.bytes <= (Index{256} << 20));
-                CHECK(2 * lanes * share.bytes > (Index{255} << 20));
+                CHECK(2 * queues * share.messages <= detail::nccl_group_limit);
+                CHECK(2 * queues * share.bytes <= (Index{256} << 20));
+                CHECK(2 * queues * share.bytes > (Index{255} << 20));
                 if (peers < ranks) CHECK(share.bytes >= rounds.shared_by_all().bytes);
                 int told[2] = {1, peers};  // the one that has more counts
                 rounds.peers = told;
@@ -228,13 +228,13 @@ TEST_SUITE("comm/nccl") {
         transport::Send const dense{1, &place, box_of(4, {{1 << 15, 4 << 15}, {1 << 15, 4}})};
         transport::Send const padded{1, &place, box_of(4, {{1 << 15, 8 << 15}, {1 << 15, 8}})};
         for (transport::Send const* send : {&dense, &padded}) {
-            detail::TransferLane lane{1, 1, 0, 1};
+            detail::PeerQueue queue{1, 1, 0, 1};
             int taken = 0;
             Index moved = 0;
-            for (; lane.at != lane.end; ++taken) {
+            for (; queue.at != queue.end; ++taken) {
                 Index round = 0;
                 detail::take_round(
-                    std::span(send, 1), lane, share,
+                    std::span(send, 1), queue, share,
                     [&](transport::Send const&, transport::Send const& piece) { round += piece.payload_bytes(); });
                 CHECK(round <= share.bytes);
                 moved += round;

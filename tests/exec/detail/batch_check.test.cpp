@@ -14,11 +14,11 @@
 namespace {
 using namespace reshard;
 using detail::Clash;
-using detail::Stretch;
+using detail::ViewUse;
 
 std::byte memory[4096];
 
-Stretch bytes_at(Index begin, Index size, std::size_t tensor, bool written) {
+ViewUse bytes_at(Index begin, Index size, std::size_t tensor, bool written) {
     return {ConstDynamicView(memory + begin, DType::u8, Shape{size}), tensor, written};
 }
 bool clashes(Clash const& clash) { return clash.writer != clash.other; }
@@ -47,7 +47,7 @@ TEST_SUITE("exec/detail/batch_check") {
         Indices strides;
         strides.push_back(8);
         strides.push_back(1);
-        std::vector<Stretch> columns;
+        std::vector<ViewUse> columns;
         for (std::size_t i = 0; i < 4; ++i) {
             columns.push_back({ConstDynamicView(memory + 2 * i, DType::u8, Shape{5, 2}, strides), i, true});
         }
@@ -59,17 +59,17 @@ TEST_SUITE("exec/detail/batch_check") {
         for (std::uint64_t seed : test::seeds(2000)) {
             CAPTURE(seed);
             test::Random random(seed);
-            std::vector<Stretch> stretches;
+            std::vector<ViewUse> uses;
             auto const count = static_cast<std::size_t>(random.between(0, 12));
             for (std::size_t i = 0; i < count; ++i) {
-                stretches.push_back(bytes_at(random.between(0, 300), random.between(0, 30),
-                                             static_cast<std::size_t>(random.between(0, 8)), random.chance(40)));
+                uses.push_back(bytes_at(random.between(0, 300), random.between(0, 30),
+                                        static_cast<std::size_t>(random.between(0, 8)), random.chance(40)));
             }
             bool expected = false;
-            for (Stretch const& a : stretches)
-                for (Stretch const& b : stretches)
+            for (ViewUse const& a : uses)
+                for (ViewUse const& b : uses)
                     expected = expected || (a.tensor != b.tensor && a.written && detail::overlap(a.view, b.view));
-            REQUIRE(clashes(detail::find_clash(stretches)) == expected);
+            REQUIRE(clashes(detail::find_clash(uses)) == expected);
         }
     }
 

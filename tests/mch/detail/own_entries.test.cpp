@@ -16,9 +16,9 @@ namespace {
 using reshard::detail::ascend_with_one_sign;
 using reshard::detail::MchDestination;
 using reshard::detail::MchOwnEntries;
-using reshard::detail::MchStretch;
+using reshard::detail::MchOwnRun;
 
-/// A shard of which some entries stay, cut into stretches, with room for others between those.
+/// A shard of which some entries stay, cut into runs, with room for others between those.
 struct Case {
     std::vector<MchDestination> parts;
     MchOwnEntries own;
@@ -29,7 +29,7 @@ template <class Random>
 Case random_case(Random& random, Index entries) {
     Case made;
     made.own.part = 3;
-    Index const kind = random.between(0, 3);  // few stay, half, nearly all, or whole stretches
+    Index const kind = random.between(0, 3);  // few stay, half, nearly all, or whole runs
     bool staying = false;
     for (Index i = 0; i < entries; ++i) {
         if (kind != 3 || random.between(0, 9) == 0)
@@ -39,20 +39,20 @@ Case random_case(Random& random, Index entries) {
     made.own.parts = made.parts.data();
     for (Index begin = 0; begin < entries;) {
         Index const stop = std::min(entries, begin + random.between(1, 20));
-        MchStretch one;
+        MchOwnRun one;
         for (Index i = begin; i < stop; ++i) {
             if (made.own.stays(i) == 0) continue;
             if (one.count++ == 0) one.begin = i;
             one.end = i + 1;
         }
-        if (one.count != 0) made.own.stretches.push_back(one);
+        if (one.count != 0) made.own.runs.push_back(one);
         made.own.count += one.count;
         begin = stop;
     }
     made.to.assign(static_cast<std::size_t>(entries), -1);
     Index others = entries - made.own.count;
     Index place = 0;
-    for (MchStretch& one : made.own.stretches) {
+    for (MchOwnRun& one : made.own.runs) {
         Index const before = random.between(0, 3) == 0 ? random.between(0, others) : 0;
         others -= before;
         place += before;

@@ -30,7 +30,7 @@ struct RankOne {
         own.parts = parts.data();
         own.part = 1;
         own.count = 3;
-        own.stretches = {{0, 5, 3}};
+        own.runs = {{0, 5, 3}};
     }
     RankOne(RankOne const&) = delete;
     RankOne& operator=(RankOne const&) = delete;
@@ -101,10 +101,10 @@ TEST_CASE("succession: whatever is out of the ordinary is left to the merge, and
     is_left("ids that lie among those that stay", [](RankOne& s) { s.arrived[0] = 33; });
     is_left("an id that is there already", [](RankOne& s) { s.arrived[0] = 34; });
     is_left("an id that comes twice", [](RankOne& s) { s.arrived[1] = 40; });
-    is_left("ids in no stretches", [](RankOne& s) { s.own.in_stretches = false; });
-    is_left("stretches in another order than their ids", [](RankOne& s) {
+    is_left("ids in no runs", [](RankOne& s) { s.own.in_runs = false; });
+    is_left("runs in another order than their ids", [](RankOne& s) {
         s.ids = {50, 51, 32, 33, 34, INT64_MAX, INT64_MAX, INT64_MAX};
-        s.own.stretches = {{0, 1, 1}, {2, 5, 2}};
+        s.own.runs = {{0, 1, 1}, {2, 5, 2}};
     });
     is_left("more ids than there is room for", [](RankOne& s) {
         s.arrived.clear();

@@ -3,7 +3,7 @@
 /// \brief  A scene carried to other ranks by redistribute_with(), on a device that is the host, against the oracle.
 #pragma once
 
-#include <reshard/mch/detail/device_passages.hpp>
+#include <reshard/mch/detail/device_tables.hpp>
 
 #include <doctest/doctest.h>
 

@@ -2,7 +2,7 @@
 // Mirrors include/reshard/plan/detail/tally.hpp: against counting one by one and against visiting everything.
 #include <reshard/plan/detail/tally.hpp>
 
-#include <reshard/plan/detail/meeting.hpp>
+#include <reshard/plan/detail/intersections.hpp>
 #include <reshard/plan/detail/nodes.hpp>
 
 #include <doctest/doctest.h>
@@ -88,7 +88,7 @@ Index check_narrowed(Grid const& from, Grid const& to, Index piece, unsigned axe
     Interval const stretch{begin, begin + random.between(1, detail::larger<Index>(length / 3, 1))};
     std::set<Key> wanted;
     std::set<Key> whole;
-    detail::Meeting(to, sets, forms).for_each([&](planning::Message const& message, Index destination) {
+    detail::Intersections(to, sets, forms).for_each([&](planning::Message const& message, Index destination) {
         whole.insert(key_of(message, destination));
         bool away = false;
         for (int dim = 0; dim < to.dims.size(); ++dim) away = away || !agree(to, destination, piece, dim, axes);

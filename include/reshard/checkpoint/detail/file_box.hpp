@@ -23,7 +23,7 @@ struct ReadBox {
 /// Where a box of a file lies: loops outer to inner by their strides in the file (`to` is the stride in the file,
 /// `from` the one in memory), so that its bytes come in the order of the file.
 ///
-/// Units are what reads are made of: stretches of the file that are read as one whatever the options say, because at
+/// Units are what reads are made of: parts of the file that are read as one whatever the options say, because at
 /// most `page_bytes` lie between their runs. A box is never asked for its runs, only for its units, which are more than
 /// a page apart (or `direct_bytes` long): listing them costs next to nothing beside reading them.
 class FileBox {

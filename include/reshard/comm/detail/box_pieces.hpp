@@ -109,7 +109,7 @@ struct PairShare {
 };
 
 /// The transfers of one peer, and how far they are.
-struct TransferLane {
+struct PeerQueue {
     int peer = 0;
     int distance = 0;    ///< ranks around: up for sends, down for receives
     std::size_t at = 0;  ///< next transfer
@@ -118,32 +118,32 @@ struct TransferLane {
     PieceRule rule{};
 };
 
-/// Calls body(transfer, piece of it) for what the lane moves in its next round, and advances it.
+/// Calls body(transfer, piece of it) for what the queue moves in its next round, and advances it.
 template <class Byte, class Body>
-void take_round(std::span<Transfer<Byte> const> transfers, TransferLane& lane, PairShare const& share, Body&& body) {
+void take_round(std::span<Transfer<Byte> const> transfers, PeerQueue& queue, PairShare const& share, Body&& body) {
     Index taken = 0;
-    for (int n = 0; n < share.messages && lane.at < lane.end; ++n) {
-        Transfer<Byte> const& transfer = transfers[lane.at];
+    for (int n = 0; n < share.messages && queue.at < queue.end; ++n) {
+        Transfer<Byte> const& transfer = transfers[queue.at];
         Index const weight = wire_weight(transfer);
-        if (lane.piece == 0) lane.rule = share.rule_of(transfer);
-        Transfer<Byte> const piece = piece_of(transfer, lane.rule, lane.piece);
+        if (queue.piece == 0) queue.rule = share.rule_of(transfer);
+        Transfer<Byte> const piece = piece_of(transfer, queue.rule, queue.piece);
         Index const load = piece.box.elements() * weight + share.overhead;
         if (n > 0 && taken + load > share.bytes) return;
         taken += load;
         body(transfer, piece);
-        if (++lane.piece < lane.rule.pieces) continue;
-        lane.piece = 0;
-        ++lane.at;
+        if (++queue.piece < queue.rule.pieces) continue;
+        queue.piece = 0;
+        ++queue.at;
     }
 }
 
-/// The transfers of an exchange one way, a lane per peer, and how far they are.
+/// The transfers of an exchange one way, a queue per peer, and how far they are.
 template <class Byte>
-struct PeerLanes {
+struct PeerQueues {
     std::span<Transfer<Byte> const> transfers;
     std::span<Transfer<Byte> const> own;  ///< what stays with the rank
-    std::vector<TransferLane> all;
-    std::vector<TransferLane> left;  ///< as far as they have come
+    std::vector<PeerQueue> all;
+    std::vector<PeerQueue> left;  ///< as far as they have come
 
     void lay(std::span<Transfer<Byte> const> given, int rank, int ranks) {
         transfers = given;
@@ -156,27 +156,27 @@ struct PeerLanes {
         });
     }
     void leave_out_own() {
-        std::erase_if(all, [](TransferLane const& lane) { return lane.distance == 0; });
+        std::erase_if(all, [](PeerQueue const& queue) { return queue.distance == 0; });
     }
-    /// Calls body(transfer, piece of it) for the next round of the lanes whose distance is in [first, last).
+    /// Calls body(transfer, piece of it) for the next round of the queues whose distance is in [first, last).
     /// shares.with(peer): what a pair moves in it.
     template <class Shares, class Body>
     void take_rounds(Shares const& shares, int first, int last, Body&& body) {
-        for (TransferLane& lane : left)
-            if (lane.distance >= first && lane.distance < last)
-                take_round(transfers, lane, shares.with(lane.peer), body);
+        for (PeerQueue& queue : left)
+            if (queue.distance >= first && queue.distance < last)
+                take_round(transfers, queue, shares.with(queue.peer), body);
     }
     /// Whether there is another round.
     [[nodiscard]] bool go_on() {
-        std::erase_if(left, [](TransferLane const& lane) { return lane.at == lane.end; });
+        std::erase_if(left, [](PeerQueue const& queue) { return queue.at == queue.end; });
         return !left.empty();
     }
 };
 
 /// Both ways.
-struct RoundLanes {
-    PeerLanes<std::byte const> out;
-    PeerLanes<std::byte> in;
+struct RoundQueues {
+    PeerQueues<std::byte const> out;
+    PeerQueues<std::byte> in;
 
     void leave_out_own() {
         out.leave_out_own();

@@ -70,12 +70,12 @@ private:
 };
 
 /// Owned by a communicator, which outlives the plans that use it. Work between its exchanges passes through it.
-struct HostPassage {
-    HostPassage(std::string_view name, cudaStream_t its_stream, int its_device, StagingOptions const& source,
+struct HostStaging {
+    HostStaging(std::string_view name, cudaStream_t its_stream, int its_device, StagingOptions const& source,
                 Index bytes)
         : transport(name), stream(its_stream), device(its_device), memory(source), spare(source), window_bytes(bytes) {}
-    HostPassage& operator=(HostPassage&&) = delete;
-    ~HostPassage() {
+    HostStaging& operator=(HostStaging&&) = delete;
+    ~HostStaging() {
         bool const stuck = is_stuck();
         memory.close(stuck);
         spare.close(stuck);
@@ -96,12 +96,12 @@ struct HostPassage {
     [[nodiscard]] Workspace allocate(Index bytes) {
         struct Pinned {
             StagingMemory memory;
-            HostPassage* passage;
-            Pinned(StagingMemory&& given, HostPassage* its) noexcept : memory(std::move(given)), passage(its) {}
+            HostStaging* host_staging;
+            Pinned(StagingMemory&& given, HostStaging* its) noexcept : memory(std::move(given)), host_staging(its) {}
             Pinned(Pinned&&) noexcept = default;
             ~Pinned() {
-                if (memory.size() > passage->spare.size()) std::swap(memory, passage->spare);
-                memory.close(passage->is_stuck());
+                if (memory.size() > host_staging->spare.size()) std::swap(memory, host_staging->spare);
+                memory.close(host_staging->is_stuck());
             }
             [[nodiscard]] std::byte* data() const noexcept { return memory.data(); }
         };
@@ -218,25 +218,25 @@ public:
     CopiedMemory(cudaStream_t stream, int device, DeviceSource const& /*source*/,
                  std::chrono::milliseconds /*deadline*/) noexcept
         : stream_(stream), device_(device) {}
-    /// Where there may be memory of the host: `passage` is for waits.
-    CopiedMemory(HostPassage& passage, DeviceSource const& /*source*/) noexcept
-        : stream_(passage.stream), device_(passage.device), passage_(&passage) {}
+    /// Where there may be memory of the host: `host_staging` is for waits.
+    CopiedMemory(HostStaging& host_staging, DeviceSource const& /*source*/) noexcept
+        : stream_(host_staging.stream), device_(host_staging.device), host_staging_(&host_staging) {}
 
     void check(std::string_view, void const* memory, Index) const override {
-        if (passage_ == nullptr) return check_nccl_memory(device_, memory);
-        static_cast<void>(reachable_kind(passage_->transport, device_, memory));
+        if (host_staging_ == nullptr) return check_nccl_memory(device_, memory);
+        static_cast<void>(reachable_kind(host_staging_->transport, device_, memory));
     }
     [[nodiscard]] Workspace allocate(Index) const override { return {}; }  // only folds need any
     [[nodiscard]] Workspace allocate_on_host(Index bytes) const override {
-        return passage_ == nullptr ? Workspace() : passage_->allocate(bytes);
+        return host_staging_ == nullptr ? Workspace() : host_staging_->allocate(bytes);
     }
     void deliver(std::span<Send const> sends, std::span<Receive const> receives) const override {
         CurrentDevice const device(device_);
-        bool const waits = passage_ != nullptr && (has_host(sends) || has_host(receives));
-        if (waits) passage_->wait();  // where memory is not pinned, CUDA would: without a deadline
+        bool const waits = host_staging_ != nullptr && (has_host(sends) || has_host(receives));
+        if (waits) host_staging_->wait();  // where memory is not pinned, CUDA would: without a deadline
         for (std::size_t k = 0; k < sends.size(); ++k)
             copy_on_stream(sends[k].base, sends[k].box, receives[k].base, receives[k].box, stream_);
-        if (waits) passage_->wait();
+        if (waits) host_staging_->wait();
     }
     [[nodiscard]] std::string_view copies_only() const noexcept override {
         return "use a communicator with kernels, NcclKernelCommunicator of <reshard/comm/nccl.cuh>, "
@@ -255,7 +255,7 @@ private:
 
     cudaStream_t stream_;
     int device_;
-    HostPassage* passage_ = nullptr;
+    HostStaging* host_staging_ = nullptr;
 };
 
 /// Each box by copies of its own, enqueued at once. What a `Copies` class of a transport must have; where `converts` is

@@ -23,25 +23,26 @@ namespace reshard::inline v0_1::detail {
 class DeviceOrHostMemory final : public MemoryPolicy {
 public:
     /// `source` is where scratch memory comes from.
-    DeviceOrHostMemory(HostPassage& passage, DeviceSource const& source) noexcept
-        : device_(passage.stream, passage.device, source, passage.patience.deadline), passage_(&passage) {}
+    DeviceOrHostMemory(HostStaging& host_staging, DeviceSource const& source) noexcept
+        : device_(host_staging.stream, host_staging.device, source, host_staging.patience.deadline),
+          host_staging_(&host_staging) {}
 
     /// Throws BufferError for memory of another device, and for addresses of this one that are no multiple of
     /// `alignment`; OutOfMemory where there is no window for memory of the host.
     void check(std::string_view what, void const* memory, Index alignment) const override {
-        MemoryKind const kind = reachable_kind(passage_->transport, passage_->device, memory);
+        MemoryKind const kind = reachable_kind(host_staging_->transport, host_staging_->device, memory);
         if (kind == MemoryKind::device) return device_.check(what, memory, alignment);
-        passage_->open();
+        host_staging_->open();
     }
     /// Throws BufferError for memory that is not the device's.
     void check_scratch(void const* memory) const override {
-        if (reachable_kind(passage_->transport, passage_->device, memory) == MemoryKind::device) return;
+        if (reachable_kind(host_staging_->transport, host_staging_->device, memory) == MemoryKind::device) return;
         raise(ErrorCode::buffer,
               "reshard::prepare: the workspace is memory of the host, and addends are folded on the device. Fix: give "
               "memory of the rank's device, or leave the workspace to prepare().");
     }
     [[nodiscard]] Workspace allocate(Index bytes) const override { return device_.allocate(bytes); }
-    [[nodiscard]] Workspace allocate_on_host(Index bytes) const override { return passage_->allocate(bytes); }
+    [[nodiscard]] Workspace allocate_on_host(Index bytes) const override { return host_staging_->allocate(bytes); }
 
     // All of them throw TransportError when CUDA refuses something, DeadlineExceeded.
 
@@ -55,7 +56,7 @@ public:
         Side const from = side_of(sends.front());
         Side const to = side_of(receives.front());
         if (from != Side::device && to != Side::device) {
-            passage_->wait();
+            host_staging_->wait();
             return host_memory().policy.deliver(sends, receives);
         }
         if (from == Side::host) return bring(sends, receives);
@@ -63,7 +64,7 @@ public:
             return fetch(receives, [&](Piece const& piece) { by_kernel(piece.of(sends), piece.window); });
         }
         device_.deliver(sends, receives);
-        if (from == Side::pinned || to == Side::pinned) passage_->wait();
+        if (from == Side::pinned || to == Side::pinned) host_staging_->wait();
     }
     /// \pre the slots are scratch memory.
     void fold(FoldWork const& work) const override {
@@ -78,18 +79,18 @@ public:
             });
         }
         device_.fold(work);
-        if (side == Side::pinned) passage_->wait();
+        if (side == Side::pinned) host_staging_->wait();
     }
     void fill_identity(Reduce op, DType dtype, std::byte* to, StridedBox const& box) const override {
         if (box.elements() == 0) return;
         if (side_of(to, box) == Side::device) return device_.fill_identity(op, dtype, to, box);
-        passage_->wait();
+        host_staging_->wait();
         host_memory().policy.fill_identity(op, dtype, to, box);
     }
     void scale(DType dtype, std::byte* to, StridedBox const& box, Index multiply, Index divide) const override {
         if (box.elements() == 0) return;
         if (side_of(to, box) == Side::device) return device_.scale(dtype, to, box, multiply, divide);
-        passage_->wait();
+        host_staging_->wait();
         host_memory().policy.scale(dtype, to, box, multiply, divide);
     }
 
@@ -100,7 +101,7 @@ private:
         host
     };
     [[nodiscard]] Side side_of(void const* memory, StridedBox const& box) const {
-        MemoryKind const kind = reachable_kind(passage_->transport, passage_->device, memory);
+        MemoryKind const kind = reachable_kind(host_staging_->transport, host_staging_->device, memory);
         if (kind == MemoryKind::device) return Side::device;
         bool const aligned =
             reinterpret_cast<std::uintptr_t>(memory) % static_cast<std::uintptr_t>(box.element_bytes) == 0;
@@ -132,11 +133,11 @@ private:
 
     /// Bytes of half a window. Throws OutOfMemory where an element does not fit.
     [[nodiscard]] Index half_bytes(Index element_bytes) const {
-        Index const half = passage_->memory.size() / 2 / StagingOptions::alignment * StagingOptions::alignment;
+        Index const half = host_staging_->memory.size() / 2 / StagingOptions::alignment * StagingOptions::alignment;
         if (element_bytes <= half) return half;
-        raise(ErrorCode::out_of_memory, "reshard: the transport '", passage_->transport, "' has a window of ",
-              passage_->memory.size(), " bytes for memory of the host, too little for two elements of ", element_bytes,
-              ". Fix: a larger window_bytes in its options.");
+        raise(ErrorCode::out_of_memory, "reshard: the transport '", host_staging_->transport, "' has a window of ",
+              host_staging_->memory.size(), " bytes for memory of the host, too little for two elements of ",
+              element_bytes, ". Fix: a larger window_bytes in its options.");
     }
     /// Calls body(piece) for what fits into one half of the window, from `at` on; returns the place behind. Empty
     /// transfers have no pieces.
@@ -153,7 +154,7 @@ private:
                 Transfer<T> const part = piece_of(transfer, rule, at.number);
                 Index const bytes = staging_slot(part.box.payload_bytes());
                 if (used + bytes > room) return at;
-                body(Piece{at, rule, dense_at(passage_->memory.data() + half * room + used, part)});
+                body(Piece{at, rule, dense_at(host_staging_->memory.data() + half * room + used, part)});
                 used += bytes;
             }
         }
@@ -166,7 +167,7 @@ private:
         Place done;
         Place ahead = fill_half(receives, done, 0, launch);
         for (int half = 0; done.transfer < receives.size(); half ^= 1) {
-            passage_->wait();
+            host_staging_->wait();
             Place const next = fill_half(receives, ahead, half ^ 1, launch);
             static_cast<void>(fill_half(receives, done, half, [&](Piece const& piece) {
                 Receive const to = piece.of(receives);
@@ -178,22 +179,22 @@ private:
     }
     /// From memory of the host to the device: the host copies into the window, from where kernels take it on.
     void bring(std::span<Send const> sends, std::span<Receive const> receives) const {
-        passage_->wait();  // whoever used the window, or wrote what is sent
+        host_staging_->wait();  // whoever used the window, or wrote what is sent
         Place at;
         for (int half = 0; at.transfer < sends.size(); half ^= 1) {
             static_cast<void>(fill_half(sends, at, half, [&](Piece const& piece) {
                 Send const from = piece.of(sends);
                 transport::copy(from.base, from.box, piece.window.base, piece.window.box);
             }));
-            passage_->wait();  // the other half is the next one
+            host_staging_->wait();  // the other half is the next one
             at = fill_half(sends, at, half, [&](Piece const& piece) {
                 by_kernel(dense_at<std::byte const>(piece.window.base, piece.window), piece.of(receives));
             });
         }
-        passage_->wait();  // the window may go with the communicator, while the plan's work is left to the stream
+        host_staging_->wait();  // the window may go with the communicator, while the plan's work is left to the stream
     }
 
     DeviceMemory device_;
-    HostPassage* passage_;
+    HostStaging* host_staging_;
 };
 }  // namespace reshard::inline v0_1::detail

@@ -50,9 +50,9 @@ struct DevicePlace {
 };
 
 /// What one rank's communicators share that were split from one: they are used in the order of one stream.
-struct DeviceWindow : HostPassage {
+struct DeviceWindow : HostStaging {
     DeviceWindow(cudaStream_t its_stream, int its_device, DeviceThreadOptions const& its_options)
-        : HostPassage("device_threads", its_stream, its_device, its_options.host_staging, its_options.window_bytes),
+        : HostStaging("device_threads", its_stream, its_device, its_options.host_staging, its_options.window_bytes),
           options(its_options) {
         open();
     }

@@ -71,7 +71,7 @@ public:
             send_modes_.assign(transfers.sends.size(), MpiMode::message);
             receive_modes_.assign(transfers.receives.size(), MpiMode::message);
             publish();
-            lay_lanes();
+            lay_queues();
             // Everything that need not wait for another rank is on its way when this returns.
             team_->greet(transfers);
             expect_the_heard();
@@ -101,9 +101,9 @@ private:
             sched_yield();
         }
         std::string text;
-        auto const add_held = [&, this](auto const& lanes, std::string_view what) {
+        auto const add_held = [&, this](auto const& queues, std::string_view what) {
             int last = -1;
-            lanes.held([&, this](int peer) {
+            queues.held([&, this](int peer) {
                 int const pid = team_->process(peer);
                 if (peer == last || (pid != 0 && !process_lives(pid))) return;
                 append(text, {last < 0 ? what : ", ", peer});
@@ -171,7 +171,7 @@ private:
         seat.published.store(2 * epoch_, std::memory_order_release);
     }
 
-    void lay_lanes() {
+    void lay_queues() {
         int const me = team_->rank();
         outgoing_.begin(transfers_.sends, send_modes_, epoch_);
         incoming_.begin(transfers_.receives, receive_modes_, epoch_);
@@ -187,17 +187,17 @@ private:
             std::size_t const last = first + sends.size();
             int const local = team_->local(peer);
             bool const asks = local < 0 && mpi_may_go_long(sends);
-            std::size_t const lane = outgoing_.add(peer, first, last, !asks);
+            std::size_t const queue = outgoing_.add(peer, first, last, !asks);
             if (local >= 0) readers_.push_back({peer, local, first, last, 0, sends[0].payload_bytes(), false});
-            if (asks) far_.push_back({peer, local, first, last, lane, 0, false, true});
+            if (asks) far_.push_back({peer, local, first, last, queue, 0, false, true});
         });
         late_.reserve(readers_.size());
         for_each_peer<Way::down>(transfers_.receives, me, [&](int peer, std::span<Receive const> receives) {
             if (peer == me) return;
             auto const first = as_size(receives.data() - transfers_.receives.data());
             int const local = team_->local(peer);
-            std::size_t const lane = incoming_.add(peer, first, first + receives.size(), false);
-            (local >= 0 ? sources_ : far_).push_back({peer, local, first, first + receives.size(), lane, 0, false});
+            std::size_t const queue = incoming_.add(peer, first, first + receives.size(), false);
+            (local >= 0 ? sources_ : far_).push_back({peer, local, first, first + receives.size(), queue, 0, false});
         });
         self_done_ = self_sends_.empty() && self_receives_.empty();
         Index const here = team_->node() ? team_->node()->ranks() : 1;
@@ -255,9 +255,9 @@ private:
             if (far.done || !peer->heard) continue;
             far.done = true;
             if (far.sends) {
-                outgoing_.make_ready(far.lane, peer->sends_long);
+                outgoing_.make_ready(far.queue, peer->sends_long);
             } else {
-                incoming_.make_ready(far.lane, peer->receives_long);
+                incoming_.make_ready(far.queue, peer->receives_long);
             }
         }
         return true;
@@ -313,7 +313,7 @@ private:
         // Had the owner of that memory failed meanwhile, it would have said so before it touched the memory again.
         std::atomic_thread_fence(std::memory_order_acquire);
         if (team_->family()->hear()) team_->raise_failure();
-        incoming_.make_ready(source.lane);
+        incoming_.make_ready(source.queue);
         node.pulled(node.me(), source.local, epoch_).store(epoch_, std::memory_order_release);
         return true;
     }
@@ -373,8 +373,8 @@ private:
 
     std::shared_ptr<MpiTeam> team_;
     MpiTypes types_;
-    MpiLanes<std::byte const> outgoing_;
-    MpiLanes<std::byte> incoming_;
+    MpiPeerQueues<std::byte const> outgoing_;
+    MpiPeerQueues<std::byte> incoming_;
     MpiAttach attach_;
     transport::BoundTransfers transfers_;
     std::span<Send const> self_sends_;

@@ -67,11 +67,11 @@ private:
 
 /// All messages one way. `Byte` is std::byte const: sends; std::byte: receives.
 template <class Byte>
-class MpiLanes {
+class MpiPeerQueues {
     static constexpr bool sending = std::is_const_v<Byte>;
 
 public:
-    MpiLanes()
+    MpiPeerQueues()
         : requests_(slot_count, MPI_REQUEST_NULL), slots_(slot_count), finished_(slot_count), statuses_(slot_count) {}
 
     /// A new exchange. `modes` says which of the transfers are messages.
@@ -82,39 +82,39 @@ public:
         messages_of_.clear();
         // Late messages of a failed pairing must not be taken for those of a later exchange.
         tag_ = static_cast<int>(epoch % 16384U);
-        lanes_.clear();
+        queues_.clear();
         first_ = 0;
         wanted_ = 0;
     }
-    /// The transfers [first, last) of one peer. Lanes come in the order in which they are served; those behind one
+    /// The transfers [first, last) of one peer. Queues come in the order in which they are served; those behind one
     /// that is not ready leave it half of the slots. Returns its number.
     std::size_t add(int peer, std::size_t first, std::size_t last, bool ready) {
-        lanes_.push_back({{peer, 0, first}, last});
-        if (ready) make_ready(lanes_.size() - 1);
-        return lanes_.size() - 1;
+        queues_.push_back({{peer, 0, first}, last});
+        if (ready) make_ready(queues_.size() - 1);
+        return queues_.size() - 1;
     }
     /// From now on the modes of its transfers are known, and whether those that are long go in long pieces. Finds
     /// those that are messages, and buffers for as many as may be under way: how many there are at a time is a matter
     /// of luck, but allocating is not.
     void make_ready(std::size_t number, bool goes_long = false) {
-        Lane& lane = lanes_[number];
-        lane.ready = true;
-        lane.goes_long = goes_long;
+        Queue& queue = queues_[number];
+        queue.ready = true;
+        queue.goes_long = goes_long;
         std::size_t const first = messages_of_.size();
         Index count = 0;
         bool packs = false;
         bool cut = false;
-        for (; lane.at < lane.last; ++lane.at) {
-            if (modes_[lane.at] != MpiMode::message) continue;
-            Transfer<Byte> const& transfer = transfers_[lane.at];
+        for (; queue.at < queue.last; ++queue.at) {
+            if (modes_[queue.at] != MpiMode::message) continue;
+            Transfer<Byte> const& transfer = transfers_[queue.at];
             messages_of_.push_back(transfer);
-            if (lane.is_alone(transfer)) continue;
+            if (queue.is_alone(transfer)) continue;
             ++count;
             cut = cut || together.rule_of(transfer).pieces > 1;
             packs = packs || mpi_must_pack(transfer);
         }
-        lane.at = lane.end = first;
-        lane.last = messages_of_.size();
+        queue.at = queue.end = first;
+        queue.last = messages_of_.size();
         if (!packs && count < 2) return;
         wanted_ += cut ? window : smaller<Index>(window, count);
         for (; made_ < smaller<Index>(wanted_, slot_count); ++made_) {
@@ -122,13 +122,13 @@ public:
         }
         spare_.reserve(slot_count);
     }
-    [[nodiscard]] bool complete() const noexcept { return first_ == lanes_.size(); }
+    [[nodiscard]] bool complete() const noexcept { return first_ == queues_.size(); }
     /// Messages since it was last asked.
     [[nodiscard]] Index take_messages() noexcept { return std::exchange(messages_, 0); }
     template <class Visit>
     void missing(Visit&& visit) const {
-        for (std::size_t i = first_; i < lanes_.size(); ++i)
-            if (!lanes_[i].done()) visit(lanes_[i].peer);
+        for (std::size_t i = first_; i < queues_.size(); ++i)
+            if (!queues_[i].done()) visit(queues_[i].peer);
     }
 
     /// Whether anything moved. Throws TransportError.
@@ -137,14 +137,15 @@ public:
         bool moved = false;
         if (flying_ > 0) moved = collect();
         int most = slot_count;
-        for (std::size_t i = first_; i < lanes_.size() && flying_ < most; ++i) {
-            if (!lanes_[i].ready) most = slot_count / 2;
-            while (lanes_[i].ready && lanes_[i].at < lanes_[i].last && lanes_[i].flying < window && flying_ < most) {
+        for (std::size_t i = first_; i < queues_.size() && flying_ < most; ++i) {
+            if (!queues_[i].ready) most = slot_count / 2;
+            while (queues_[i].ready && queues_[i].at < queues_[i].last && queues_[i].flying < window &&
+                   flying_ < most) {
                 post(team, types, i);
                 moved = true;
             }
         }
-        while (first_ < lanes_.size() && lanes_[first_].done()) ++first_;
+        while (first_ < queues_.size() && queues_[first_].done()) ++first_;
         return moved;
     }
 
@@ -173,7 +174,7 @@ public:
     template <class Visit>
     void held(Visit&& visit) const {
         for (std::size_t i = 0; i < requests_.size(); ++i)
-            if (requests_[i] != MPI_REQUEST_NULL && !slots_[i].packed()) visit(lanes_[slots_[i].lane].peer);
+            if (requests_[i] != MPI_REQUEST_NULL && !slots_[i].packed()) visit(queues_[slots_[i].queue].peer);
     }
 
 private:
@@ -183,7 +184,7 @@ private:
     static constexpr PairShare alone{1, mpi_long_piece_bytes, 0};
 
     /// Its transfers [at, end) are cut alike.
-    struct Lane : TransferLane {
+    struct Queue : PeerQueue {
         std::size_t last = 0;  ///< where those of the peer end
         int flying = 0;
         bool ready = false;
@@ -196,8 +197,8 @@ private:
     };
     struct Slot {
         std::unique_ptr<std::byte[]> buffer;
-        std::size_t lane = 0;
-        TransferLane begin;    ///< where its lane was
+        std::size_t queue = 0;
+        PeerQueue begin;       ///< where its queue was
         int parts = 0;         ///< transfers, or pieces of them, in the message
         Transfer<Byte> first;  ///< of them
         Index payload = 0;
@@ -206,18 +207,18 @@ private:
         [[nodiscard]] int pieces() const noexcept { return static_cast<int>(1 + payload / (piece_bytes + 1)); }
     };
 
-    /// Calls body(transfer or piece) for what the next message of the lane holds, and advances it.
+    /// Calls body(transfer or piece) for what the next message of the queue holds, and advances it.
     template <class Body>
-    void take(TransferLane& lane, PairShare const& share, Body&& body) const {
-        take_round(std::span<Transfer<Byte> const>(messages_of_), lane, share,
+    void take(PeerQueue& queue, PairShare const& share, Body&& body) const {
+        take_round(std::span<Transfer<Byte> const>(messages_of_), queue, share,
                    [&](auto const&, Transfer<Byte> const& part) { body(part); });
     }
     /// Calls body(transfer or piece, place in the message) for one that is packed.
     template <class Body>
     void for_each_part(Slot const& slot, Body&& body) const {
-        TransferLane lane = slot.begin;
+        PeerQueue queue = slot.begin;
         Index place = 0;
-        take(lane, together, [&](Transfer<Byte> const& part) {
+        take(queue, together, [&](Transfer<Byte> const& part) {
             body(part, place);
             place += part.payload_bytes();
         });
@@ -227,15 +228,15 @@ private:
         int free = 0;
         while (requests_[as_size(free)] != MPI_REQUEST_NULL) ++free;
         Slot& slot = slots_[as_size(free)];
-        Lane& lane = lanes_[number];
-        bool const is_alone = lane.is_alone(messages_of_[lane.at]);
-        if (lane.at == lane.end)
-            while (lane.end < lane.last && lane.is_alone(messages_of_[lane.end]) == is_alone) ++lane.end;
-        slot.lane = number;
-        slot.begin = lane;
+        Queue& queue = queues_[number];
+        bool const is_alone = queue.is_alone(messages_of_[queue.at]);
+        if (queue.at == queue.end)
+            while (queue.end < queue.last && queue.is_alone(messages_of_[queue.end]) == is_alone) ++queue.end;
+        slot.queue = number;
+        slot.begin = queue;
         slot.parts = 0;
         slot.payload = 0;
-        take(lane, is_alone ? alone : together, [&](Transfer<Byte> const& part) {
+        take(queue, is_alone ? alone : together, [&](Transfer<Byte> const& part) {
             if (slot.parts++ == 0) slot.first = part;
             slot.payload += part.payload_bytes();
         });
@@ -258,11 +259,13 @@ private:
         }
         MPI_Request& request = requests_[as_size(free)];
         if constexpr (sending) {
-            mpi_check(MPI_Isend(address, count, type, lane.peer, tag_, team.comm(), &request), "MPI_Isend", lane.peer);
+            mpi_check(MPI_Isend(address, count, type, queue.peer, tag_, team.comm(), &request), "MPI_Isend",
+                      queue.peer);
         } else {
-            mpi_check(MPI_Irecv(address, count, type, lane.peer, tag_, team.comm(), &request), "MPI_Irecv", lane.peer);
+            mpi_check(MPI_Irecv(address, count, type, queue.peer, tag_, team.comm(), &request), "MPI_Irecv",
+                      queue.peer);
         }
-        ++lane.flying;
+        ++queue.flying;
         flying_ += slot.pieces();
         ++messages_;
     }
@@ -275,13 +278,13 @@ private:
         for (int i = 0; i < count; ++i) {
             Slot& slot = slots_[as_size(finished_[as_size(i)])];
             MPI_Status const& status = statuses_[as_size(i)];
-            Lane& lane = lanes_[slot.lane];
+            Queue& queue = queues_[slot.queue];
             flying_ -= slot.pieces();
-            --lane.flying;
+            --queue.flying;
             int const error = code == MPI_ERR_IN_STATUS ? status.MPI_ERROR : MPI_SUCCESS;
-            mpi_check(error, sending ? "MPI_Isend" : "MPI_Irecv", lane.peer);
+            mpi_check(error, sending ? "MPI_Isend" : "MPI_Irecv", queue.peer);
             if constexpr (!sending) {
-                check_length(lane, slot, status);
+                check_length(queue, slot, status);
                 if (slot.packed())
                     for_each_part(slot, [&](Receive const& part, Index at) {
                         deliver(packed_at<std::byte const>(slot.buffer.get() + at, part), part);
@@ -293,19 +296,19 @@ private:
     }
 
     /// Both sides know what the message holds: it was announced, or lies open on the node.
-    static void check_length(Lane const& lane, Slot const& slot, MPI_Status const& status) {
+    static void check_length(Queue const& queue, Slot const& slot, MPI_Status const& status) {
         MPI_Count got = 0;
         mpi_check(MPI_Get_elements_x(&status, MPI_BYTE, &got), "MPI_Get_elements_x");
         if (got == slot.payload) return;
-        raise(ErrorCode::transport, "reshard::MpiCommunicator: a message from rank ", lane.peer, " holds ",
+        raise(ErrorCode::transport, "reshard::MpiCommunicator: a message from rank ", queue.peer, " holds ",
               as_index(got), " bytes, not the ", slot.payload,
               " it was announced with. Fix: this is a defect of reshard or of the MPI; please report it.");
     }
 
     std::span<Transfer<Byte> const> transfers_;
     std::span<MpiMode const> modes_;
-    std::vector<Transfer<Byte>> messages_of_;  ///< the transfers that are messages, lane by lane
-    std::vector<Lane> lanes_;
+    std::vector<Transfer<Byte>> messages_of_;  ///< the transfers that are messages, queue by queue
+    std::vector<Queue> queues_;
     std::vector<MPI_Request> requests_;
     std::vector<Slot> slots_;
     std::vector<int> finished_;

@@ -142,10 +142,10 @@ struct MpiNeighbour {
     int local = 0;
     std::size_t first = 0;  ///< transfers [first, last)
     std::size_t last = 0;
-    std::size_t lane = 0;
+    std::size_t queue = 0;
     Index bytes = 0;  ///< of the first transfer, of readers
     bool done = false;
-    bool sends = false;  ///< of far ones: the lane is one of outgoing_
+    bool sends = false;  ///< of far ones: the queue is one of outgoing_
 };
 
 }  // namespace reshard::inline v0_1::detail

@@ -72,7 +72,7 @@ public:
             moving_ = {};
             check(transfers.sends);
             check(transfers.receives);
-            lay_lanes(transfers);
+            lay_queues(transfers);
             // What has been compared once is the same on both sides as long as all start the same exchanges.
             compares_ = team_->family()->options.compare && team_->size() > 1 && !transfers.is_replay;
             if (compares_) transfers.notes->assign(as_size(team_->size()), 0);
@@ -107,16 +107,16 @@ private:
         }
     }
 
-    void lay_lanes(transport::BoundTransfers const& transfers) {
+    void lay_queues(transport::BoundTransfers const& transfers) {
         int const me = team_->rank();
-        lanes_.out.lay(transfers.sends, me, team_->size());
-        lanes_.in.lay(transfers.receives, me, team_->size());
-        lanes_.leave_out_own();
-        std::string const text = transport::mismatch_text(me, lanes_.out.own, me, lanes_.in.own);
+        queues_.out.lay(transfers.sends, me, team_->size());
+        queues_.in.lay(transfers.receives, me, team_->size());
+        queues_.leave_out_own();
+        std::string const text = transport::mismatch_text(me, queues_.out.own, me, queues_.in.own);
         if (!text.empty()) team_->raise_mismatch(me, me, text);
-        for (std::size_t k = 0; k < lanes_.out.own.size(); ++k) {  // the two sides are converted as one
-            Send const& send = lanes_.out.own[k];
-            Receive const& receive = lanes_.in.own[k];
+        for (std::size_t k = 0; k < queues_.out.own.size(); ++k) {  // the two sides are converted as one
+            Send const& send = queues_.out.own[k];
+            Receive const& receive = queues_.in.own[k];
             if (Copies::takes(send, receive)) continue;
             Copies::check_alignment(send.base, send.box);
             Copies::check_alignment(receive.base, receive.box);
@@ -125,7 +125,7 @@ private:
 
     /// One way: what is sent has half of the window, and what is received the other.
     [[nodiscard]] int own_peers() const noexcept {
-        return static_cast<int>(larger(lanes_.out.all.size(), lanes_.in.all.size()));
+        return static_cast<int>(larger(queues_.out.all.size(), queues_.in.all.size()));
     }
 
     // ---- Comparing -------------------------------------------------------------------------------------------
@@ -188,14 +188,14 @@ private:
     /// Enqueues everything.
     void move() {
         move_to_self();
-        lanes_.rewind();
-        while (lanes_.go_on()) {
+        queues_.rewind();
+        while (queues_.go_on()) {
             for (int first = 1; first < team_->size(); first += rounds_.distances)
                 move_group(first, first + rounds_.distances);
         }
         team_->mark();
     }
-    /// The next round of the lanes whose distance is in [first, last).
+    /// The next round of the queues whose distance is in [first, last).
     void move_group(int first, int last) {
         Index place = 0;
         messages_.clear();
@@ -209,11 +209,11 @@ private:
             moved += bytes;
             return staged;
         };
-        lanes_.out.take_rounds(rounds_, first, last, [&, this](Send const&, Send const& piece) {
+        queues_.out.take_rounds(rounds_, first, last, [&, this](Send const&, Send const& piece) {
             if (std::byte* const at = list(piece, moving_.bytes_sent)) bring(piece, packed_at(at, piece));
         });
         std::size_t const sent = messages_.size();
-        lanes_.in.take_rounds(rounds_, first, last, [&, this](Receive const&, Receive const& piece) {
+        queues_.in.take_rounds(rounds_, first, last, [&, this](Receive const&, Receive const& piece) {
             if (std::byte* const at = list(piece, moving_.bytes_received))
                 arrivals_.push_back({packed_at<std::byte const>(at, piece), piece});
         });
@@ -256,9 +256,9 @@ private:
     /// Calls body(send, receive) for what stays with this rank: whole, or in pieces where the host changes values.
     template <class Body>
     void for_each_own(Body&& body) const {
-        for (std::size_t k = 0; k < lanes_.out.own.size(); ++k) {
-            Send const& send = lanes_.out.own[k];
-            Receive const& receive = lanes_.in.own[k];
+        for (std::size_t k = 0; k < queues_.out.own.size(); ++k) {
+            Send const& send = queues_.out.own[k];
+            Receive const& receive = queues_.in.own[k];
             if (by_copies(send.conversion, receive.conversion)) {
                 body(send, receive);
                 continue;
@@ -268,7 +268,7 @@ private:
         }
     }
     void move_to_self() {
-        moving_.bytes_local += payload_of(lanes_.out.own);
+        moving_.bytes_local += payload_of(queues_.out.own);
         for_each_own([&](Send const& from, Receive const& to) { bring(from, to); });
         copies_.flush(team_->stream());
     }
@@ -302,7 +302,7 @@ private:
             }
         });
         for (int first = 1; first < team_->size(); first += rounds_.distances)
-            near = larger(near, count_staged(lanes_.out, first, need) + count_staged(lanes_.in, first, need));
+            near = larger(near, count_staged(queues_.out, first, need) + count_staged(queues_.in, first, need));
         if (!near_.grow(near) || !host_.grow(need.host) || !copies_.reserve(need.copies, need.batches)) {
             raise_no_memory(
                 team_->stream(),
@@ -312,21 +312,21 @@ private:
         }
         jobs_.reserve(need.jobs);
     }
-    /// Bytes of staging memory, at most, for a round of the lanes in a block of distances; adds to `need` what all of
+    /// Bytes of staging memory, at most, for a round of the queues in a block of distances; adds to `need` what all of
     /// their rounds take. The least share makes the most pieces, the largest one the largest pieces and rounds.
     template <class Byte>
-    [[nodiscard]] Index count_staged(PeerLanes<Byte> const& lanes, int first, Need& need) const {
+    [[nodiscard]] Index count_staged(PeerQueues<Byte> const& queues, int first, Need& need) const {
         PairShare const least = rounds_.shared_by_all();
         PairShare const most = rounds_.peers == nullptr ? least : rounds_.shared_by(own_peers());
         Index room = 0;
         Index rounds = 0;
-        for (TransferLane const& lane : lanes.all) {
-            if (lane.distance < first || lane.distance >= first + rounds_.distances) continue;
+        for (PeerQueue const& queue : queues.all) {
+            if (queue.distance < first || queue.distance >= first + rounds_.distances) continue;
             Index load = 0;
             Index pieces = 0;
             Index staged = 0;
             Index in_round = most.bytes;
-            for (auto const& transfer : lanes.transfers.subspan(lane.at, lane.end - lane.at)) {
+            for (auto const& transfer : queues.transfers.subspan(queue.at, queue.end - queue.at)) {
                 Index const cut = least.rule_of(transfer).pieces;
                 load += transfer.box.elements() * wire_weight(transfer) + cut * least.overhead;
                 pieces += cut;
@@ -354,7 +354,7 @@ private:
     StagingMemory near_;
     StagingMemory host_;
     Copies copies_;
-    RoundLanes lanes_;
+    RoundQueues queues_;
     std::vector<Message> messages_;
     std::vector<Delivery> arrivals_;  ///< what becomes of received messages
     HostJobs jobs_;

@@ -89,8 +89,8 @@ struct NcclRounds {
     /// What each pair of a rank with so many peers may move, so that all of it fits into the window and a group.
     [[nodiscard]] PairShare shared_by(int count) const noexcept {
         constexpr Index slot = StagingOptions::alignment;
-        int const lanes = larger(1, smaller(count, most));
-        return {most / lanes, larger<Index>(window / 2 / lanes, 4 * slot), slot};
+        int const queues = larger(1, smaller(count, most));
+        return {most / queues, larger<Index>(window / 2 / queues, 4 * slot), slot};
     }
     /// The least: of ranks that may have all others as peers.
     [[nodiscard]] PairShare shared_by_all() const noexcept { return shared_by(distances); }

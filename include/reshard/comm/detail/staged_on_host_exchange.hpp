@@ -52,15 +52,16 @@ public:
         : options_(checked(options)),
           device_(current_device()),
           window_(options.staging),
-          passage_(C::name, options.stream, device_, options.staging, smaller(options.window_bytes, passage_bytes)),
+          host_staging_(C::name, options.stream, device_, options.staging,
+                        smaller(options.window_bytes, host_staging_bytes)),
           copies_(options.staging, device_staging()),
           inner_(std::move(inner)) {
-        passage_.patience.deadline = options_.deadline;
+        host_staging_.patience.deadline = options_.deadline;
         static_cast<void>(window_.grow(options.staging.reserve_bytes));  // if there is none, an exchange says so
     }
     StagedOnHostExchange& operator=(StagedOnHostExchange&&) = delete;
     ~StagedOnHostExchange() {
-        bool const stuck = passage_.is_stuck();
+        bool const stuck = host_staging_.is_stuck();
         window_.close(stuck || lost_);
         copies_.close(stuck);
         if (lost_) keep_for_good(std::move(told_));
@@ -70,9 +71,9 @@ public:
     [[nodiscard]] StagedOnHostOptions const& options() const noexcept { return options_; }
     [[nodiscard]] int device() const noexcept { return device_; }
     [[nodiscard]] Traffic const& traffic() const noexcept { return traffic_; }
-    [[nodiscard]] Index staging_bytes() const noexcept { return window_.size() + passage_.memory.size(); }
+    [[nodiscard]] Index staging_bytes() const noexcept { return window_.size() + host_staging_.memory.size(); }
     /// For what plans do between exchanges: the window is in use while one is under way.
-    [[nodiscard]] HostPassage& passage() noexcept { return passage_; }
+    [[nodiscard]] HostStaging& host_staging() noexcept { return host_staging_; }
 
     /// Never waits for other ranks.
     void start(transport::BoundTransfers const& transfers) override {
@@ -80,12 +81,12 @@ public:
             transfers_ = transfers;
             uses_device_ = look_up(transfers.sends, sent_from_);
             uses_device_ = look_up(transfers.receives, received_in_) || uses_device_;
-            lanes_.out.lay(transfers.sends, inner_.rank(), inner_.size());
-            lanes_.in.lay(transfers.receives, inner_.rank(), inner_.size());
+            queues_.out.lay(transfers.sends, inner_.rank(), inner_.size());
+            queues_.in.lay(transfers.receives, inner_.rank(), inner_.size());
             keep_own();
             share_ = {INT_MAX, INT64_MAX / 4, 0};
             need_ = walk_rounds();
-            told_->known = {as_index(larger(lanes_.out.all.size(), lanes_.in.all.size())),
+            told_->known = {as_index(larger(queues_.out.all.size(), queues_.in.all.size())),
                             need_.room > options_.window_bytes ? Index{1} : Index{0}, -options_.window_bytes};
             counts_rounds_ = false;
             count_on(1);
@@ -113,7 +114,7 @@ private:
         options.deadline = check_deadline("StagedOnHostOptions", options.deadline);
         return options;
     }
-    static constexpr Index passage_bytes = Index{4} << 20;
+    static constexpr Index host_staging_bytes = Index{4} << 20;
     static constexpr int told_at_once = 32;  ///< ranks that know the same after the first step of counting
 
     struct Need {
@@ -134,8 +135,8 @@ private:
     }
     /// What stays with the rank stays on the device, if it lies there and keeps its values.
     void keep_own() {
-        auto& sends = lanes_.out.own;
-        auto& receives = lanes_.in.own;
+        auto& sends = queues_.out.own;
+        auto& receives = queues_.in.own;
         bool keeps = sends.size() == receives.size();
         for (std::size_t k = 0; keeps && k < sends.size(); ++k) {
             Send const& send = sends[k];
@@ -143,21 +144,21 @@ private:
             keeps = is_staged(send) && is_staged(receive) && send.conversion.is_plain() &&
                     receive.conversion.is_plain() && transport::same_extents(send, receive);
         }
-        if (keeps) return lanes_.leave_out_own();
+        if (keeps) return queues_.leave_out_own();
         sends = {};  // the transport knows what to do, or to say
         receives = {};
     }
 
     [[nodiscard]] bool is_staged(Send const& send) const noexcept {
-        return sent_from_[as_size(&send - lanes_.out.transfers.data())] == MemoryKind::device;
+        return sent_from_[as_size(&send - queues_.out.transfers.data())] == MemoryKind::device;
     }
     [[nodiscard]] bool is_staged(Receive const& receive) const noexcept {
-        return received_in_[as_size(&receive - lanes_.in.transfers.data())] == MemoryKind::device;
+        return received_in_[as_size(&receive - queues_.in.transfers.data())] == MemoryKind::device;
     }
     [[nodiscard]] Need walk_rounds() {
         Need need;
-        need.copies = as_index(lanes_.out.own.size());
-        lanes_.rewind();
+        need.copies = as_index(queues_.out.own.size());
+        queues_.rewind();
         do {
             Index room = 0;
             auto const count = [&](auto const& transfer, auto const& piece) {
@@ -166,12 +167,12 @@ private:
                 if (!transfer.conversion.is_plain()) room += staging_slot(piece.box.payload_bytes());
                 ++need.copies;
             };
-            lanes_.out.take_rounds(share_, 0, inner_.size(), count);
-            lanes_.in.take_rounds(share_, 0, inner_.size(), count);
+            queues_.out.take_rounds(share_, 0, inner_.size(), count);
+            queues_.in.take_rounds(share_, 0, inner_.size(), count);
             need.room = larger(need.room, room);
             need.batches += 2;
             ++need.rounds;
-        } while (lanes_.go_on());
+        } while (queues_.go_on());
         return need;
     }
 
@@ -220,11 +221,11 @@ private:
                 concat("reshard::StagedOnHost (", std::string_view(C::name), "): no pinned memory for ", need_.room,
                        " bytes. Fix: a smaller StagedOnHostOptions::window_bytes, or a larger source of memory."));
         }
-        lanes_.rewind();
+        queues_.rewind();
         moving_ = {};
-        for (std::size_t k = 0; k < lanes_.out.own.size(); ++k) {
-            Send const& send = lanes_.out.own[k];
-            Receive const& receive = lanes_.in.own[k];
+        for (std::size_t k = 0; k < queues_.out.own.size(); ++k) {
+            Send const& send = queues_.out.own[k];
+            Receive const& receive = queues_.in.own[k];
             copies_.add(send, receive, options_.stream);
             moving_.bytes_local += send.payload_bytes();
         }
@@ -244,7 +245,7 @@ private:
             place += staging_slot(bytes);
             return at;
         };
-        lanes_.out.take_rounds(share_, 0, inner_.size(), [&](Send const& send, Send const& mine) {
+        queues_.out.take_rounds(share_, 0, inner_.size(), [&](Send const& send, Send const& mine) {
             if (!is_staged(send)) return now_sent_.push_back(mine);
             Delivery const wire = staged(mine, room_for);
             copies_.add({0, mine.base, mine.box}, {0, const_cast<std::byte*>(wire.from.base), wire.from.box},
@@ -252,7 +253,7 @@ private:
             if (!mine.conversion.is_plain()) converting_.push_back(wire);
             now_sent_.push_back({send.peer, wire.to.base, wire.to.box, wire.to.conversion});
         });
-        lanes_.in.take_rounds(share_, 0, inner_.size(), [&](Receive const& receive, Receive const& mine) {
+        queues_.in.take_rounds(share_, 0, inner_.size(), [&](Receive const& receive, Receive const& mine) {
             if (!is_staged(receive)) return now_received_.push_back(mine);
             Delivery const wire = staged(mine, room_for);
             now_received_.push_back(wire.to);
@@ -343,7 +344,7 @@ private:
         if (!uses_device_) return;
         CurrentDevice const device(device_);
         event_.record(options_.stream);
-        if (event_.outlasts(Clock::now(), options_.deadline)) *passage_.patience.stuck = true;
+        if (event_.outlasts(Clock::now(), options_.deadline)) *host_staging_.patience.stuck = true;
     }
 
     using Known = std::array<Index, 3>;  ///< most peers; exceeds its window, or rounds; minus the window
@@ -352,7 +353,7 @@ private:
     int device_;
     CudaEvent event_;
     StagingMemory window_;
-    HostPassage passage_;
+    HostStaging host_staging_;
     Copies copies_;
     struct Told {
         std::array<Known, told_at_once> heard{};
@@ -363,7 +364,7 @@ private:
     Clock::time_point marked_;
     std::vector<MemoryKind> sent_from_;
     std::vector<MemoryKind> received_in_;
-    RoundLanes lanes_;
+    RoundQueues queues_;
     std::vector<Send> now_sent_;
     std::vector<Receive> now_received_;
     std::vector<Delivery> converting_;  ///< by the host, before they travel

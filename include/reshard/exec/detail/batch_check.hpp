@@ -12,7 +12,7 @@
 namespace reshard::inline v0_1::detail {
 
 /// Memory that one tensor of a batch reads or writes on this rank.
-struct Stretch {
+struct ViewUse {
     ConstDynamicView view;
     std::size_t tensor = 0;
     bool written = false;
@@ -25,15 +25,15 @@ struct Clash {
     std::size_t other = 0;
     bool reads = false;  ///< the other only reads
 };
-[[nodiscard]] inline Clash find_clash(std::vector<Stretch> const& stretches) {
+[[nodiscard]] inline Clash find_clash(std::vector<ViewUse> const& uses) {
     struct Reach {
         ByteRange range;
-        Stretch const* stretch;
+        ViewUse const* use;
     };
     std::vector<Reach> places;
-    for (Stretch const& stretch : stretches) {
-        ByteRange const range = byte_range(stretch.view);
-        if (range.begin != range.end) places.push_back({range, &stretch});
+    for (ViewUse const& use : uses) {
+        ByteRange const range = byte_range(use.view);
+        if (range.begin != range.end) places.push_back({range, &use});
     }
     sort_list(places, [](Reach const& a, Reach const& b) { return a.range.begin < b.range.begin; });
     // Windows of one large tensor lie between each other; what starts later is compared with all that has not ended.
@@ -42,16 +42,16 @@ struct Clash {
         for (bool const written : {false, true}) {
             std::vector<Reach>& others = open[written ? 1 : 0];
             std::erase_if(others, [&](Reach const& other) { return other.range.end <= place.range.begin; });
-            if (!written && !place.stretch->written) continue;  // reading together is fine
+            if (!written && !place.use->written) continue;  // reading together is fine
             for (Reach const& other : others) {
-                if (other.stretch->tensor == place.stretch->tensor) continue;
-                if (!overlap(other.stretch->view, place.stretch->view)) continue;
-                Stretch const& writer = place.stretch->written ? *place.stretch : *other.stretch;
-                Stretch const& second = place.stretch->written ? *other.stretch : *place.stretch;
+                if (other.use->tensor == place.use->tensor) continue;
+                if (!overlap(other.use->view, place.use->view)) continue;
+                ViewUse const& writer = place.use->written ? *place.use : *other.use;
+                ViewUse const& second = place.use->written ? *other.use : *place.use;
                 return {writer.tensor, second.tensor, !second.written};
             }
         }
-        open[place.stretch->written ? 1 : 0].push_back(place);
+        open[place.use->written ? 1 : 0].push_back(place);
     }
     return {};
 }

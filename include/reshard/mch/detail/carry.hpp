@@ -13,7 +13,7 @@ namespace reshard::inline v0_1::detail {
 /// One table on its way, on one rank: the base of those that know where its columns lie. They add `arrivals()`, which
 /// is MchExpected with `memory(block)`, and of the entries for a part `entries_for(part)` (those that stay on this rank
 /// included), `block(part)` and `block_bytes(part)` of what is packed.
-struct MchTravel {
+struct MchMovingTable {
     MchTable const& saved;
     MchTable const& current;
     MchShard shard;
@@ -25,7 +25,7 @@ struct MchTravel {
     [[nodiscard]] int rank_of(Index p) const noexcept { return static_cast<int>(current.slots.mesh().rank_at(p)); }
 };
 
-/// What all ranks have to have in common: the base of their passages. `where`: their columns lie.
+/// What all ranks have to have in common: the base of MchHostTables and MchDeviceTables. `where`: their columns lie.
 struct MchTerms {
     std::span<MchTransition const> tables;
     MchOptions const& options;
@@ -59,8 +59,8 @@ struct MchTerms {
 };
 
 /// What rank r is to hear, a header a table.
-template <class Passages>
-[[nodiscard]] std::vector<MchArrival> headers_of(Passages const& list, std::size_t ranks) {
+template <class Tables>
+[[nodiscard]] std::vector<MchArrival> headers_of(Tables const& list, std::size_t ranks) {
     std::vector<MchArrival> result(ranks * list.size());
     for (std::size_t t = 0; t < list.size(); ++t) {
         auto const& one = list[t];
@@ -73,8 +73,8 @@ template <class Passages>
 }
 
 /// All tables in one message per pair of ranks.
-template <class Passages>
-void list_entries(Passages& list, int rank, TransferLists& lists) {
+template <class Tables>
+void list_entries(Tables& list, int rank, TransferLists& lists) {
     for (auto& one : list) {
         if (one.stays()) continue;
         for (Index part = 0; part < one.current.parts(); ++part) {
@@ -92,17 +92,17 @@ void list_entries(Passages& list, int rank, TransferLists& lists) {
     }
 }
 
-/// Carries tables. `passages` are MchTerms, and of them nothing but this communicates:
+/// Carries tables. `moving` are MchTerms, and of them nothing but this communicates:
 ///
 ///     begin(rank, ranks)                 looks at all tables, and counts what leaves
-///     list()                             a passage a table
+///     list()                             a table each
 ///     list_headers(told, heard, comm, lists)     in memory that the communicator moves
 ///     hear(heard)                        brings there what was received elsewhere
 ///     pack(heard, rank, ranks)           what leaves; makes room for what comes
 ///     arrange()                          works the shards out
 ///     commit()                           writes them, and returns what became of each table; may not fail
-template <class Passages>
-auto carry(Passages& passages, CommunicatorRef comm) {
+template <class Tables>
+auto carry(Tables& moving, CommunicatorRef comm) {
     int const rank = comm.rank();
     int const ranks = comm.size();
     TransferLists lists;
@@ -112,26 +112,26 @@ auto carry(Passages& passages, CommunicatorRef comm) {
     agree_on_work(
         comm,
         [&] {
-            digest = passages.digest();
-            passages.begin(rank, ranks);
-            heard = told = headers_of(passages.list(), as_size(ranks));
-            if (ranks != 1) passages.list_headers(told, heard, comm, lists);
+            digest = moving.digest();
+            moving.begin(rank, ranks);
+            heard = told = headers_of(moving.list(), as_size(ranks));
+            if (ranks != 1) moving.list_headers(told, heard, comm, lists);
         },
         [&](Verdict mine) {
-            agree_on_batch(comm, std::move(mine), digest, [&](Index place) { return passages.text(place); });
+            agree_on_batch(comm, std::move(mine), digest, [&](Index place) { return moving.text(place); });
         });
     if (ranks != 1) lists.deliver(comm);
 
     agree_after(comm, digest.whole(), [&] {
-        if (ranks != 1) passages.hear(heard);
-        passages.pack(heard, rank, ranks);
-        list_entries(passages.list(), rank, lists);
+        if (ranks != 1) moving.hear(heard);
+        moving.pack(heard, rank, ranks);
+        list_entries(moving.list(), rank, lists);
         lists.make_room(lists.sends.size(), lists.receives.size());  // to sort in: those of a table follow another's
     });
     if (ranks != 1) lists.deliver(comm);
 
-    agree_after(comm, digest.whole(), [&] { passages.arrange(); });
-    return passages.commit();
+    agree_after(comm, digest.whole(), [&] { moving.arrange(); });
+    return moving.commit();
 }
 
 }  // namespace reshard::inline v0_1::detail

@@ -113,8 +113,8 @@ private:
         for (Findings const& one : found) {
             live_ += one.live;
             own_.count += one.own.count;
-            own_.in_stretches = own_.in_stretches && one.own.in_stretches;
-            own_.stretches.insert(own_.stretches.end(), one.own.stretches.begin(), one.own.stretches.end());
+            own_.in_runs = own_.in_runs && one.own.in_runs;
+            own_.runs.insert(own_.runs.end(), one.own.runs.begin(), one.own.runs.end());
             if (wrong < 0) wrong = one.wrong;
         }
         if (never_loaded(shard_.ids, shard_.slots, shard_.entries)) {
@@ -221,10 +221,10 @@ private:
             found.live += shard_.ids[i] != empty ? 1 : 0;
             if (to == MchLeavingRule::misplaced && found.wrong < 0) found.wrong = i;
             to_[i] = goes ? static_cast<MchDestination>(to) : mch_nowhere;
-            if (goes && to_[i] == own_.part) list_stretch({i, i + 1, 1}, found);
+            if (goes && to_[i] == own_.part) list_run({i, i + 1, 1}, found);
         }
     }
-    /// Lists what stays of a block of ascending ids, as one stretch.
+    /// Lists what stays of a block of ascending ids, as one run.
     void list_regular(Index begin, Index end, Findings& found) const {
         MchDestination const own = own_.part;
         MchDestination staying = 0;
@@ -233,19 +233,19 @@ private:
         bool const all = staying == end - begin;
         while (!all && to_[begin] != own) ++begin;
         while (!all && to_[end - 1] != own) --end;
-        list_stretch({begin, end, staying}, found);
+        list_run({begin, end, staying}, found);
     }
-    [[nodiscard]] static bool is_long(MchStretch const& one) noexcept {
+    [[nodiscard]] static bool is_long(MchOwnRun const& one) noexcept {
         return one.is_dense() && one.count >= block_entries;
     }
-    /// Joins what follows: dense stretches without a gap, short and mixed ones with a gap of less than a block.
-    void list_stretch(MchStretch const& one, Findings& found) const {
+    /// Joins what follows: dense runs without a gap, short and mixed ones with a gap of less than a block.
+    void list_run(MchOwnRun const& one, Findings& found) const {
         MchOwnEntries& own = found.own;
         own.count += one.count;
-        if (!own.in_stretches) return;
+        if (!own.in_runs) return;
         Index const last_id = std::exchange(found.last_own, shard_.ids[one.end - 1]);
-        if (!own.stretches.empty() && last_id < shard_.ids[one.begin]) {
-            MchStretch& last = own.stretches.back();
+        if (!own.runs.empty() && last_id < shard_.ids[one.begin]) {
+            MchOwnRun& last = own.runs.back();
             bool const dense = last.is_dense() && one.is_dense();
             bool const near = one.begin - last.end < block_entries;
             if ((dense && last.end == one.begin) || (near && !is_long(last) && !is_long(one))) {
@@ -254,8 +254,8 @@ private:
                 return;
             }
         }
-        own.stretches.push_back(one);
-        own.in_stretches = as_index(own.stretches.size()) <= shard_.entries / block_entries + block_entries;
+        own.runs.push_back(one);
+        own.in_runs = as_index(own.runs.size()) <= shard_.entries / block_entries + block_entries;
     }
     MchTable const* saved_;
     MchTable const* current_;

@@ -30,7 +30,7 @@ using MchDestination = std::uint16_t;
 }
 
 /// Positions [begin, end) of a shard; `count` of the entries there stay, and their ids ascend.
-struct MchStretch {
+struct MchOwnRun {
     Index begin = 0;
     Index end = 0;
     Index count = 0;
@@ -46,25 +46,25 @@ struct MchOwnEntries {
     MchDestination const* parts = nullptr;  ///< of every position: where its entry goes
     MchDestination part = 0;                ///< the rank's own
     Index count = 0;
-    bool in_stretches = true;  ///< whether they lie in stretches that are worth listing
-    std::vector<MchStretch> stretches;
+    bool in_runs = true;  ///< whether they lie in runs that are worth listing
+    std::vector<MchOwnRun> runs;
 
     [[nodiscard]] Index stays(Index position) const noexcept { return static_cast<Index>(parts[position] == part); }
-    /// Gives a stretch its place.
-    void place(MchStretch& stretch, Index to) const noexcept {
-        stretch.to = to;
-        stretch.turn = stretch.begin;
-        stretch.before = 0;
-        if (stretch.is_dense()) {
-            if (to > stretch.begin) stretch.turn = stretch.end;
-            stretch.before = stretch.turn - stretch.begin;
+    /// Gives a run its place.
+    void place(MchOwnRun& run, Index to) const noexcept {
+        run.to = to;
+        run.turn = run.begin;
+        run.before = 0;
+        if (run.is_dense()) {
+            if (to > run.begin) run.turn = run.end;
+            run.before = run.turn - run.begin;
             return;
         }
-        while (stretch.turn < stretch.end && to + stretch.before > stretch.turn) {
-            stretch.before += stays(stretch.turn++);
+        while (run.turn < run.end && to + run.before > run.turn) {
+            run.before += stays(run.turn++);
         }
     }
-    /// Moves one column's entries, of `width` bytes. \pre every stretch has a place; places follow the stretches.
+    /// Moves one column's entries, of `width` bytes. \pre every run has a place; places follow the runs.
     void move(std::byte* column, Index width) const noexcept {
         auto const bytes = as_size(width);
         move_each([=](Index to, Index from) { std::memmove(column + to * width, column + from * width, bytes); },
@@ -103,7 +103,7 @@ private:
     }
     template <class One, class All>
     void move_each(One const& move_one, All const& move_all) const noexcept {
-        for (MchStretch const& one : stretches) {
+        for (MchOwnRun const& one : runs) {
             if (one.is_dense()) {
                 if (one.turn == one.begin && one.to != one.begin) move_all(one.to, one.begin, one.count);
                 continue;
@@ -114,8 +114,8 @@ private:
                 to += stays(i);
             }
         }
-        for (std::size_t s = stretches.size(); s-- != 0;) {
-            MchStretch const& one = stretches[s];
+        for (std::size_t s = runs.size(); s-- != 0;) {
+            MchOwnRun const& one = runs[s];
             if (one.is_dense()) {
                 if (one.turn == one.end) move_all(one.to, one.begin, one.count);
                 continue;

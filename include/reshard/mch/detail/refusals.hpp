@@ -44,7 +44,7 @@ inline void check_transition(std::span<MchTransition const> tables, std::size_t 
 /// Throws BufferError for tables that share columns on this rank: each would move its entries inside of what the other
 /// has written.
 inline void check_apart(std::span<MchTransition const> tables, int rank) {
-    std::vector<Stretch> columns;
+    std::vector<ViewUse> columns;
     for (std::size_t t = 0; t < tables.size(); ++t) {
         auto const add = [&](DynamicView const& view) {
             if (view.data() != nullptr) columns.push_back({view, t, true});

@@ -196,12 +196,12 @@ private:
         Index to;
     };
     static constexpr Index most_runs = 4096;
-    /// Either a run or a stretch.
+    /// A run of what arrives or of what stays.
     struct Piece {
         Index first;  ///< id
         Index last;
         Run* run;
-        MchStretch* stretch;
+        MchOwnRun* own;
     };
 
     [[nodiscard]] static Index end_of_run(Index const* ids, Index begin, Index end) noexcept {
@@ -212,15 +212,15 @@ private:
         return at;
     }
 
-    /// Puts runs and stretches in order and gives them their places; false when their ids overlap.
+    /// Puts runs in order and gives them their places; false when their ids overlap.
     [[nodiscard]] bool line_up() {
         for (Run& run : runs_) {
             auto const* const ids = reinterpret_cast<Index const*>(run.block);
             pieces_.push_back({ids[run.begin], ids[run.end - 1], &run, nullptr});
         }
         if (own_ != nullptr) {
-            if (!own_->in_stretches) return false;
-            for (MchStretch& one : own_->stretches) {
+            if (!own_->in_runs) return false;
+            for (MchOwnRun& one : own_->runs) {
                 pieces_.push_back({shard_.ids[one.begin], shard_.ids[one.end - 1], nullptr, &one});
             }
         }
@@ -235,10 +235,10 @@ private:
                 to += one.run->end - one.run->begin;
                 continue;
             }
-            if (one.stretch->begin < last_position) return false;  // shards that were not loaded in their order
-            last_position = one.stretch->begin;
-            own_->place(*one.stretch, to);
-            to += one.stretch->count;
+            if (one.own->begin < last_position) return false;  // shards that were not loaded in their order
+            last_position = one.own->begin;
+            own_->place(*one.own, to);
+            to += one.own->count;
         }
         return true;
     }
@@ -266,7 +266,7 @@ private:
         }
         if (own_ == nullptr) return signs >= 0;
         auto const* const numbers = reinterpret_cast<Index const*>(shard_.column(column));
-        for (MchStretch const& one : own_->stretches) {
+        for (MchOwnRun const& one : own_->runs) {
             Index found = 0;
             for (Index i = one.begin; i < one.end; ++i) found |= sign(numbers[i]);
             if (found >= 0) continue;
@@ -284,11 +284,11 @@ private:
         for (Piece const& one : pieces_) {
             if (one.run != nullptr) {
                 given_->look(reinterpret_cast<Index const*>(column_of(*one.run, 1)), one.run->end - one.run->begin);
-            } else if (one.stretch->is_dense()) {
-                given_->look(shard_.slots + one.stretch->begin, one.stretch->count);
+            } else if (one.own->is_dense()) {
+                given_->look(shard_.slots + one.own->begin, one.own->count);
             } else {
-                given_->look(shard_.slots + one.stretch->begin, one.stretch->end - one.stretch->begin,
-                             [own = own_, begin = one.stretch->begin](Index i) { return own->stays(begin + i); });
+                given_->look(shard_.slots + one.own->begin, one.own->end - one.own->begin,
+                             [own = own_, begin = one.own->begin](Index i) { return own->stays(begin + i); });
             }
         }
         return given_->give(may_move, moves);

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/plan/detail/held.hpp
 /// \brief  The exchange among relays: everybody passes on its share, but to nobody what it held before.
-/// \depends meeting, plan/steps.
+/// \depends intersections, plan/steps.
 ///
 /// What a rank holds is a product of index sets, one per dimension. A product minus a product is a product per
 /// dimension: inside along the dimensions before it, outside along it, everything along those behind. Both sides
 /// derive the same messages from it.
 #pragma once
 
-#include <reshard/plan/detail/meeting.hpp>
+#include <reshard/plan/detail/intersections.hpp>
 #include <reshard/plan/steps.hpp>
 
 namespace reshard::inline v0_1::detail {

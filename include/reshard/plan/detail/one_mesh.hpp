@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/plan/detail/one_mesh.hpp
 /// \brief  What one rank sends and receives between two grids on one mesh, whose ranks may sit in nodes.
-/// \depends meeting, tally.
+/// \depends intersections, tally.
 #pragma once
 
-#include <reshard/plan/detail/meeting.hpp>
+#include <reshard/plan/detail/intersections.hpp>
 #include <reshard/plan/detail/tally.hpp>
 
 namespace reshard::inline v0_1::detail {
@@ -92,13 +92,13 @@ private:
 
     /// `lines`: for the near group and the far one; null where pieces have no copies.
     void plan_receives(Index own, Exchange& exchange, Line* lines) const {
-        Meeting const meeting(from_, index_sets(to_, own), forms_);
+        Intersections const shared(from_, index_sets(to_, own), forms_);
         Index const own_piece = from_.cutting_ordinal(own);
         Index const own_node = held_outside_.index(own);
         Index const same = kept_.ordinal(kept_.index(own));
         Index const here = copies_outside_.ordinal(copies_outside_.index(own));
-        exchange.receives.reserve(meeting.size());
-        meeting.for_each([&](Message const& message, Index piece) {
+        exchange.receives.reserve(shared.size());
+        shared.for_each([&](Message const& message, Index piece) {
             if (piece == own_piece) {
                 add_message(exchange.kept, mesh_.rank_at(own), message);
                 return;
@@ -123,7 +123,7 @@ private:
                            (group.is_near() ? receivers_outside_.ordinal(receivers_outside_.index(own)) : 0);
         Index const copies = group.copies.size();
         if (!has_nodes_ && copies == 1) {
-            return send_all(exchange.sends, to_, Meeting(to_, sets, forms_), group.turning, same, own);
+            return send_all(exchange.sends, to_, Intersections(to_, sets, forms_), group.turning, same, own);
         }
         Line line(to_, group);
         follow(line, group, from_.cutting_ordinal(own), own);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/plan/detail/rank_classes.hpp
 /// \brief  Which ranks of a plan have the same picture of it, so that one of them speaks for all.
-/// \depends meeting, plan/{steps,topology}; <algorithm>, <vector>.
+/// \depends intersections, plan/{steps,topology}; <algorithm>, <vector>.
 ///
 /// What a rank receives is a product over tensor dimensions: along each, the pieces of the source that meet what it
 /// needs. What it sends is such a product too. So its picture is known from one *list* per dimension and direction:
@@ -15,7 +15,7 @@
 /// and that units of the topology are boxes of mesh coordinates. Otherwise there are no classes.
 #pragma once
 
-#include <reshard/plan/detail/meeting.hpp>
+#include <reshard/plan/detail/intersections.hpp>
 #include <reshard/plan/steps.hpp>
 #include <reshard/plan/topology.hpp>
 
@@ -62,11 +62,11 @@ using UnitLevels = InlineList<UnitLevel, max_tiers + 1>;
 
 /// The lists of one dimension and one direction: per place along the axes that cut `mine`, the pieces of `other` that
 /// meet what is there; and of a rank, the digest of its list seen from its own place along the axes that cut `other`.
-class MeetingLists {
+class IntersectionLists {
 public:
     /// `budget` counts pieces down; below zero the lists are not complete.
-    MeetingLists(DynamicMesh const& mesh, UnitLevels const& levels, Grid const& mine, Grid const& other, int dim,
-                 int repeats, Index& budget)
+    IntersectionLists(DynamicMesh const& mesh, UnitLevels const& levels, Grid const& mine, Grid const& other, int dim,
+                      int repeats, Index& budget)
         : mine_(mesh, mine.axes_cutting(dim)), other_(mesh, other.axes_cutting(dim)) {
         for (UnitLevel const& level : levels) {
             Index block = 1;  // neighbouring places that one unit of the level holds
@@ -286,7 +286,7 @@ private:
     }
 
     DynamicMesh mesh_;
-    std::vector<MeetingLists> lists_;
+    std::vector<IntersectionLists> lists_;
     bool complete_ = false;
 };
 

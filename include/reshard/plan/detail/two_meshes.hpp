@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/plan/detail/two_meshes.hpp
 /// \brief  What one rank sends and receives between grids on two meshes.
-/// \depends meeting, tally; <vector>.
+/// \depends intersections, tally; <vector>.
 #pragma once
 
-#include <reshard/plan/detail/meeting.hpp>
+#include <reshard/plan/detail/intersections.hpp>
 #include <reshard/plan/detail/tally.hpp>
 
 #include <vector>  // vector
@@ -123,10 +123,10 @@ private:
 
     void plan_receives(Index rank, Index target, Index source, Exchange& exchange) const {
         Index const own_piece = source < 0 ? -1 : from_.cutting_ordinal(source);
-        Meeting const meeting(from_, index_sets(to_, target), forms_);
-        exchange.receives.reserve(meeting.size());
+        Intersections const common(from_, index_sets(to_, target), forms_);
+        exchange.receives.reserve(common.size());
         std::vector<Message> shared;  // from pieces with copies; the piece stands where the peer will
-        meeting.for_each([&](Message const& message, Index piece) {
+        common.for_each([&](Message const& message, Index piece) {
             if (piece == own_piece) {
                 add_message(exchange.kept, rank, message);
             } else if (copies_.size() == 1) {
@@ -154,7 +154,7 @@ private:
             plan_shared_sends(line_of(from_.cutting_ordinal(source)), copies_.index(source), exchange);
             return;
         }
-        send_all(exchange.sends, to_, Meeting(to_, sets, forms_), receivers_, 0, to_.mesh->ordinal(rank));
+        send_all(exchange.sends, to_, Intersections(to_, sets, forms_), receivers_, 0, to_.mesh->ordinal(rank));
     }
 
     /// Only the receivers whose messages lie around this copy's span of the line are visited.

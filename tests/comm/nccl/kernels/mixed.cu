@@ -121,9 +121,9 @@ TEST_SUITE("comm/device_or_host_memory") {
                 Buffer const result_there(bytes_of(expected), stream);
                 Buffer const& source = outwards ? there : here;
                 Buffer const& target = outwards ? result_here : result_there;
-                std::optional<detail::HostPassage> passage;
-                passage.emplace("test", stream, 0, pinned, window);
-                detail::DeviceOrHostMemory const memory(*passage, {});
+                std::optional<detail::HostStaging> host_staging;
+                host_staging.emplace("test", stream, 0, pinned, window);
+                detail::DeviceOrHostMemory const memory(*host_staging, {});
                 memory.check("target", target.data(), 4);
                 memory.check("source", source.data(), 4);
                 std::vector<transport::Send> sends;
@@ -141,14 +141,14 @@ TEST_SUITE("comm/device_or_host_memory") {
                 }
                 memory.deliver(sends, receives);
                 source.overwrite();
-                CHECK(passage->memory.size() == window);
-                passage.reset();
+                CHECK(host_staging->memory.size() == window);
+                host_staging.reset();
                 CHECK(floats_of(target) == wanted);
             }
         }
         runtime::Stream const stream;
-        detail::HostPassage passage("test", stream, 0, pinned_staging(), 100);
-        detail::DeviceOrHostMemory const memory(passage, {});
+        detail::HostStaging host_staging("test", stream, 0, pinned_staging(), 100);
+        detail::DeviceOrHostMemory const memory(host_staging, {});
         Buffer const there(bytes_of({1.0F}), stream);
         Buffer const here(bytes_of({1.0F}), stream, Where::pageable);
         transport::Send const send{0, here.data(), {{}, 4}};
@@ -162,8 +162,8 @@ TEST_SUITE("comm/device_or_host_memory") {
     TEST_CASE("what is done to tensors of the host comes after what was in the stream, and is done on return") {
         OnHost const kernels;
         runtime::Stream const stream;
-        detail::HostPassage passage("test", stream, 0, pinned_staging(), 4096);
-        detail::DeviceOrHostMemory const memory(passage, {});
+        detail::HostStaging host_staging("test", stream, 0, pinned_staging(), 4096);
+        detail::DeviceOrHostMemory const memory(host_staging, {});
         std::vector<float> const numbers{1, 2, 3, 4};
         std::vector<float> const zeros(4);
         transport::StridedBox const box{{transport::StridedDim{4, 4}}, 4};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/// \file   reshard/plan/detail/meeting.hpp
+/// \file   reshard/plan/detail/intersections.hpp
 /// \brief  The pieces of one grid that meet what a rank has of another, as messages.
 /// \depends share.
 #pragma once
@@ -39,9 +39,9 @@ inline void sort_exchange(Exchange& exchange) {
 }
 
 /// The pieces of `grid` that meet `sets`, dimension by dimension; their products are the messages.
-class Meeting {
+class Intersections {
 public:
-    Meeting(Grid const& grid, IndexSets const& sets, DimForms const& forms) {
+    Intersections(Grid const& grid, IndexSets const& sets, DimForms const& forms) {
         pieces_.reserve(8);
         bool const any = !holds_nothing(sets);  // a dimension of which nothing is had leaves nothing to meet
         for (int dim = 0; dim < sets.size(); ++dim) {
@@ -104,10 +104,10 @@ inline void add_message(std::vector<Message>& messages, Index peer, Message cons
 
 /// All of a piece that nobody else has, to all who need it: `receivers` counts those of a part, whose ordinals are
 /// from `base` on. But for `own`, who has it.
-inline void send_all(std::vector<Message>& sends, Grid const& to, Meeting const& meeting, AxisSubset const& receivers,
-                     Index base, Index own) {
-    sends.reserve(meeting.size() * as_size(receivers.size()));
-    meeting.for_each([&](Message const& message, Index destination) {
+inline void send_all(std::vector<Message>& sends, Grid const& to, Intersections const& shared,
+                     AxisSubset const& receivers, Index base, Index own) {
+    sends.reserve(shared.size() * as_size(receivers.size()));
+    shared.for_each([&](Message const& message, Index destination) {
         for (Index i = 0; i < receivers.size(); ++i) {
             Index const receiver = base + destination + receivers.ordinal(i);
             if (receiver != own) add_message(sends, to.mesh->rank_at(receiver), message);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Mirrors include/reshard/mch/detail/device_*.hpp: redistribute() on devices, its kernels run on the host, against the
 // sequential oracle and against the host's redistribute().
-#include <reshard/mch/detail/device_passages.hpp>
 #include <reshard/mch/detail/device_row_moves.hpp>
+#include <reshard/mch/detail/device_tables.hpp>
 
 #include <doctest/doctest.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/// \file   reshard/mch/detail/device_passages.hpp
+/// \file   reshard/mch/detail/device_tables.hpp
 /// \brief  redistribute() for columns that lie on a device, over any Work: mch/redistribute.ipp, kernel by kernel.
 /// \depends mch/redistribute, mch/detail/{buffers,carry,device_arrivals,leaving_rule}, cuda/report.
 #pragma once
@@ -14,15 +14,15 @@ namespace reshard::inline v0_1::detail {
 
 /// One table on its way.
 template <class Work>
-class MchDevicePassage : public MchTravel {
+class MchDeviceTable : public MchMovingTable {
     template <class T>
     using List = WorkList<T, Work>;
 
 public:
     /// \pre `transition` outlives this. This and what follows throws what redistribute_on_device() documents.
-    MchDevicePassage(Work& work, MchTransition const& transition, int rank)
-        : MchTravel{transition.saved, transition.current, device_shard_of(work, transition, rank),
-                    transition.current.slots.mesh().ordinal(rank)},
+    MchDeviceTable(Work& work, MchTransition const& transition, int rank)
+        : MchMovingTable{transition.saved, transition.current, device_shard_of(work, transition, rank),
+                         transition.current.slots.mesh().ordinal(rank)},
           current_offsets_(work, as_index(current.offsets().size())),
           router_(transition.current, current_offsets_.data()),
           arrivals_(transition.current, shard) {
@@ -169,9 +169,9 @@ private:
 /// The tables of a call, step by step: what a step asks of the device is answered for all tables at once, before the
 /// next. Of tables with faults the first is named, as where one is gone through after the other.
 template <class Work>
-class MchDevicePassages : public MchTerms {
+class MchDeviceTables : public MchTerms {
 public:
-    MchDevicePassages(Work& work, MchTerms const& terms) : MchTerms(terms), work_(work) {}
+    MchDeviceTables(Work& work, MchTerms const& terms) : MchTerms(terms), work_(work) {}
 
     /// Throws, as what follows does, what redistribute_on_device() documents.
     void begin(int rank, int ranks) {
@@ -180,16 +180,16 @@ public:
             check_transition(tables, t, ranks);
             list_.emplace_back(work_, tables[t], rank);
         });
-        each([&](MchDevicePassage<Work>& one) { one.tell(work_, options, steps_); });
+        each([&](MchDeviceTable<Work>& one) { one.tell(work_, options, steps_); });
         steps_.told.run(work_);
         steps_.leaving.count(work_);
-        each([&](MchDevicePassage<Work>& one) { one.look(work_, steps_.leaving, steps_.asked); });
+        each([&](MchDeviceTable<Work>& one) { one.look(work_, steps_.leaving, steps_.asked); });
         steps_.asked.run(work_);
-        each([&](MchDevicePassage<Work>& one) { one.examine(work_, steps_.asked); });
+        each([&](MchDeviceTable<Work>& one) { one.examine(work_, steps_.asked); });
         refuse();
         check_apart(tables, rank);
     }
-    [[nodiscard]] std::vector<MchDevicePassage<Work>>& list() noexcept { return list_; }
+    [[nodiscard]] std::vector<MchDeviceTable<Work>>& list() noexcept { return list_; }
     void list_headers(std::span<MchArrival const> told, std::span<MchArrival>, CommunicatorRef comm,
                       TransferLists& lists) {
         to_ = WorkList<MchArrival, Work>(work_, told);
@@ -205,7 +205,7 @@ public:
             list_[t].pack(work_, rank, ranks, from, steps_);
         }
         steps_.leaving.scatter(work_);
-        moving([&](MchDevicePassage<Work>& one) { one.list_left_out(work_); });
+        moving([&](MchDeviceTable<Work>& one) { one.list_left_out(work_); });
     }
     void arrange() {
         bool const may_move = options.mode == MchMode::route;
@@ -232,7 +232,7 @@ public:
     [[nodiscard]] std::vector<BasicMchDeviceChange<Work>> commit() {
         run(steps_.write_ids, steps_.write_slots, steps_.write_words, steps_.write_halves, steps_.write_quarters,
             steps_.write_bytes, steps_.written);
-        for (MchDevicePassage<Work>& one : list_) result_.emplace_back(work_, one.lists());
+        for (MchDeviceTable<Work>& one : list_) result_.emplace_back(work_, one.lists());
         return std::move(result_);
     }
 
@@ -253,7 +253,7 @@ private:
     }
     template <class Body>
     void moving(Body&& body) {
-        each([&](MchDevicePassage<Work>& one) {
+        each([&](MchDeviceTable<Work>& one) {
             if (!one.stays()) body(one);
         });
     }
@@ -267,7 +267,7 @@ private:
     }
 
     Work& work_;
-    std::vector<MchDevicePassage<Work>> list_;
+    std::vector<MchDeviceTable<Work>> list_;
     WorkList<MchArrival, Work> to_;
     WorkList<MchArrival, Work> from_;
     std::vector<BasicMchDeviceChange<Work>> result_;
@@ -280,8 +280,8 @@ private:
 template <class Work>
 std::vector<BasicMchDeviceChange<Work>> redistribute_with(Work& work, std::span<MchTransition const> tables,
                                                           CommunicatorRef comm, MchOptions const& options) {
-    MchDevicePassages<Work> passages(work, {tables, options, "on devices"});
-    return carry(passages, comm);
+    MchDeviceTables<Work> moving(work, {tables, options, "on devices"});
+    return carry(moving, comm);
 }
 
 }  // namespace reshard::inline v0_1::detail

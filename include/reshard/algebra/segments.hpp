@@ -68,7 +68,7 @@ public:
         }
         last_ = interval.begin;
     }
-    constexpr void finish() {
+    [[gnu::noinline]] constexpr void finish() {  // (add() calls it too)
         if (!segments_.first.empty()) visit_(segments_);
     }
 

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Two files that only include the library, one of them as users of the compiled library do, or of one compiled component:
-# linking them must fail. PAIRS: of a macro and a header that it changes; FLAGS: of the compiler.
+# or without exceptions: linking them must fail. PAIRS: of a macro, or `exceptions`, and a header that it changes; FLAGS: of
+# the compiler.
 string(REPLACE "," ";" PAIRS "${PAIRS}")
 string(REPLACE "," ";" FLAGS "${FLAGS}")
 file(MAKE_DIRECTORY ${WORK})
@@ -17,7 +18,9 @@ execute_process(COMMAND ${compile} -c ${WORK}/second.cpp -o ${WORK}/second.o COM
 foreach(pair IN LISTS PAIRS ITEMS "")
     string(REGEX REPLACE "=.*$" "" macro "${pair}")
     set(mode "")
-    if(macro)
+    if(macro STREQUAL "exceptions")
+        set(mode -fno-exceptions)
+    elseif(macro)
         set(mode -D${macro})
     endif()
     execute_process(COMMAND ${compile} ${mode} -c ${WORK}/first.cpp -o ${WORK}/first.o COMMAND_ERROR_IS_FATAL ANY)

@@ -29,7 +29,7 @@
 #endif
 
 // All files of a program are compiled with RESHARD_COMPILED, or none is: else some functions would be there twice. So
-// it is with the macro of each component among the files that include it. The linker finds out by this name, which is a
+// it is with the macro of each component among the files that include it, and with exceptions. The linker finds out by this name, which is a
 // variable of each thread for some files and an ordinary one (no `storage`) for others.
 // NOLINTBEGIN(bugprone-macro-parentheses): `storage` is a word, or nothing
 // clang-format off
@@ -42,6 +42,11 @@
 RESHARD_MODE_OF(RESHARD_COMPILED, )
 #else
 RESHARD_MODE_OF(RESHARD_COMPILED, thread_local)
+#endif
+#if defined(__cpp_exceptions)
+RESHARD_MODE_OF(exceptions, )
+#else
+RESHARD_MODE_OF(exceptions, thread_local)
 #endif
 // clang-format on
 // NOLINTEND(bugprone-macro-parentheses)

@@ -59,7 +59,7 @@ inline reshard::DynamicDistribution whole_buckets(int ranks, reshard::Index slot
     using namespace reshard;
     std::vector<Index> offsets;
     for (Index r = 0; r <= ranks; ++r) offsets.push_back(r * buckets / ranks * (slots / buckets));
-    return mch_slots(Mesh{ranks}, IndexList(offsets.data(), static_cast<Index>(offsets.size())));
+    return mch_slots(Mesh{ranks}, offsets);
 }
 
 /// TorchRec's HashZchManagedCollisionModule: an id stays in its bucket, and ranks hold whole buckets.

@@ -3,7 +3,9 @@
 
 #include <doctest/doctest.h>
 
+#include <array>
 #include <bit>
+#include <string>
 #include <thread>
 #include <type_traits>
 #include <vector>
@@ -46,6 +48,19 @@ TEST_CASE("lists of every length keep their values, compare by them, and outlive
         if (count > 0) CHECK_FALSE(list == list_of(counting(count, 6)));
         CHECK_FALSE(list == list_of(counting(count + 1, 5)));
     }
+}
+
+TEST_CASE("lists are made of a vector's numbers, of any integer type") {
+    for (Index count : {0, 1, 9, 10, 1000}) {
+        CAPTURE(count);
+        std::vector<Index> const values = counting(count, 3);
+        CHECK(IndexList(values) == list_of(values));
+        CHECK(IndexList(std::vector<int>(values.begin(), values.end())) == list_of(values));
+        CHECK(IndexList(std::vector<std::size_t>(values.begin(), values.end())) == list_of(values));
+    }
+    static_assert(IndexList(std::array{0, 3, 9}) == IndexList{0, 3, 9});
+    static_assert(!std::is_convertible_v<std::vector<double>, IndexList>);
+    static_assert(!std::is_convertible_v<std::string, IndexList>);
 }
 
 TEST_CASE("a copy of a short list does not point into the original") {

@@ -97,7 +97,7 @@ RESHARD_INLINE DynamicMesh DynamicMesh::along(MeshAxes const& given, Index rank)
         names.push_back(AxisName(axis_name(axis)));
     }
     for (Index& member : members) member = rank_at(member);
-    DynamicMesh result(extents, RankList{0, IndexList(members.data(), detail::as_index(members.size()))});
+    DynamicMesh result(extents, RankList{0, members});
     if (named_) result.name_axes(names);
     return result;
 }

@@ -107,7 +107,7 @@ inline IndexList read_numbers(NotationReader& reader) {
         values.push_back(reader.number());
     } while (reader.take(","));
     reader.expect("]");
-    return IndexList(values.data(), as_index(values.size()));
+    return values;
 }
 
 /// An axis by its name or its number.

@@ -29,8 +29,8 @@
 #endif
 
 // All files of a program are compiled with RESHARD_COMPILED, or none is: else some functions would be there twice. So
-// it is with the macro of each component among the files that include it, and with exceptions. The linker finds out by this name, which is a
-// variable of each thread for some files and an ordinary one (no `storage`) for others.
+// it is with the macro of each component among the files that include it, and with exceptions. The linker finds out by
+// this name, which is a variable of each thread for some files and an ordinary one (no `storage`) for others.
 // NOLINTBEGIN(bugprone-macro-parentheses): `storage` is a word, or nothing
 // clang-format off
 #define RESHARD_MODE_OF(macro, storage)                                         \

@@ -57,6 +57,18 @@ public:
     constexpr IndexList() = default;
     constexpr IndexList(std::initializer_list<Index> values)
         : IndexList(values.begin(), detail::as_index(values.size())) {}
+    /// The numbers of a std::vector or the like.
+    template <IntegerList List>
+        requires(!std::is_same_v<List, IndexList>)
+    constexpr IndexList(List const& list) {
+        auto const count = static_cast<Index>(list.size());
+        Index* const many = count > inline_capacity ? new Index[detail::as_size(count)] : nullptr;
+        Index at = 0;
+        for (auto const value : list) (many != nullptr ? many : inline_)[at++] = static_cast<Index>(value);
+        if (many != nullptr) *this = IndexList(many, count);
+        count_ = count;
+        delete[] many;
+    }
     /// `interned`: the values are part of an interned list already.
     constexpr IndexList(Index const* values, Index count, bool interned = false) : count_(count) {
         if (count > inline_capacity) {

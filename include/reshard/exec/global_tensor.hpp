@@ -33,7 +33,7 @@ namespace detail {
     for (Index i = 0; i < mesh.extent(cuts[0]); ++i) {
         ends.push_back(ends.back() + parts[as_size(i * mesh.stride(cuts[0]))][dim]);
     }
-    SplitRule const rule = Boundaries(IndexList(ends.data(), as_index(ends.size()))).rule(0, 0);
+    SplitRule const rule = Boundaries(ends).rule(0, 0);
     return concat(general, ", or say where they are cut: ", to_string(Placement::shard(dim, rule)));
 }
 

@@ -79,7 +79,7 @@ namespace reshard::inline v0_1::detail {
             extents.push_back(mesh.extent(axis));
             placements.push_back(distribution.placement(axis));
         }
-        DynamicMesh const part(extents, RankList{0, IndexList(ranks.data(), as_index(ranks.size()))});
+        DynamicMesh const part(extents, RankList{0, ranks});
         return DynamicDistribution(part, distribution.shape(), placements, order);
     };
     return plan_across(side(1, holders), side(copies.size() - 1, others)).relayed(all_ranks);

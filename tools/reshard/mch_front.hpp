@@ -161,18 +161,17 @@ private:
     reshard::detail::FolderLock lock_;
 };
 
-/// mch_dcp.py: where it was installed, or in its source folder.
+/// mch_dcp.py: where it was installed, or beside the program.
 [[nodiscard]] inline std::string front_path() {
     std::error_code ignored;
     std::string const program = fs::read_symlink("/proc/self/exe", ignored).parent_path().string();
-    for (std::string const& path : {program + "/../libexec/reshard/mch_dcp.py", program + "/mch_dcp.py",
-                                    std::string(RESHARD_TOOLS_FOLDER "/reshard/mch_dcp.py")}) {
-        if (fs::exists(path, ignored)) return path;
+    std::string const installed = program + "/" RESHARD_SCRIPTS;
+    for (std::string const& folder : {installed, program}) {
+        if (fs::exists(folder + "/mch_dcp.py", ignored)) return folder + "/mch_dcp.py";
     }
-    errors::raise(ErrorCode::user,
-                  "mch_dcp.py is missing: it is installed in libexec/reshard. Fix: install the command "
-                  "as a whole, or put it, dcp_folder.py and dcp_error.py beside '",
-                  program, "/reshard'.");
+    errors::raise(ErrorCode::user, "mch_dcp.py is missing: it is installed in '", installed,
+                  "'. Fix: install the command as a whole, or put it, dcp_folder.py and dcp_error.py beside '", program,
+                  "/reshard'.");
 }
 
 /// Runs it and waits. Throws what it refuses, which it leaves in a file.

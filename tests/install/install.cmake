@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# Installs BUILD into an empty PREFIX: what an earlier run left there must not help this one. With SOURCE, that is
+# Installs BUILD into an empty PREFIX: what an earlier run left there must not help this one. With HEADERS, SOURCE is
 # configured into BUILD first, as a user would who wants headers and has nothing else: nothing is compiled.
-if(SOURCE)
+if(HEADERS)
     # configure(RESULT OUTPUT OPTION...): without the packages that components need.
     function(configure result output)
         set(packages nlohmann_json xxHash ISAL MPI CUDAToolkit)
@@ -25,14 +25,60 @@ if(SOURCE)
         endif()
     endforeach()
 endif()
+
+# Staged, as packages are, and used from there: a prefix may be moved. A trace of the other kind of install, which
+# find_package would find as well, goes.
 file(REMOVE_RECURSE ${PREFIX})
-execute_process(COMMAND ${CMAKE_COMMAND} --install ${BUILD} --prefix ${PREFIX} OUTPUT_QUIET COMMAND_ERROR_IS_FATAL ANY)
-if(NOT_IN AND EXISTS ${PREFIX}/bin/reshard)
-    file(STRINGS ${PREFIX}/bin/reshard found REGEX "${NOT_IN}/tools/.*py")
+get_filename_component(stage ${PREFIX} DIRECTORY)
+get_filename_component(name ${PREFIX} NAME)
+set(home ${LIB})
+set(other share)
+if(HEADERS)
+    set(home share)
+    set(other ${LIB})
+endif()
+file(WRITE ${PREFIX}/${other}/cmake/reshard/reshardConfig.cmake "")
+set(ENV{DESTDIR} ${stage})
+execute_process(COMMAND ${CMAKE_COMMAND} --install ${BUILD} --prefix /${name} OUTPUT_QUIET COMMAND_ERROR_IS_FATAL ANY)
+unset(ENV{DESTDIR})
+foreach(file IN ITEMS ${home}/cmake/reshard/reshardConfig.cmake share/doc/reshard/LICENSE share/doc/reshard/docs/concepts.md)
+    if(NOT EXISTS ${PREFIX}/${file})
+        message(SEND_ERROR "${file} is not installed.")
+    endif()
+endforeach()
+if(EXISTS ${PREFIX}/${other}/cmake/reshard)
+    message(SEND_ERROR "${other}/cmake/reshard of another install stays, and may be found first.")
+endif()
+
+# What is installed names no folder of who built it.
+file(GLOB_RECURSE texts ${PREFIX}/*.cmake ${PREFIX}/*.pc)
+foreach(file IN LISTS texts)
+    file(READ ${file} text)
+    foreach(folder IN ITEMS ${SOURCE} ${BUILD} ${PREFIX} /${name}/)
+        string(FIND "${text}" ${folder} found)
+        if(NOT found EQUAL -1)
+            message(SEND_ERROR "${file} would not be true elsewhere: it names ${folder}.")
+        endif()
+    endforeach()
+endforeach()
+if(EXISTS ${PREFIX}/bin/reshard)
+    file(STRINGS ${PREFIX}/bin/reshard found REGEX "tools/reshard/.*py")
     if(found)
         message(SEND_ERROR "The command starts what lies in the source folder: ${found}")
     endif()
 endif()
+
+find_program(PKG_CONFIG pkg-config)
+if(PKG_CONFIG)
+    set(ENV{PKG_CONFIG_LIBDIR} ${PREFIX}/${home}/pkgconfig)
+    execute_process(COMMAND ${PKG_CONFIG} --cflags --libs reshard OUTPUT_VARIABLE flags COMMAND_ERROR_IS_FATAL ANY)
+    separate_arguments(flags UNIX_COMMAND "${flags}")
+    file(WRITE ${BUILD}/pkg_config.cpp "#include <reshard/core/error.hpp>
+int main(int words, char**) { if (words > 1) reshard::errors::raise(reshard::ErrorCode::user, \"a word\"); }\n")
+    execute_process(COMMAND ${COMPILER} -std=c++20 ${BUILD}/pkg_config.cpp ${flags} -o ${BUILD}/pkg_config
+                    COMMAND_ERROR_IS_FATAL ANY)
+endif()
+
 # What the command starts comes with it, and not without.
 foreach(script mch_dcp.py dcp_folder.py dcp_error.py)
     if(EXISTS ${PREFIX}/bin/reshard AND NOT EXISTS ${PREFIX}/libexec/reshard/${script})
@@ -43,7 +89,7 @@ foreach(script mch_dcp.py dcp_folder.py dcp_error.py)
 endforeach()
 # A header that no target lists would be missed by those who include it, not here. Nor is any left out for what was
 # found where it was installed.
-if(SOURCE)
+if(HEADERS)
     file(GLOB_RECURSE headers RELATIVE ${SOURCE}/include ${SOURCE}/include/*.hpp ${SOURCE}/include/*.ipp ${SOURCE}/include/*.cuh)
     foreach(header IN LISTS headers)
         if(NOT EXISTS ${PREFIX}/include/${header})

@@ -50,6 +50,7 @@ TEST_SUITE("exec/check") {
         CHECK(apart(view(m + 4, {4, 4}, {8, 1}), view(m + 16, {4, 4}, {8, 1})));  // shifted both ways
         CHECK(apart(view(m + 3, {4, 4}, {8, 1}), view(m + 33, {4, 4}, {8, 1})));  // below, starting further left
         CHECK(apart(view(m, {5}, {2}), view(m + 1, {5}, {2})));                   // every other element
+        CHECK(apart(view(m, {4, 8}, {1, 8}), view(m + 4, {4, 8}, {1, 8})));       // rows of a transposed matrix
         CHECK(apart(view(m, {2, 3, 4}, {64, 8, 1}), view(m + 24, {2, 3, 4}, {64, 8, 1})));
         CHECK(apart(view(m, {4}, {1}), view(m + 4, {4}, {1})));
         CHECK(apart(view(m, {0, 4}, {4, 1}), view(m, {2, 4}, {4, 1})));
@@ -94,8 +95,12 @@ TEST_SUITE("exec/check") {
                 parent.push_back(random.between(2, 5));
                 strides.push_back(1);
             }
+            std::vector<int> order{2, 1, 0};  // of the parent in memory, fastest first: any transpose
+            for (int i = 2; i > 0; --i)
+                std::swap(order[detail::as_size(i)], order[detail::as_size(random.between(0, i))]);
             Index step = 1;
-            for (int dim = rank - 1; dim >= 0; --dim) {
+            for (int dim : order) {
+                if (dim >= rank) continue;
                 strides[dim] = dense ? step : random.between(-9, 9);
                 step *= parent[dim];
             }

@@ -68,15 +68,21 @@ struct ByteRange {
     if (rest < 0) rest = -rest;
     // The strides of a dense parent are the places of a number system, in which the offset between the two windows is
     // a number: one digit per dimension.
-    Indices dims;  // of more than one element
+    Indices dims;  // of more than one element, largest strides first
+    for (int dim = 0; dim < a.rank(); ++dim) {
+        if (a.extent(dim) == 1 && b.extent(dim) == 1) continue;
+        dims.push_back(dim);
+        for (int place = dims.size() - 1; place > 0; --place) {
+            if (a.stride(static_cast<int>(dims[place - 1])) >= a.stride(dim)) break;
+            dims[place] = std::exchange(dims[place - 1], dim);
+        }
+    }
     Indices digits;
     Indices rows;  // elements of a dimension in one step of the one outside it
     Index outer = 0;
-    for (int dim = 0; dim < a.rank(); ++dim) {
-        if (a.extent(dim) == 1 && b.extent(dim) == 1) continue;
-        Index const stride = a.stride(dim);
+    for (Index const dim : dims) {
+        Index const stride = a.stride(static_cast<int>(dim));
         if (stride <= 0 || outer % stride != 0) return false;
-        dims.push_back(dim);
         digits.push_back(rest / stride);
         rows.push_back(outer / stride);
         rest %= stride;

@@ -54,9 +54,9 @@ def spoil(path, from_end=1):
     path.write_bytes(data)
 
 
-def write_file(path, tensors, metadata={}, shape=[1]):
+def write_file(path, tensors, metadata={}, shape=[1], dtype="U8"):
     """A safetensors file of tensors of one byte: {name: byte}."""
-    header = {"__metadata__": metadata} | {name: {"dtype": "U8", "shape": shape, "data_offsets": [at, at + 1]}
+    header = {"__metadata__": metadata} | {name: {"dtype": dtype, "shape": shape, "data_offsets": [at, at + 1]}
                                            for at, name in enumerate(tensors)}
     header = json.dumps(header).encode()
     path.write_bytes(len(header).to_bytes(8, "little") + header + bytes(tensors.values()))
@@ -249,6 +249,8 @@ def test_verify(here):
                                                note])
     write_file(here / "nine.safetensors", {"a": 1}, shape=[1] * 9)
     ask("verify", here / "nine.safetensors", ranks=2, status=2, says="more than 8 dimensions, and this library reads no more")
+    write_file(here / "later.safetensors", {"a": 1}, dtype="F3_E1M1")
+    ask("verify", here / "later.safetensors", ranks=2, status=2, says="'a' is of dtype 'F3_E1M1', and this library reads none")
     ask("verify", here / "nothing", ranks=2, status=2, says="nothing")
     ask("verify", here / "saved", "--ranks", 4097, status=2, says="--ranks: '4097' is no number from 1 to 4096")
     expect(start("verify", here / "nothing", "--ranks", 2).stderr.startswith("reshard: "), "no empty line comes first")

@@ -30,8 +30,11 @@ template <SafetensorsRule rule>
 [[nodiscard]] inline RawEntry entry_from(std::string&& name, JsonReader const& json, std::string_view file) {
     RawEntry entry{std::move(name), DType::u8, {}, {0, 0}};
     JsonReader const dtype = json.at("dtype");
-    if (!parse_dtype(dtype.text_view(), entry.dtype))
-        dtype.fail("is ", quote_name(dtype.text_view()), ", which is no dtype");
+    if (!parse_dtype(dtype.text_view(), entry.dtype)) {
+        raise_rule(SafetensorsRule::invalid_header_deserialization, file, ": tensor ", quote_name(entry.name),
+                   " is of dtype ", quote_name(dtype.text_view()),
+                   ", and this library reads none of that name. Fix: store its bytes as U8, or leave it out.");
+    }
     json.at("shape").for_each([&](JsonReader const& extent) {
         if (entry.shape.size() == max_dims) {
             raise_rule(SafetensorsRule::too_many_dimensions, file, ": tensor ", quote_name(entry.name),

@@ -114,7 +114,7 @@ public:
     Index got = 0;
     Index read_some(int peer, Channel channel, std::span<std::byte> bytes) override {
         bool const watched = rank() == 2 && peer == 1 && channel == Channel::data;
-        Index const two_parts = 2 * Index{sizeof(detail::StreamHead)} + 5 * 8 + 3 * 8;
+        Index const two_parts = 2 * Index{sizeof(detail::StreamHead) + sizeof detail::stream_mark} + 5 * 8 + 3 * 8;
         if (watched && got >= two_parts && !failed) return 0;
         Index const n = Pipes::read_some(peer, channel, bytes);
         if (watched && n > 0) got += n;

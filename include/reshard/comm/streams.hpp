@@ -28,7 +28,7 @@ enum class StreamChannel { data, control };
 inline constexpr Index control_bytes = sizeof(detail::FailureRecord);
 
 /// What the author of a transport over streams writes. Bytes arrive in the order they were written, once, or the stream
-/// is closed. Called by one thread.
+/// is closed; else a rank that sees it throws TransportError. Called by one thread.
 class Streams {
 public:
     static constexpr Index closed = -1;
@@ -54,11 +54,18 @@ namespace detail {
 enum class StreamCall : std::uint64_t { exchange, agree, split };
 [[nodiscard]] std::string_view name(StreamCall call) noexcept;
 
-/// In front of every message.
+/// Ends every head and every message: where bytes were lost, or came twice, something else is there.
+inline constexpr std::uint64_t stream_mark = 0x9d4b'e1f7'3c86'a52dU;
+
+/// In front of every message. What is known beforehand comes last: where it is right, so is `bytes`.
 struct StreamHead {
     std::uint64_t group = 0;
     StreamCall call = StreamCall::exchange;
-    std::uint64_t bytes = 0;  ///< after the head
+    std::uint64_t bytes = 0;   ///< between the head and the mark at the end
+    std::uint64_t number = 0;  ///< of all from the one to the other, from 1
+    int from = 0;              ///< in the outermost communicator, like `to`
+    int to = 0;
+    std::uint64_t mark = stream_mark;
 };
 struct StreamMessage {
     StreamHead head;
@@ -70,6 +77,8 @@ struct StreamPeer {
     std::vector<std::byte> out;  ///< messages, of which `listed - written` bytes at the end have not gone yet
     std::uint64_t listed = 0;
     std::uint64_t written = 0;
+    std::uint64_t sent = 0;  ///< messages
+    std::uint64_t came = 0;
     StreamMessage reading;
     std::size_t head_read = 0;
     std::size_t body_read = 0;
@@ -91,15 +100,19 @@ public:
     [[nodiscard]] transport::Streams& streams() const noexcept { return *streams_; }
     [[nodiscard]] StreamPeer& peer(int other) noexcept { return peers_[as_size(other)]; }
     /// Where the body of a message to rank `other` is written, before the next one is asked for.
-    [[nodiscard]] std::span<std::byte> message_to(int other, StreamHead const& head);
+    [[nodiscard]] std::span<std::byte> message_to(int other, StreamHead head);
     /// Writes and reads what goes right now; this rank waits in a call of group `waiting`. Whether anything moved.
     bool move(std::uint64_t waiting);
     /// Whether anybody has failed.
     void hear() noexcept;
     /// `who` has failed, by its number in the outermost communicator.
     void poison(ErrorCode code, int who, std::string_view reason, std::uint64_t group, int first, int second) noexcept;
+    /// What may also be wrong where no message of `other` comes: a transport that loses some; empty: nothing.
+    [[nodiscard]] std::string hint(int other);
 
 private:
+    /// Throws unless `head` is that of the next message of `other`, and `mark` stands at the end.
+    void expect(int other, StreamHead const& head, std::uint64_t mark);
     [[nodiscard]] bool write(int other);
     [[nodiscard]] bool read(int other, std::uint64_t waiting);
     /// All others of the failure, once: by who failed, and by everyone who heard.

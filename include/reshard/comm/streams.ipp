@@ -34,11 +34,38 @@ RESHARD_INLINE StreamMessage* StreamPeer::next_of(std::uint64_t group) noexcept 
 
 // ---- What all groups of a rank share ---------------------------------------------------------------------------
 
+inline constexpr std::string_view hint_text =
+    "rank() is right, and that write_some() and read_some() move bytes of the peer they are given, in order, once, and "
+    "return how many.";
+
 RESHARD_INLINE StreamFamily::StreamFamily(std::unique_ptr<transport::Streams> streams,
                                           std::chrono::milliseconds its_deadline)
     : streams_(std::move(streams)), peers_(as_size(streams_->size())) {
     deadline = check_deadline("StreamCommunicator", its_deadline);
     rank = streams_->rank();
+}
+
+/// How many of `bytes` the transport says it has moved: no more than there are.
+[[nodiscard]] inline Index counted(Index n, std::span<std::byte const> bytes, int other) {
+    if (n <= as_index(bytes.size())) return n;
+    raise(ErrorCode::transport, "reshard::streams: the transport was given ", bytes.size(), " bytes, with rank ", other,
+          " as peer, and says that it has moved ", n, ": it is at fault. Fix: see that its ", hint_text);
+}
+RESHARD_INLINE void StreamFamily::expect(int other, StreamHead const& head, std::uint64_t mark) {
+    std::uint64_t const next = peer(other).came + 1;
+    bool const whole = mark == stream_mark;
+    if (whole && head.from == other && head.to == rank && head.number == next) return;
+    std::string const came = concat("message ", head.number, " from rank ", head.from, " to rank ", head.to, " came");
+    raise(ErrorCode::transport, "reshard::streams: message ", next, " from rank ", other, " to rank ", rank,
+          " was expected, but ", whole ? came : "in it bytes are missing, or too many",
+          ": the transport is at fault. Fix: see that its ", hint_text);
+}
+RESHARD_INLINE std::string StreamFamily::hint(int other) {
+    StreamPeer const& from = peer(other);
+    std::size_t const part = from.head_read + from.body_read;
+    if (from.came > 0 && part == 0) return {};
+    return concat(" Of message ", from.came + 1, " from it ", part,
+                  " bytes have come: where the transport is new, see also that its ", hint_text);
 }
 
 RESHARD_INLINE void StreamFamily::poison(ErrorCode code, int who, std::string_view reason, std::uint64_t group,
@@ -56,7 +83,7 @@ RESHARD_INLINE void StreamFamily::tell() noexcept {
         quietly([&] {
             auto const limit = Clock::now() + std::chrono::milliseconds(100);
             for (auto left = words; !left.empty();) {
-                Index const n = streams_->write_some(r, transport::StreamChannel::control, left);
+                Index const n = counted(streams_->write_some(r, transport::StreamChannel::control, left), left, r);
                 if (n < 0 || (n == 0 && Clock::now() > limit)) return;
                 if (n == 0) streams_->idle();
                 left = left.subspan(as_size(n));
@@ -70,7 +97,7 @@ RESHARD_INLINE void StreamFamily::hear() noexcept {
         StreamPeer& from = peer(r);
         auto const bytes = std::as_writable_bytes(std::span(&from.record, 1)).subspan(from.record_read);
         quietly([&] {
-            Index const n = streams_->read_some(r, transport::StreamChannel::control, bytes);
+            Index const n = counted(streams_->read_some(r, transport::StreamChannel::control, bytes), bytes, r);
             from.record_read += as_size(std::max<Index>(n, 0));
         });
         if (from.record_read != sizeof from.record) continue;
@@ -79,14 +106,19 @@ RESHARD_INLINE void StreamFamily::hear() noexcept {
     }
 }
 
-RESHARD_INLINE std::span<std::byte> StreamFamily::message_to(int other, StreamHead const& head) {
+RESHARD_INLINE std::span<std::byte> StreamFamily::message_to(int other, StreamHead head) {
     StreamPeer& to = peer(other);
+    head.number = ++to.sent;
+    head.from = rank;
+    head.to = other;
+    std::size_t const whole = sizeof head + as_size(head.bytes) + sizeof head.mark;
     if (to.listed == to.written) to.out.clear();
     std::size_t const at = to.out.size();
-    to.out.resize(at + sizeof head + as_size(head.bytes));
+    to.out.resize(at + whole);
     std::memcpy(to.out.data() + at, &head, sizeof head);
-    to.listed += sizeof head + head.bytes;
-    return std::span(to.out).subspan(at + sizeof head);
+    std::memcpy(to.out.data() + at + whole - sizeof head.mark, &head.mark, sizeof head.mark);
+    to.listed += whole;
+    return std::span(to.out).subspan(at + sizeof head, as_size(head.bytes));
 }
 RESHARD_INLINE bool StreamFamily::move(std::uint64_t waiting) {
     bool moved = false;
@@ -102,8 +134,8 @@ RESHARD_INLINE bool StreamFamily::write(int other) {
     if (to.listed == to.written || to.closed) return false;
     auto const left = std::span(std::as_const(to.out)).last(as_size(to.listed - to.written));
     // A peer that reads no more may have said why: what it wrote is read to its end, which closes it.
-    Index const n = std::max<Index>(streams_->write_some(other, transport::StreamChannel::data, left), 0);
-    to.written += static_cast<std::uint64_t>(n);
+    Index const n = counted(streams_->write_some(other, transport::StreamChannel::data, left), left, other);
+    to.written += as_size(std::max<Index>(n, 0));
     return n > 0;
 }
 RESHARD_INLINE bool StreamFamily::read(int other, std::uint64_t waiting) {
@@ -111,7 +143,8 @@ RESHARD_INLINE bool StreamFamily::read(int other, std::uint64_t waiting) {
     bool moved = false;
     auto const fill = [&](std::span<std::byte> all, std::size_t& got) {
         while (got < all.size()) {
-            Index const n = streams_->read_some(other, transport::StreamChannel::data, all.subspan(got));
+            auto const left = all.subspan(got);
+            Index const n = counted(streams_->read_some(other, transport::StreamChannel::data, left), left, other);
             if (n < 0) from.closed = true;
             if (n <= 0) return false;
             got += as_size(n);
@@ -122,10 +155,15 @@ RESHARD_INLINE bool StreamFamily::read(int other, std::uint64_t waiting) {
     auto& [head, body] = from.reading;
     while (!from.closed) {
         if (!fill(std::as_writable_bytes(std::span(&head, 1)), from.head_read)) return moved;
+        expect(other, head, head.mark);
         // It is ahead in the call that this rank waits in: it can wait, too.
         if (head.group == waiting && from.next_of(waiting) != nullptr) return moved;
-        body.resize(as_size(head.bytes));
+        body.resize(as_size(head.bytes) + sizeof head.mark);
         if (!fill(body, from.body_read)) return moved;
+        std::uint64_t mark = 0;
+        std::memcpy(&mark, body.data() + head.bytes, sizeof mark);
+        expect(other, head, mark);
+        ++from.came;
         from.inbox.push_back({head, std::exchange(body, std::exchange(from.spare, {}))});
         from.head_read = 0;
         from.body_read = 0;
@@ -170,7 +208,8 @@ RESHARD_INLINE bool StreamGroup::meet(bool may_block, std::chrono::milliseconds 
             if (!peer(r).closed) continue;
             fail(ErrorCode::peer_failed,
                  concat("reshard::streams: rank ", outermost(r), " has ended and closed its streams, but rank ",
-                        family_->rank, " waits for it in ", name(call_), ". Fix: see why it ended."),
+                        family_->rank, " waits for it in ", name(call_), ". Fix: see why it ended.",
+                        family_->hint(outermost(r))),
                  -1, -1, r);
         }
         if (late < 0) break;
@@ -189,7 +228,7 @@ RESHARD_INLINE bool StreamGroup::meet(bool may_block, std::chrono::milliseconds 
             fail(ErrorCode::deadline,
                  concat("reshard::streams: rank ", outermost(late), " is late: rank ", family_->rank,
                         " has waited for ", family_->deadline.count(), " ms in ", name(call_),
-                        ". Fix: see where it is, or set a longer deadline."),
+                        ". Fix: see where it is, or set a longer deadline.", family_->hint(outermost(late))),
                  -1, -1, late);
         }
     }
@@ -319,6 +358,9 @@ RESHARD_INLINE StreamCommunicator::StreamCommunicator(std::unique_ptr<transport:
                                                       std::chrono::milliseconds deadline)
     : GroupCommunicator(nullptr) {
     int const me = streams->rank();
+    if (me < 0 || me >= streams->size())
+        errors::raise(ErrorCode::transport, "reshard::streams: the transport says that it is rank ", me, " of ",
+                      streams->size(), ": it is at fault. Fix: see what its rank() and size() return.");
     std::vector<int> everybody(detail::as_size(streams->size()));
     std::iota(everybody.begin(), everybody.end(), 0);
     auto family = std::make_shared<detail::StreamFamily>(std::move(streams), deadline);

@@ -6,48 +6,52 @@
 #include <reshard/memory/loop_nest.hpp>
 #include <reshard/memory/stream_copy.hpp>
 
+#include <bit>  // countr_zero
+
 namespace reshard::inline v0_1 {
 
 namespace detail {
 
-/// Elements on each side of what is transposed at a time.
-inline constexpr Index transpose_tile = 64;
+/// Elements of what is transposed at a time: some of each row of the destination, of many rows.
+inline constexpr Index transpose_columns = 8;
+inline constexpr Index transpose_rows = 64;
 
-/// A nest whose innermost two loops are taken together, in tiles.
-struct TiledNest {
-    LoopNest const& nest;
-    LoopPair pair;
-    Index tile;  ///< of the inner loop; a few lines in a row per row of a tile are what prefetchers notice
-    Index rows;  ///< of the outer one, at a time
-
-    /// Takes them out of `whole`, which is kept.
-    explicit TiledNest(LoopNest& whole) noexcept
-        : nest(whole),
-          pair(take_pair(whole)),
-          tile(pair.transposes ? transpose_tile : pair.inner.extent),
-          rows(pair.transposes ? transpose_tile : pair.outer.extent) {}
-};
-
-/// Runs of a size the compiler knows: one to a few register moves each. Reads and writes go through memcpy, so that
-/// neither alignment nor aliasing matters.
+/// Two loops over runs of a size that the compiler knows: one to a few register moves each. Reads and writes go through
+/// memcpy, so that neither alignment nor aliasing matters.
 template <std::size_t Bytes>
-void copy_units(TiledNest const& tiled, std::byte const* from, std::byte* to) noexcept {
-    LoopDim const inner = tiled.pair.inner;
-    LoopDim const second = tiled.pair.outer;
-    Index const tile = tiled.tile;
-    Index const rows = tiled.rows;
-    for_each_origin(tiled.nest, tiled.nest.dims.size(), from, to, [&](std::byte const* source, std::byte* destination) {
-        for (Index start = 0; start < inner.extent; start += tile) {
-            Index const stop = smaller(start + tile, inner.extent);
-            for (Index row = 0; row < second.extent; row += rows) {
-                Index const last = smaller(row + rows, second.extent);
-                for (Index j = row; j < last; ++j) {
-                    std::byte const* read = source + j * second.from;
-                    std::byte* write = destination + j * second.to;
-                    for (Index i = start; i < stop; ++i) {
-                        std::memcpy(write + i * inner.to, read + i * inner.from, Bytes);
-                    }
-                }
+void copy_tile(LoopDim const& columns, LoopDim const& rows, std::byte const* from, std::byte* to) noexcept {
+    if (Bytes <= 16 && columns.extent == transpose_columns && columns.to == Index{Bytes}) {
+        for (Index row = 0; row < rows.extent; ++row, from += rows.from, to += rows.to) {
+            std::byte const* read = from;
+#pragma GCC unroll 8
+            for (Index i = 0; i < transpose_columns; ++i, read += columns.from) {
+                std::memcpy(to + i * Index{Bytes}, read, Bytes);
+            }
+        }
+        return;
+    }
+    for (Index row = 0; row < rows.extent; ++row, from += rows.from, to += rows.to) {
+        for (Index i = 0; i < columns.extent; ++i) std::memcpy(to + i * columns.to, from + i * columns.from, Bytes);
+    }
+}
+/// Runs of so many bytes, for which there is a copy_tile(). The innermost two loops are taken together.
+inline void copy_units(LoopNest& nest, std::byte const* from, std::byte* to, Index run) noexcept {
+    using CopyTile = void (*)(LoopDim const&, LoopDim const&, std::byte const*, std::byte*) noexcept;
+    constexpr CopyTile tiles[] = {copy_tile<1>,  copy_tile<2>,  copy_tile<4>, copy_tile<8>,
+                                  copy_tile<16>, copy_tile<32>, copy_tile<64>};
+    CopyTile const copy_one = tiles[std::countr_zero(static_cast<std::size_t>(run))];
+    LoopPair const pair = take_pair(nest);
+    LoopDim const& inner = pair.inner;
+    LoopDim const& outer = pair.outer;
+    for_each_origin(nest, nest.dims.size(), from, to, [&](std::byte const* source, std::byte* destination) {
+        if (!pair.transposes) return copy_one(inner, outer, source, destination);
+        for (Index column = 0; column < inner.extent; column += transpose_columns) {
+            Index const columns = smaller(transpose_columns, inner.extent - column);
+            for (Index row = 0; row < outer.extent; row += transpose_rows) {
+                Index const rows = smaller(transpose_rows, outer.extent - row);
+                copy_one({columns, inner.from, inner.to}, {rows, outer.from, outer.to},
+                         source + column * inner.from + row * outer.from,
+                         destination + column * inner.to + row * outer.to);
             }
         }
     });
@@ -95,17 +99,7 @@ RESHARD_INLINE void transport::copy(std::byte const* from, transport::StridedBox
         return detail::stream_fence();
     }
     bool const is_unit = run <= 64 && (run & (run - 1)) == 0;
-    if (!is_unit) return detail::copy_runs(nest, from, to, run);
-    detail::TiledNest const tiled(nest);
-    switch (run) {
-        case 1: return detail::copy_units<1>(tiled, from, to);
-        case 2: return detail::copy_units<2>(tiled, from, to);
-        case 4: return detail::copy_units<4>(tiled, from, to);
-        case 8: return detail::copy_units<8>(tiled, from, to);
-        case 16: return detail::copy_units<16>(tiled, from, to);
-        case 32: return detail::copy_units<32>(tiled, from, to);
-        default: return detail::copy_units<64>(tiled, from, to);
-    }
+    is_unit ? detail::copy_units(nest, from, to, run) : detail::copy_runs(nest, from, to, run);
 }
 
 }  // namespace reshard::inline v0_1

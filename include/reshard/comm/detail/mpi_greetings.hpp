@@ -14,6 +14,7 @@
 #include <reshard/comm/detail/mpi_call.hpp>
 #include <reshard/comm/detail/peers.hpp>
 #include <reshard/comm/transfer_listing.hpp>
+#include <reshard/core/detail/keep_for_good.hpp>
 
 #include <algorithm>  // lower_bound
 #include <optional>
@@ -66,6 +67,12 @@ public:
         bool sends_long = false;  ///< what is long goes there in long pieces: both sides have said so
         bool receives_long = false;
     };
+
+    MpiGreetings() = default;
+    MpiGreetings& operator=(MpiGreetings&&) = delete;
+    ~MpiGreetings() {
+        if (!sent_) keep_for_good(std::move(peers_));  // after a failure
+    }
 
     /// \pre called once, before anything else. `far` of the ranks of `comm` share no memory with this one.
     void open(MPI_Comm comm, int me, int far) {

@@ -73,6 +73,10 @@ class MpiPeerQueues {
 public:
     MpiPeerQueues()
         : requests_(slot_count, MPI_REQUEST_NULL), slots_(slot_count), finished_(slot_count), statuses_(slot_count) {}
+    MpiPeerQueues& operator=(MpiPeerQueues&&) = delete;
+    ~MpiPeerQueues() {
+        if (flying_ != 0) keep_for_good(std::move(slots_));  // after a failure
+    }
 
     /// A new exchange. `modes` says which of the transfers are messages.
     void begin(std::span<Transfer<Byte> const> transfers, std::span<MpiMode const> modes,

@@ -45,7 +45,11 @@ public:
     }
     ~MpiTeam() {
         leave();
-        if (!family_->TeamFamily::hear() && mpi_is_usable()) MPI_Comm_free(&comm_);  // else messages may still come
+        if (family_->TeamFamily::hear()) {  // messages may still come, and MPI goes on with an agreement that is left
+            keep_for_good(std::move(words_));
+        } else if (mpi_is_usable()) {
+            MPI_Comm_free(&comm_);
+        }
     }
 
     [[nodiscard]] MPI_Comm comm() const noexcept { return comm_; }
@@ -248,7 +252,7 @@ private:
 
     MPI_Comm comm_;
     std::shared_ptr<MpiNode> node_;
-    /// Of an agreement, this rank's and those of all: MPI may use them after a failed wait.
+    /// Of an agreement, this rank's and those of all.
     std::unique_ptr<std::uint64_t[]> words_ = std::make_unique<std::uint64_t[]>(2 * most_words);
     std::vector<int> locals_;
     std::vector<MpiProcess> here_;  ///< ranks of this node, ascending

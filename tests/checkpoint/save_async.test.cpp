@@ -8,6 +8,9 @@
 #include <reshard/comm/self.hpp>
 #include <reshard/comm/threads.hpp>
 
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <atomic>
 #include <cstring>
 #include <deque>
@@ -47,6 +50,25 @@ std::vector<PlacedTensor> one() { return {source("w", DType::f32, "(1):(R)", Sha
 }  // namespace
 
 TEST_SUITE("checkpoint/save_async") {
+    TEST_CASE("a forked child that ends with its copy of a save leaves the save alone") {
+        TempFolder const folder;
+        SelfCommunicator comm;
+        Trained mine(one(), 0, 3);
+        SaveRequest saving = start_save(folder.path(), mine.list(), comm);
+        pid_t const child = ::fork();
+        if (child == 0) {
+            ::alarm(60);  // who waits is ended by a signal
+            saving = SaveRequest();
+            ::_exit(0);
+        }
+        int status = -1;
+        REQUIRE(::waitpid(child, &status, 0) == child);
+        CHECK(status == 0);
+        CHECK_THROWS_AS(save(folder.path(), mine.list(), comm), IoError);  // the folder is still its own
+        saving.wait();
+        CHECK(damage(folder.path()) == "");
+    }
+
     TEST_CASE("tensors that change after start_save() are saved as they were, whatever fits the snapshot") {
         TempFolder const folder;
         int version = 0;

@@ -4,10 +4,14 @@
 
 #include <doctest/doctest.h>
 
+#include <reshard/comm/self.hpp>
 #include <reshard/comm/threads.hpp>
 
 #include "support/allocations.hpp"
 #include "support/thrown.hpp"
+
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <numeric>
@@ -134,16 +138,42 @@ TEST_SUITE("progress_thread") {
         });
     }
 
+    TEST_CASE("a forked child has no such thread, and waits for nothing") {
+        SelfCommunicator comm;
+        std::vector<int> source(4, 7);
+        std::vector<int> destination(4);
+        Plan<> const same = plan(parse("(1):(S0)", Shape{4}), parse("(1):(R)", Shape{4}));
+        auto job = prepare(same, comm, TensorView<int>(source.data(), Shape{4}),
+                           TensorView<int>(destination.data(), Shape{4}));
+        std::optional<ProgressThread> progress(std::in_place);
+        std::optional<BackgroundRequest> run = progress->start(job);
+        wait_for(*run);
+        pid_t const child = ::fork();
+        if (child == 0) {
+            ::alarm(60);  // who waits is ended by a signal
+            run.reset();
+            progress.reset();
+            ::_exit(0);
+        }
+        int status = -1;
+        REQUIRE(::waitpid(child, &status, 0) == child);
+        CHECK(status == 0);
+        run->wait();
+        CHECK(destination == source);
+    }
+
     TEST_CASE("where there is no thread to be had, that is said") {
-        auto const make = [] {
+        auto const make = [](int granted) {
             test::AllocationCounter& counter = test::allocation_counter();
-            counter.granted = 0;
+            counter.granted = granted;
             counter.once = true;  // what std::thread allocates: it fails as where the system gives none
             counter.refused_from = 0;
             ProgressThread const progress;
         };
-        CHECK_THROWS_WITH_AS(make(), doctest::Contains("reshard::ProgressThread: the system gives no thread"),
-                             OutOfMemory);
+        for (int granted : {0, 1}) {
+            CHECK_THROWS_WITH_AS(make(granted),
+                                 doctest::Contains("reshard::ProgressThread: the system gives no thread"), OutOfMemory);
+        }
         test::allocation_counter().refused_from = SIZE_MAX;
     }
 

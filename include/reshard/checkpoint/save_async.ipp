@@ -38,6 +38,9 @@ public:
         if (background_.joinable()) background_.join();
     }
 
+    /// Whether this process made it: what a forked child has is a copy, without the thread that writes, of files that
+    /// are not its own.
+    [[nodiscard]] bool is_ours() const noexcept { return maker_ == ::getpid(); }
     [[nodiscard]] bool is_written() const noexcept { return is_written_.load(std::memory_order_acquire); }
 
     /// Collective, once.
@@ -164,6 +167,7 @@ private:
         return stopped_;
     }
 
+    int maker_ = static_cast<int>(::getpid());
     // Ahead of session_: its constructor fills them.
     Index unit_bytes_ = 0;
     std::size_t slots_ = 0;
@@ -183,7 +187,9 @@ private:
 
 }  // namespace detail
 
-RESHARD_INLINE void SaveRequest::Drop::operator()(detail::SaveBehind* save) const noexcept { delete save; }
+RESHARD_INLINE void SaveRequest::Drop::operator()(detail::SaveBehind* save) const noexcept {
+    if (save->is_ours()) delete save;
+}
 
 RESHARD_INLINE bool SaveRequest::test() const noexcept { return save_ == nullptr || save_->is_written(); }
 

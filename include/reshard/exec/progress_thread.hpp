@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/exec/progress_thread.hpp
 /// \brief  ProgressThread: prepared plans are carried out, to their end, while the rank that started them computes.
-/// \depends exec/prepare.hpp, core/detail/start_thread.hpp, <thread>. Needs threads; not part of the umbrella.
+/// \depends exec/prepare.hpp. Needs threads; not part of the umbrella.
 ///
 ///     ProgressThread progress;                          // one thread of this rank
 ///     auto job = prepare(move, comm, gradient, shard);
@@ -15,13 +15,9 @@
 /// rank waits for a device, the move is hidden; on a busy core it is done at the computation's expense.
 #pragma once
 
-#include <reshard/core/detail/start_thread.hpp>
 #include <reshard/exec/prepare.hpp>
 
-#include <condition_variable>  // condition_variable
-#include <mutex>               // mutex
-#include <thread>              // thread
-#include <vector>              // vector
+#include <memory>  // unique_ptr
 
 namespace reshard::inline v0_1 {
 
@@ -57,10 +53,10 @@ private:
 class ProgressThread {
 public:
     /// Throws OutOfMemory where the system gives no thread.
-    ProgressThread() : thread_(detail::start_thread([this] { work(); }, "reshard::ProgressThread")) {}
+    ProgressThread();
+    /// Waits for all that was started. In a forked child, which has no such thread, does nothing.
+    ~ProgressThread() = default;
     ProgressThread& operator=(ProgressThread&&) = delete;
-    /// Waits for all that was started.
-    ~ProgressThread();
 
     /// Begins a run; whatever goes wrong is thrown by its wait(). \pre `job` outlives it and stays where it is.
     BackgroundRequest start(PreparedPlan& job);
@@ -68,24 +64,16 @@ public:
 
 private:
     friend class BackgroundRequest;
-    struct Failure {
-        std::uint64_t number;
-        std::exception_ptr error;
+    class Work;
+    struct End {
+        void operator()(Work* work) const noexcept;
     };
 
-    void work();
     [[nodiscard]] bool is_over(std::uint64_t number);
     /// Waits for a run; its error, if there was one, which is then forgotten.
     [[nodiscard]] std::exception_ptr end_of(std::uint64_t number);
 
-    std::mutex mutex_;
-    std::condition_variable changed_;
-    std::vector<PreparedPlan*> waiting_;  ///< run `over_` + 1 is the first
-    std::vector<Failure> failures_;       ///< of runs that nobody has waited for
-    std::uint64_t started_ = 0;
-    std::uint64_t over_ = 0;
-    bool stops_ = false;
-    std::thread thread_;  // last: it uses the others
+    std::unique_ptr<Work, End> work_;
 };
 
 }  // namespace reshard::inline v0_1

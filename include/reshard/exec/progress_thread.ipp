@@ -2,71 +2,113 @@
 // How exec/progress_thread.hpp is done.
 #pragma once
 
+#include <reshard/core/detail/start_thread.hpp>
 #include <reshard/exec/progress_thread.hpp>
 
-#include <algorithm>  // find
+#include <unistd.h>  // getpid
+
+#include <algorithm>           // find
+#include <condition_variable>  // condition_variable
+#include <mutex>               // mutex
+#include <new>                 // nothrow
+#include <thread>              // thread
+#include <vector>              // vector
 
 namespace reshard::inline v0_1 {
 
-RESHARD_INLINE ProgressThread::~ProgressThread() {
-    {
-        std::lock_guard const lock(mutex_);
-        stops_ = true;
-    }
-    changed_.notify_all();
-    thread_.join();
-}
-
-RESHARD_INLINE BackgroundRequest ProgressThread::start(PreparedPlan& job) {
-    std::uint64_t number = 0;
-    {
-        std::lock_guard const lock(mutex_);
-        failures_.reserve(failures_.size() + waiting_.size() + 1);  // the thread itself allocates nothing
-        waiting_.push_back(&job);
-        number = ++started_;
-    }
-    changed_.notify_all();
-    return {*this, number};
-}
-
-RESHARD_INLINE void ProgressThread::work() {
-    std::unique_lock lock(mutex_);
-    for (;;) {
-        changed_.wait(lock, [&] { return !waiting_.empty() || stops_; });
-        if (waiting_.empty()) return;
-        PreparedPlan& job = *waiting_.front();
-        lock.unlock();
-        std::exception_ptr error;
-#if defined(__cpp_exceptions)
-        try {
-            job.run();
-        } catch (...) {
-            error = std::current_exception();
+/// What the thread and its rank share.
+class ProgressThread::Work {
+public:
+    Work() : thread_(detail::start_thread([this] { run_all(); }, "reshard::ProgressThread")) {}
+    Work& operator=(Work&&) = delete;
+    ~Work() {
+        {
+            std::lock_guard const lock(mutex_);
+            stops_ = true;
         }
-#else
-        job.run();
-#endif
-        lock.lock();
-        waiting_.erase(waiting_.begin());
-        ++over_;
-        if (error) failures_.push_back({over_, std::move(error)});
         changed_.notify_all();
+        thread_.join();
     }
-}
 
-RESHARD_INLINE bool ProgressThread::is_over(std::uint64_t number) {
-    std::lock_guard const lock(mutex_);
-    return over_ >= number;
-}
+    /// Whether this process made it: a forked child has a copy, and no thread that it could wait for.
+    [[nodiscard]] bool is_ours() const noexcept { return maker_ == ::getpid(); }
+    [[nodiscard]] std::uint64_t start(PreparedPlan& job) {
+        std::uint64_t number = 0;
+        {
+            std::lock_guard const lock(mutex_);
+            failures_.reserve(failures_.size() + waiting_.size() + 1);  // the thread itself allocates nothing
+            waiting_.push_back(&job);
+            number = ++started_;
+        }
+        changed_.notify_all();
+        return number;
+    }
+    [[nodiscard]] bool is_over(std::uint64_t number) {
+        std::lock_guard const lock(mutex_);
+        return over_ >= number;
+    }
+    [[nodiscard]] std::exception_ptr end_of(std::uint64_t number) {
+        std::unique_lock lock(mutex_);
+        changed_.wait(lock, [&] { return over_ >= number; });
+        auto const found = std::ranges::find(failures_, number, &Failure::number);
+        if (found == failures_.end()) return nullptr;
+        std::exception_ptr error = std::move(found->error);
+        failures_.erase(found);
+        return error;
+    }
 
+private:
+    struct Failure {
+        std::uint64_t number;
+        std::exception_ptr error;
+    };
+
+    void run_all() {
+        std::unique_lock lock(mutex_);
+        for (;;) {
+            changed_.wait(lock, [&, this] { return !waiting_.empty() || stops_; });
+            if (waiting_.empty()) return;
+            PreparedPlan& job = *waiting_.front();
+            lock.unlock();
+            std::exception_ptr error;
+#if defined(__cpp_exceptions)
+            try {
+                job.run();
+            } catch (...) {
+                error = std::current_exception();
+            }
+#else
+            job.run();
+#endif
+            lock.lock();
+            waiting_.erase(waiting_.begin());
+            ++over_;
+            if (error) failures_.push_back({over_, std::move(error)});
+            changed_.notify_all();
+        }
+    }
+
+    int maker_ = static_cast<int>(::getpid());
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    std::vector<PreparedPlan*> waiting_;  ///< run `over_` + 1 is the first
+    std::vector<Failure> failures_;       ///< of runs that nobody has waited for
+    std::uint64_t started_ = 0;
+    std::uint64_t over_ = 0;
+    bool stops_ = false;
+    std::thread thread_;  // last: it uses the others
+};
+
+RESHARD_INLINE ProgressThread::ProgressThread() : work_(new (std::nothrow) Work) {
+    if (work_ == nullptr) detail::refuse_thread("reshard::ProgressThread", "no memory");
+}
+RESHARD_INLINE void ProgressThread::End::operator()(Work* work) const noexcept {
+    if (work->is_ours()) delete work;
+}
+RESHARD_INLINE BackgroundRequest ProgressThread::start(PreparedPlan& job) { return {*this, work_->start(job)}; }
+RESHARD_INLINE bool ProgressThread::is_over(std::uint64_t number) { return work_->is_over(number); }
 RESHARD_INLINE std::exception_ptr ProgressThread::end_of(std::uint64_t number) {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return over_ >= number; });
-    auto const found = std::ranges::find(failures_, number, &Failure::number);
-    if (found == failures_.end()) return nullptr;
-    std::exception_ptr error = std::move(found->error);
-    failures_.erase(found);
-    return error;
+    return work_->is_ours() ? work_->end_of(number) : nullptr;
 }
 
 RESHARD_INLINE BackgroundRequest::~BackgroundRequest() {

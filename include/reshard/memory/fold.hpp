@@ -4,7 +4,8 @@
 /// \depends core. No allocation, no exceptions. Callers have checked supports(op, dtype).
 ///
 /// Results depend on the addends and their order only: one accumulator per element, addends taken from slot 0 up,
-/// 16-bit floats accumulated in float and rounded once, integers modulo 2^bits.
+/// 16-bit floats accumulated in float and rounded once, integers modulo 2^bits. (Which NaN a sum makes or hands on is
+/// the processor's choice.)
 #pragma once
 
 #include <reshard/core/reduce.hpp>

@@ -213,7 +213,8 @@ TEST_SUITE("comm/threads") {
             if (counter.refused == 0) break;
         }
         CHECK(counter.refused == 0);
-        REQUIRE(said.size() == 3);
+        REQUIRE(said.size() >= 3);
+        CHECK(said.size() % 3 == 0);  // libstdc++ allocates once for a thread, libc++ thrice
         for (std::string const& text : said) {
             CAPTURE(text);
             CHECK(begins(text, "reshard::run_on_threads: the system gives no thread"));

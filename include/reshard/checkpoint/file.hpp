@@ -174,8 +174,7 @@ inline constexpr std::size_t max_io_bytes = std::size_t{1} << 30U;
 inline void read_fully(FileDescriptor const& file, std::string_view path, Index offset, std::span<std::byte> out) {
     while (!out.empty()) {
         std::size_t const want = smaller(out.size(), max_io_bytes);
-        auto const got =
-            uninterrupted([&] { return ::pread(file.get(), out.data(), want, static_cast<off_t>(offset)); });
+        auto const got = uninterrupted([&] { return ::pread(file.get(), out.data(), want, offset); });
         if (got < 0)
             raise_io(path, concat("cannot read ", want, " bytes at offset ", offset), errno, "check the file system.");
         if (got == 0) {
@@ -192,8 +191,7 @@ inline void write_fully(FileDescriptor const& file, std::string_view path, Index
                         std::span<std::byte const> bytes) {
     while (!bytes.empty()) {
         std::size_t const want = smaller(bytes.size(), max_io_bytes);
-        auto const done =
-            uninterrupted([&] { return ::pwrite(file.get(), bytes.data(), want, static_cast<off_t>(offset)); });
+        auto const done = uninterrupted([&] { return ::pwrite(file.get(), bytes.data(), want, offset); });
         if (done <= 0) {  // none for no reason is an error, or this would have no end
             int const error = done < 0 ? errno : EIO;
             raise_io(path, concat("cannot write ", want, " bytes at offset ", offset), error, fix_of_write(error));

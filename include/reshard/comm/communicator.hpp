@@ -186,9 +186,22 @@ struct BoundTransfers {
 [[nodiscard]] BoundTransfers bound_transfers(std::string_view who, std::span<Send const> sends,
                                              std::span<Receive const> receives, int ranks);
 
+/// What InOrder counts of an engine. (A friend of a class with virtual functions could delete it: -Wnon-virtual-dtor.)
+class EngineCounts {
+    friend class Engine;
+    friend class InOrder;
+    std::uint64_t meetings_ = 0;  ///< calls of finish()
+    std::uint64_t bound_ = 0;     ///< exchanges, since the last of them
+    std::uint64_t started_ = 0;   ///< exchanges, so far
+    std::uint64_t failed_ = 0;    ///< the first that did not succeed; 0: none
+    bool under_way_ = false;      ///< the last that was started
+    ErrorCode code_ = ErrorCode::none;
+    std::string reason_;
+};
+
 /// How a rank of a transport carries out one exchange after the other. For transport::InOrder, which calls start() when
 /// the one before is over, and advance() until it is; if one of them throws, it is over as well.
-class Engine {
+class Engine : public EngineCounts {
 public:
     virtual void start(BoundTransfers const& transfers) = 0;  ///< never waits for other ranks where that can be
     /// A step towards the end; whether that is reached. Waits for what comes next only if it may block.
@@ -200,27 +213,17 @@ public:
         bound_ = 0;  // ranks of which one could not bind everything count alike again
         complete();
     }
+    /// These are InOrder's.
+    void complete() {
+        if (under_way_) static_cast<void>(go_on(true));
+    }
+    bool go_on(bool may_block);
 
 protected:
     Engine() = default;
     Engine(Engine&&) = default;
     Engine& operator=(Engine&&) = default;
     ~Engine() = default;
-
-private:
-    friend class InOrder;
-    void complete() {
-        if (under_way_) static_cast<void>(go_on(true));
-    }
-    bool go_on(bool may_block);
-
-    std::uint64_t meetings_ = 0;  ///< calls of finish()
-    std::uint64_t bound_ = 0;     ///< exchanges, since the last of them
-    std::uint64_t started_ = 0;   ///< exchanges, so far
-    std::uint64_t failed_ = 0;    ///< the first that did not succeed; 0: none
-    bool under_way_ = false;      ///< the last that was started
-    ErrorCode code_ = ErrorCode::none;
-    std::string reason_;
 };
 
 /// The exchanges of transports that carry out one after the other, as most do: several may be under way, and starting

@@ -143,8 +143,8 @@ struct Float16 {
         bits = static_cast<std::uint16_t>(sign | detail::choose(detail::below(magnitude, 0x47800000U), number, beyond));
     }
     RESHARD_HOST_DEVICE constexpr explicit operator float() const noexcept {
-        std::uint32_t const sign = static_cast<std::uint32_t>(bits & 0x8000U) << 16U;
-        std::uint32_t const magnitude = static_cast<std::uint32_t>(bits & 0x7fffU) << 13U;
+        std::uint32_t const sign = (bits & 0x8000U) << 16U;
+        std::uint32_t const magnitude = (bits & 0x7fffU) << 13U;
         // Subnormal: the digits behind a one of 2^-14, less that one.
         std::uint32_t const digits = (magnitude & 0x007fe000U) | 0x38800000U;
         auto const subnormal = __builtin_bit_cast(std::uint32_t, __builtin_bit_cast(float, digits) - 0x1p-14F);

@@ -19,12 +19,12 @@ struct PhiloxBlock {
 
 namespace detail {
 /// Word w of counter i is x[w][i]; each becomes the words that belong to it.
-template <Index Counters>
+template <std::size_t Counters>
 RESHARD_HOST_DEVICE constexpr void philox_rounds(std::uint32_t (&x)[4][Counters], std::uint64_t key) noexcept {
     auto k0 = static_cast<std::uint32_t>(key);
     auto k1 = static_cast<std::uint32_t>(key >> 32U);
     for (int round = 0; round < 10; ++round) {
-        for (Index i = 0; i < Counters; ++i) {
+        for (std::size_t i = 0; i < Counters; ++i) {
             std::uint64_t const a = std::uint64_t{0xD2511F53U} * x[0][i];
             std::uint64_t const b = std::uint64_t{0xCD9E8D57U} * x[2][i];
             x[0][i] = static_cast<std::uint32_t>(b >> 32U) ^ x[1][i] ^ k0;

@@ -111,7 +111,7 @@ private:
     /// The destination, or the bin behind the last one for what is dropped. Negative numbers wrap to large ones.
     template <class Rule>
     [[nodiscard]] auto binned(Rule const& rule) const noexcept {
-        return [rule = rule, last = static_cast<std::uint64_t>(destinations_)](Index entry) {
+        return [rule, last = static_cast<std::uint64_t>(destinations_)](Index entry) {
             auto const to = static_cast<std::uint64_t>(static_cast<Index>(rule(entry)));
             return detail::as_index(detail::smaller(to, last));
         };

@@ -167,15 +167,24 @@ template <class T>
     constexpr Index size = sizeof(Float16);
     using Halves [[gnu::vector_size(lanes * size)]] = short;
     using Floats [[gnu::vector_size(lanes * sizeof(float))]] = float;
+#if defined(__clang__)
+    using Addends [[gnu::vector_size(lanes * size)]] = __fp16;
+#else
+    using Addends = Halves;
+#endif
     auto const divisor = static_cast<float>(run.divisor);
     Index i = 0;
     for (; i + lanes <= run.extent; i += lanes) {
         std::byte const* source = from + i * size;
         Floats sums{};
         for (Index k = 0; k < run.slots; ++k, source += run.slot_stride) {
-            Halves addends;
+            Addends addends;
             std::memcpy(&addends, source, sizeof addends);
+#if defined(__clang__)  // 22 and newer are without the function below
+            Floats const wide = __builtin_convertvector(addends, Floats);
+#else
             Floats const wide = __builtin_ia32_vcvtph2ps256(addends);
+#endif
             sums = k == 0 ? wide : sums + wide;
         }
         if (run.divisor != 1) sums /= divisor;

@@ -13,7 +13,7 @@ namespace reshard::inline v0_1 {
 
 namespace detail {
 
-class HostCopies : public MemoryPolicy {
+class HostPlaces : public MemoryPolicy {
 public:
     void check(std::string_view what, void const* memory, Index) const override {
         if (!is_device_memory(memory)) return;
@@ -28,10 +28,16 @@ public:
     void deliver(std::span<Send const> sends, std::span<Receive const> receives) const override {
         for (std::size_t k = 0; k < sends.size(); ++k) transport::deliver(sends[k], receives[k]);
     }
+
+protected:
+    ~HostPlaces() = default;
+};
+
+class HostCopies final : public HostPlaces {
     [[nodiscard]] std::string_view copies_only() const noexcept override { return "use host_memory()."; }
 };
 
-class HostWork final : public HostCopies {
+class HostWork final : public HostPlaces {
 public:
     void fold(FoldWork const& work) const override {
         bool const plain = work.to.conversion.is_plain();

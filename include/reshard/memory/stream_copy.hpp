@@ -60,11 +60,12 @@ inline Index head_bytes(std::byte const* to) noexcept {
 template <int Rows>
 void stream_rows(std::byte const* const* from, std::byte* const* to, Index bytes) noexcept {
 #if defined(__SSE2__)
-    std::byte const* source[Rows];
-    std::byte* destination[Rows];
-    Index head[Rows];
+    constexpr auto rows = static_cast<std::size_t>(Rows);
+    std::byte const* source[rows];
+    std::byte* destination[rows];
+    Index head[rows];
     Index lines = bytes / cache_line;
-    for (int r = 0; r < Rows; ++r) {
+    for (std::size_t r = 0; r < rows; ++r) {
         head[r] = smaller(head_bytes(to[r]), bytes);
         copy_bytes(from[r], to[r], head[r]);
         source[r] = from[r] + head[r];
@@ -74,21 +75,21 @@ void stream_rows(std::byte const* const* from, std::byte* const* to, Index bytes
     Index const end = lines * cache_line;
     // Processors take lines at the same place of two pages for one another, and rows often begin so: they are gone
     // through a quarter of a page apart, what is before the first line last.
-    Index place[Rows];
+    Index place[rows];
     auto const page_place = [](std::byte const* at) { return reinterpret_cast<std::uintptr_t>(at) % copied_page; };
-    for (int r = 0; r < Rows; ++r) {
-        std::uintptr_t const wanted = page_place(source[0]) + static_cast<std::uintptr_t>(r) * (copied_page / Rows);
+    for (std::size_t r = 0; r < rows; ++r) {
+        std::uintptr_t const wanted = page_place(source[0]) + r * (copied_page / rows);
         auto const lines_ahead = as_index((wanted + copied_page - page_place(source[r])) % copied_page) / cache_line;
         place[r] = lines_ahead < lines ? lines_ahead * cache_line : 0;
     }
     for (Index at = 0; at < end; at += cache_line) {
-        for (int r = 0; r < Rows; ++r) {
+        for (std::size_t r = 0; r < rows; ++r) {
             stream_line(source[r] + place[r], destination[r] + place[r]);
             place[r] += cache_line;
             if (place[r] == end) place[r] = 0;
         }
     }
-    for (int r = 0; r < Rows; ++r) {
+    for (std::size_t r = 0; r < rows; ++r) {
         copy_bytes(source[r] + end, destination[r] + end, bytes - head[r] - end);
     }
 #else

@@ -38,7 +38,7 @@ inline void check_space(std::string const& folder, Index bytes) {
 [[nodiscard]] inline TemporaryFile make_file(std::string path, std::string_view start, Index bytes, bool durable) {
     TemporaryFile file(std::move(path));
     file.append(std::as_bytes(std::span<char const>(start.data(), start.size())));
-    if (::truncate(file.temporary_path().c_str(), static_cast<off_t>(bytes)) != 0) {
+    if (::truncate(file.temporary_path().c_str(), bytes) != 0) {
         raise_io(file.path(), concat("cannot make it ", bytes, " bytes long"), errno,
                  "write smaller files, or elsewhere.");
     }

@@ -84,8 +84,10 @@ struct FloatFormat {
     if (float_format(dtype, format)) {
         number = is_nan(format, bits) ? "NaN" : number_text(float_value(format, bits), format.digits);
     } else {
-        auto const [real, imaginary] = __builtin_bit_cast(std::array<float, 2>, bits);
-        number = concat(number_text(real, 9), imaginary < 0.0F ? "" : "+", number_text(imaginary, 9), "i");
+        auto const parts = __builtin_bit_cast(std::array<float, 2>, bits);
+        auto const real = static_cast<double>(parts[0]);
+        auto const imaginary = static_cast<double>(parts[1]);
+        number = concat(number_text(real, 9), imaginary < 0.0 ? "" : "+", number_text(imaginary, 9), "i");
     }
     char raw[24];
     std::snprintf(raw, sizeof(raw), " (0x%0*llx)", enums::bits(dtype) / 4, static_cast<unsigned long long>(bits));

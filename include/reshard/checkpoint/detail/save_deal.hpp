@@ -33,7 +33,7 @@ struct SaveFamily {
             first.push_back(groups_of.ordinal(g));
             for (Index m = 0; m < members_of.size(); ++m)
                 members.push_back(static_cast<int>(mesh.rank_at(first.back() + members_of.ordinal(m))));
-            std::sort(members.end() - static_cast<std::ptrdiff_t>(members_of.size()), members.end());
+            std::sort(members.end() - members_of.size(), members.end());
         }
     }
     [[nodiscard]] Index groups() const noexcept { return as_index(first.size()); }

@@ -53,7 +53,7 @@ public:
         std::snprintf(path_, sizeof(path_), "/dev/shm/reshard-nccl-%016llx", static_cast<unsigned long long>(number));
         memory_ = SharedMemory::of_file(::open(path_, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600), bytes);
         // Where the file system is full this says so; the first touch of a page would end the process.
-        if (memory_ && ::posix_fallocate(memory_.file(), 0, static_cast<off_t>(bytes)) != 0) memory_ = {};
+        if (memory_ && ::posix_fallocate(memory_.file(), 0, bytes) != 0) memory_ = {};
         if (!memory_) {
             forget_name();
             memory_ = SharedMemory::create(bytes);

@@ -28,7 +28,7 @@
 
 namespace reshard::inline v0_1::detail {
 
-[[nodiscard]] inline int own_pid() noexcept { return static_cast<int>(::getpid()); }
+[[nodiscard]] inline int own_pid() noexcept { return ::getpid(); }
 
 /// A number nobody else has.
 [[nodiscard]] inline std::uint64_t unique_number() noexcept {
@@ -47,7 +47,7 @@ namespace reshard::inline v0_1::detail {
     for (auto i = decltype(length){0}; i < length; ++i) pid = 10 * pid + (self[i] - '0');
     struct stat space {};
     if (pid != own_pid() || ::stat("/proc/self/ns/pid", &space) != 0) return 0;
-    return static_cast<std::uint64_t>(space.st_ino) ^ static_cast<std::uint64_t>(space.st_dev) << 48U;
+    return space.st_ino ^ space.st_dev << 48U;
 }
 
 /// The letter by which Linux tells how a process is: Z, X ended, T, t stopped. 0: there is none; '?': it does not say.
@@ -143,7 +143,7 @@ public:
         bool const fits = ::getrlimit(RLIMIT_FSIZE, &most) == 0 && static_cast<rlim_t>(bytes) <= most.rlim_cur;
         // Not fallocate: it would take pages until the system starts to kill processes.
         if (fits && bytes - bytes_ <= available_memory()) {
-            return ::ftruncate(file_, static_cast<off_t>(bytes)) == 0 && map(bytes, Access::write);
+            return ::ftruncate(file_, bytes) == 0 && map(bytes, Access::write);
         }
         errno = fits ? ENOMEM : EFBIG;
         return false;

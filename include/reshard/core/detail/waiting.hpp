@@ -29,7 +29,8 @@ using Clock = std::chrono::steady_clock;
 /// work, and what is not fail.
 inline std::chrono::milliseconds check_deadline(std::string_view options, std::chrono::milliseconds deadline) {
     if (deadline.count() >= 1) return comparable(deadline);
-    raise(ErrorCode::buffer, "reshard::", options, ": deadline is ", static_cast<std::int64_t>(deadline.count()),
+    std::int64_t const given = deadline.count();
+    raise(ErrorCode::buffer, "reshard::", options, ": deadline is ", given,
           " ms. Fix: 1 ms or more; there is no wait without an end.");
 }
 

@@ -127,7 +127,7 @@ struct CountTile {
         block.each([&](int thread, auto&) {
             auto&& bound = shared.table.bound(rule);
             std::uint32_t* const counters = shared.counters + Index{warp_of(thread)} * bins;
-            Index answers[Items];
+            Index answers[as_size(Items)];
             RESHARD_UNROLL
             for (int i = 0; i < Items; ++i) {  // all loads before the first use, and none behind a branch
                 Index const entry = smaller(entry_of<Items>(tile, thread, i), plan.entries - 1);
@@ -205,10 +205,10 @@ struct BeginOfTable {
 template <int Items>
 struct ScatterShared {
     static constexpr int tile = block_threads * Items;
-    std::uint64_t stage[tile];    ///< pieces of one column, in the order of destinations
-    Index at[tile_destinations];  ///< bytes from the packed blocks to place 0 of the tile, per destination
+    std::uint64_t stage[as_size(tile)];  ///< pieces of one column, in the order of destinations
+    Index at[tile_destinations];         ///< bytes from the packed blocks to place 0 of the tile, per destination
     std::uint16_t counters[block_warps * (tile_destinations + 1)];  ///< per warp and bin: entries, then first places
-    std::uint8_t bin[tile];                                         ///< of each place
+    std::uint8_t bin[as_size(tile)];                                ///< of each place
     int kept;                                                       ///< places in use
 };
 
@@ -217,12 +217,12 @@ inline constexpr std::uint16_t no_place = UINT16_MAX;
 /// Thread t also looks after destination t.
 template <int Items>
 struct ScatterState {
-    std::uint16_t bin[Items];    ///< while entries are ranked
-    std::uint16_t place[Items];  ///< no_place: not sent
-    std::uint64_t value[Items];  ///< bits of its pieces of the column at hand
-    Index row = 0;               ///< of the tile's first entry for the destination, less its place
-    Index column = 0;            ///< where the column at hand begins in the packed blocks
-    Index count = 0;             ///< of the destination
+    std::uint16_t bin[as_size(Items)];    ///< while entries are ranked
+    std::uint16_t place[as_size(Items)];  ///< no_place: not sent
+    std::uint64_t value[as_size(Items)];  ///< bits of its pieces of the column at hand
+    Index row = 0;                        ///< of the tile's first entry for the destination, less its place
+    Index column = 0;                     ///< where the column at hand begins in the packed blocks
+    Index count = 0;                      ///< of the destination
     std::uint32_t in_tile = 0;
 };
 

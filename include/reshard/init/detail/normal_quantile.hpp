@@ -34,7 +34,7 @@ template <int Dropped>
 /// A polynomial, the coefficient of the highest power first, to 29 digits. x is a float, so each product is exact.
 template <class... More>
 [[nodiscard]] inline double polynomial(float x, double first, More... more) noexcept {
-    double const wide = x;
+    auto const wide = static_cast<double>(x);
     double sum = head<24>(first);
     ((sum = head<24>(sum * wide + more)), ...);
     return sum;
@@ -70,9 +70,10 @@ inline constexpr double ln2_low = 1.90821492927058770002e-10;
     auto const mantissa = static_cast<float>(number.mantissa);
     float const s = (mantissa - 1.0F) / (mantissa + 1.0F);
     float const z = s * s;
-    auto const rest = static_cast<float>(z * polynomial(z, 1.0 / 11, 1.0 / 9, 1.0 / 7, 1.0 / 5, 1.0 / 3));
-    double const twice = s + s;
-    return number.exponent * ln2_high + (twice * rest + twice);
+    auto const rest =
+        static_cast<float>(static_cast<double>(z) * polynomial(z, 1.0 / 11, 1.0 / 9, 1.0 / 7, 1.0 / 5, 1.0 / 3));
+    auto const twice = static_cast<double>(s + s);
+    return number.exponent * ln2_high + (twice * static_cast<double>(rest) + twice);
 }
 
 /// The natural logarithm to less than one unit in the last place. \pre x is normal and positive.
@@ -95,7 +96,7 @@ inline constexpr double quantile_centre = 0.425;
 /// The quantile where |p - 0.5| <= quantile_centre.
 [[nodiscard]] inline float central_quantile(double p, float /*type*/) noexcept {
     auto const q = static_cast<float>(p - 0.5);
-    double const wide = q;
+    auto const wide = static_cast<double>(q);
     auto const r = static_cast<float>(0.180625 - wide * wide);
     double const above = polynomial(r, 59.109374720, 159.29113202, 50.434271938, 3.3871327179);
     double const below = polynomial(r, 67.187563600, 78.757757664, 17.895169469, 1.0);

@@ -259,7 +259,7 @@ void write_values(Values const& values, std::uint64_t seed, std::uint64_t stream
     using C = Computed<T>;
     constexpr Index words_each = sizeof(C) / 4;
     constexpr Index values_each = 4 / words_each;  // per Philox block
-    std::uint32_t words[value_block * words_each];
+    std::uint32_t words[as_size(value_block * words_each)];
     C block[value_block];
     while (count > 0) {
         Index const skipped = first % values_each;

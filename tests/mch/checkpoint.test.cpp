@@ -353,6 +353,10 @@ TEST_SUITE("mch/checkpoint") {
         check("\"buckets\":4", "\"buckets\":-4", "buckets' is not an integer of 0 or more");
         check("\"buckets\":4", "\"buckets\":4,\"buckets\":4", "'buckets' is given twice");
         check("\"buckets\":4", "\"buckets\":3", "is no table: reshard::mch: table 'user': 3 buckets cannot be shared");
+        for (char const* number : {"", "1.5e", "0x2", "inf", "1,5", " 2", "2 ", "2.5.1"}) {
+            check("\"buckets\":4", "\"buckets\":4,\"decay_exponent\":\"" + std::string(number) + "\"",
+                  "'mch.table.user' has the decay exponent '" + std::string(number) + "'");
+        }
         check("\"dtype\":\"F32\"", "\"dtype\":\"F33\"", "has the dtype 'F33'");
         check("]]", "],[0,0]]", "has 5 entries for 4 shards");
         check("\"ids\":", "\"was\":", "'mch.table.user' has no 'ids'");

@@ -15,7 +15,8 @@
 #include <reshard/mch/detail/buffers.hpp>
 #include <reshard/mch/state.hpp>
 
-#include <charconv>  // from_chars
+#include <locale>   // locale
+#include <sstream>  // istringstream
 
 namespace reshard::inline v0_1::detail {
 
@@ -180,6 +181,15 @@ template <class List, class Item>
     return rows;
 }
 
+/// By a stream, which reads what MchTable's own text has: libc++ has no from_chars of it before 20. Whether all is
+/// read.
+[[nodiscard]] inline bool read_number(std::string const& text, double& number) {
+    if (text.find_first_not_of("+-.0123456789Ee") != std::string::npos) return false;
+    std::istringstream stream(text);
+    stream.imbue(std::locale::classic());
+    return static_cast<bool>(stream >> number) && stream.peek() == std::istringstream::traits_type::eof();
+}
+
 [[nodiscard]] inline MchSavedTable table_from(std::string const& name, JsonReader const& json, Index world) {
     MchSavedTable saved;
     MchTable& table = saved.table;
@@ -194,9 +204,7 @@ template <class List, class Item>
     table.eviction = static_cast<MchEviction>(eviction);
     if (json.has("decay_exponent")) {
         std::string const text = json.at("decay_exponent").text();
-        auto const read = std::from_chars(text.data(), text.data() + text.size(), table.decay_exponent);
-        if (read.ec != std::errc() || read.ptr != text.data() + text.size())
-            json.fail("has the decay exponent ", quote_name(text));
+        if (!read_number(text, table.decay_exponent)) json.fail("has the decay exponent ", quote_name(text));
     }
     std::vector<Index> const offsets = json.at("offsets").integers();
     std::vector<Index> const ranks = json.at("ranks").integers();

@@ -185,15 +185,19 @@ private:
             if (i == 0 || by_id(entries[i], entries[i - 1])) begins.push_back(static_cast<std::ptrdiff_t>(i));
         }
         begins.push_back(static_cast<std::ptrdiff_t>(entries.size()));
+        if (begins.size() <= 2) return;
+        std::vector<Entry> merged(entries.size());  // not inplace_merge: clang warns of what libstdc++ does in it
         while (begins.size() > 2) {
-            run_parts(threads_, static_cast<int>((begins.size() - 1) / 2), [&](int pair) {
+            if (begins.size() % 2 == 0) begins.push_back(begins.back());  // one run more, of nothing
+            run_parts(threads_, static_cast<int>(begins.size() / 2), [&](int pair) {
                 auto const* const at = begins.data() + std::ptrdiff_t{2} * pair;
-                std::inplace_merge(entries.begin() + at[0], entries.begin() + at[1], entries.begin() + at[2], by_id);
+                auto const from = entries.begin();
+                std::merge(from + at[0], from + at[1], from + at[1], from + at[2], merged.begin() + at[0], by_id);
             });
-            std::vector<std::ptrdiff_t> merged;
-            for (std::size_t run = 0; run + 1 < begins.size(); run += 2) merged.push_back(begins[run]);
-            merged.push_back(begins.back());
-            begins = std::move(merged);
+            std::size_t runs = 0;
+            for (std::size_t run = 0; run < begins.size(); run += 2) begins[runs++] = begins[run];
+            begins.resize(runs);
+            entries.swap(merged);
         }
     }
     void refuse_repeats(std::span<Entry const> entries) const {
@@ -235,7 +239,7 @@ private:
         std::vector<Candidate> list;
         list.reserve(entries.size());
         for (std::size_t i = 0; i < entries.size(); ++i) list.push_back({score(entries[i]), i});
-        auto const last = list.begin() + static_cast<std::ptrdiff_t>(surplus - 1);
+        auto const last = list.begin() + (surplus - 1);
         std::nth_element(list.begin(), last, list.end());
         std::sort(list.begin(), last);
         evicted.reserve(as_size(surplus));

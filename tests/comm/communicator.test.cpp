@@ -159,8 +159,8 @@ TEST_SUITE("comm/communicator") {
         transport::Verdict joint = transport::joint_verdict(4, get);
         CHECK(joint.code == ErrorCode::mismatch);
         CHECK(joint.rank == 2);
-        CHECK(joint.reason ==  // rank 0 has nothing in hand that could differ
-              "is in another call than rank 0. Fix: make all ranks call the same things in the same order.");
+        CHECK(joint.reason == "disagrees with rank 0. Fix: give every rank the same arguments.");
+        CHECK(!joint.apart);
         all[0].digest = all[1].digest = 6;
         joint = transport::joint_verdict(4, get);
         CHECK(joint.rank == 2);
@@ -196,19 +196,36 @@ TEST_SUITE("comm/communicator") {
     }
 
     TEST_CASE("joint_verdict: a rank in another call is told so, not that it has nothing to say") {
-        std::vector<transport::Verdict> all(2);
+        std::vector<transport::Verdict> all(3);
+        transport::Verdict joint;
         auto const reason = [&] {
-            return transport::joint_verdict(2, [&](int r) { return all[static_cast<std::size_t>(r)]; }).reason;
+            joint = transport::joint_verdict(3, [&](int r) { return all[static_cast<std::size_t>(r)]; });
+            return joint.reason.substr(0, joint.reason.find(". Fix: make all ranks call the same things"));
         };
-        all[1].digest = 7;
+        all[1].call = "barrier";  // no digest differs
+        CHECK(reason() == "is in barrier(), but rank 0 is in another call");
+        CHECK(joint.code == ErrorCode::mismatch);
+        CHECK(joint.rank == 1);
+        CHECK(joint.apart);
         all[0].reason = "prepared a";
+        CHECK(reason() == "is in barrier(), but rank 0 is in another call (prepared a)");
+        all[0].call = "prepare(Batch)";
+        all[0].reason =
+            "saves with\x1f"
+            "a 1";
+        CHECK(reason() == "is in barrier(), but rank 0 is in prepare(Batch)");
+        all[2].code = ErrorCode::io;
+        all[2].reason = "No file. Fix: make one.";
+        all[2].call = "load";
         CHECK(reason() ==
-              "is in another call, but rank 0 prepared a. Fix: make all ranks call the same things in the same order.");
-        all[1].reason = "is in barrier()";
-        CHECK(reason() ==
-              "is in barrier(), but rank 0 prepared a. Fix: make all ranks call the same things in the same order.");
-        all[0].reason = "";
-        CHECK(reason().find("is in barrier(), but rank 0 is in another call. Fix: ") == 0);
+              "No file. Fix: make one. (Rank 0 is in prepare(Batch): make all ranks call the same things in the same "
+              "order.)");
+        CHECK(joint.code == ErrorCode::io);
+        CHECK(joint.rank == 2);
+        CHECK(joint.apart);
+        all[2].call = "";  // it may have failed before it could say
+        CHECK(reason() == "No file. Fix: make one.");
+        CHECK(joint.apart);
     }
 
     TEST_CASE("mesh_line: ranks of one line share a colour and are ordered by their coordinate") {

@@ -322,6 +322,26 @@ inline void agrees(CommunicatorRef comm) {
         RESHARD_CHECK(all.code == ErrorCode::mismatch);
         RESHARD_CHECK(all.rank == other);
         RESHARD_CHECK(all.reason.find("rank 0") != std::string::npos);
+        RESHARD_CHECK(!all.apart);
+    }
+    for (int other = 1; other < comm.size(); ++other) {
+        for (bool const fails : {false, true}) {  // the last rank
+            transport::Verdict mine;
+            std::string const call = comm.rank() == other ? "one" : "two";  // of others nobody has a static text
+            mine.call = call;
+            if (fails && comm.rank() == comm.size() - 1) {
+                mine.code = ErrorCode::io;
+                mine.reason = "no file";
+            }
+            transport::Verdict const all = comm.agree(mine);
+            RESHARD_CHECK(all.apart);
+            RESHARD_CHECK(all.code == (fails ? ErrorCode::io : ErrorCode::mismatch));
+            RESHARD_CHECK(all.rank == (fails ? comm.size() - 1 : other));
+            bool const last = other == comm.size() - 1;
+            RESHARD_CHECK(all.reason.find(!fails ? "is in one(), but rank 0 is in two(). Fix: "
+                                          : last ? "no file (Rank 0 is in two(): "
+                                                 : errors::concat("no file (Rank ", other, " is in one(): ")) == 0);
+        }
     }
     sends_one_value_to_each_peer(comm);  // a failing verdict poisons nothing
 }

@@ -106,16 +106,19 @@ public:
     }
 };
 
-/// Of the third part of an agreement, rank 2 gets what rank 1 sends when rank 0 has left it and failed.
+/// Of the last part of an agreement, rank 2 gets what rank 1 sends when rank 0 has left it and failed.
 class LateVerdict final : public runtime::Pipes {
 public:
     using Pipes::Pipes;
+    static constexpr std::string_view call = "agree_on_errors";
+    static constexpr std::string_view text = "the buffer is wrong. Fix: another.";
     static inline std::atomic<bool> failed;
     Index got = 0;
     Index read_some(int peer, Channel channel, std::span<std::byte> bytes) override {
         bool const watched = rank() == 2 && peer == 1 && channel == Channel::data;
-        Index const two_parts = 2 * Index{sizeof(detail::StreamHead) + sizeof detail::stream_mark} + 5 * 8 + 3 * 8;
-        if (watched && got >= two_parts && !failed) return 0;
+        Index const letters = detail::ceil_div(std::ssize(call) + std::ssize(text), 8);
+        Index const three_parts = 3 * Index{sizeof(detail::StreamHead) + sizeof detail::stream_mark} + (5 + 4 + letters) * 8;
+        if (watched && got >= three_parts && !failed) return 0;
         Index const n = Pipes::read_some(peer, channel, bytes);
         if (watched && n > 0) got += n;
         return n;
@@ -226,7 +229,7 @@ TEST_SUITE("comm/streams") {
         auto const thrown = run<LateVerdict>(3, patient, [](StreamCommunicator& comm) {
             try {
                 agree_on_errors(comm, [&] {
-                    if (comm.rank() == 0) errors::raise(ErrorCode::buffer, "the buffer is wrong. Fix: another.");
+                    if (comm.rank() == 0) errors::raise(ErrorCode::buffer, std::string(LateVerdict::text));
                 });
             } catch (Error const& error) {
                 if (comm.rank() == 0) comm.abort(error.code(), "rank 0 ends");

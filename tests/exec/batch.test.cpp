@@ -660,7 +660,7 @@ TEST_SUITE("exec/batch") {
                                      if (comm.rank() == stray) return barrier(comm);
                                      static_cast<void>(prepare(Batch{}, comm));
                                  }),
-                       ErrorCode::mismatch, {"is in barrier()", "is in another call", "Fix: make all ranks call"});
+                       ErrorCode::mismatch, {"is in barrier()", "is in prepare(Batch)", "Fix: make all ranks call"});
         }
     }
     TEST_CASE("names count: two tensors of one shape that change places are noticed") {

@@ -301,7 +301,8 @@ TEST_SUITE("exec/boxes: the same error on every rank") {
                     words = error.what();
                 }
                 INFO(words);
-                CHECK(words.find(turn < 2 ? "moves boxes of 1 tensors" : "is in another call than") != words.npos);
+                CHECK(words.find("is in prepare(BoxMove)") != words.npos);
+                CHECK(words.find(turn < 2 ? "is in prepare(Batch)" : "is in agree_on_errors()") != words.npos);
                 boxes();  // the communicator is whole
             }
         });

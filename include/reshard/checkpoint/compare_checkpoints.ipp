@@ -268,7 +268,7 @@ inline void join(std::vector<CheckpointDifference>& differences, std::span<Found
                                                 CommunicatorRef comm, CompareOptions const& options) {
     GatheredLists<Found> room;
     // Ranks that compare other tensors would take other parts, and leave elements out.
-    agree_on_words(comm, [&] {
+    agree_on_words(comm, "compare_checkpoints", [&] {
         check(options);
         room.make_room(comm.size());
         return concat("compares ", options_text({{"rtol", number_text(options.rtol, 17)},

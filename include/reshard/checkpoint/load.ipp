@@ -269,6 +269,7 @@ RESHARD_INLINE ConstDynamicView local_view(Checkpoint const& checkpoint, std::st
 
 RESHARD_INLINE void agree_loaded(CommunicatorRef comm, LoadReport const& report) {
     transport::Verdict mine;
+    mine.call = "agree_loaded";
     mine.digest = report.files_digest;
     mine.reason = errors::concat("loaded ", report.tensors, " tensors from files with digest ", report.files_digest);
     detail::agree_or_raise(comm, std::move(mine));

@@ -160,7 +160,7 @@ inline void raise_faults(CommunicatorRef comm, std::string const& path, std::spa
                                               Index window_bytes, std::function<void(Index, Index)> const& progress) {
     GatheredLists<std::byte> room;
     GatheredLists<ExtentRun> parts;  // of extents that several ranks read
-    PendingVerdict pending;
+    PendingVerdict pending("verify_checkpoint");
     pending.attempt([&] {
         room.make_room(comm.size());
         parts.make_room(comm.size());

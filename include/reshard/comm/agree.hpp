@@ -20,9 +20,10 @@ namespace detail {
     return concat("rank ", all.rank, " of ", ranks, ": ", words_of(all));
 }
 
-/// What `check` throws, as a verdict.
-[[nodiscard]] inline Verdict verdict_of(FunctionRef<void()> check) {
+/// What `check` throws, as a verdict of a rank in that call.
+[[nodiscard]] inline Verdict verdict_of(FunctionRef<void()> check, std::string_view call = {}) {
     Verdict verdict;
+    verdict.call = call;
     quietly([&] {
         watched(check, [&](ErrorCode code, std::string_view reason) noexcept {
             verdict.code = code;
@@ -81,9 +82,9 @@ void agree_or_raise(C&& comm, Verdict mine) {
 /// Collective. As agree_on_errors(), and MismatchError where ranks do not have the same in hand: `work()` returns what
 /// this one has, in words.
 template <class C, class Work>
-void agree_on_words(C&& comm, Work&& work) {
+void agree_on_words(C&& comm, std::string_view call, Work&& work) {
     std::string words;
-    Verdict mine = verdict_of([&] { words = work(); });
+    Verdict mine = verdict_of([&] { words = work(); }, call);
     if (mine.ok()) {
         mine.digest = Digest{}.add_text(words).value();
         mine.reason = std::move(words);
@@ -136,6 +137,8 @@ void agree_after(C&& comm, std::uint64_t digest, Work&& work) {
 /// exchange; so it stays, does no more work, and the next agreement ends the call on all ranks.
 class PendingVerdict {
 public:
+    PendingVerdict() = default;
+    explicit PendingVerdict(std::string_view call) noexcept : call_(call) {}
     /// Local; left out once something has failed.
     template <class Work>
     void attempt(Work&& work) {
@@ -145,6 +148,7 @@ public:
     /// Collective. As agree_or_raise(); after it nothing is pending.
     template <class C>
     void agree(C&& comm) {
+        verdict_.call = call_;
         agree_or_raise(comm, std::exchange(verdict_, {}));
     }
     /// Local, within the work of another agreement: throws what is pending.
@@ -156,6 +160,7 @@ public:
 
 private:
     Verdict verdict_;
+    std::string_view call_;
 };
 
 }  // namespace detail
@@ -163,10 +168,11 @@ private:
 /// Collective: every rank does `work` that concerns it alone, such as reading a file or taking memory, and none goes on
 /// unless all succeeded. What fails on one is thrown on all: the error of the lowest rank that failed, with that rank
 /// in front and its type if that is one of this library's, else as UserError, on the rank that threw it too. In `work`
-/// no other rank may be waited for: no collective call, which a rank that has failed does not come to.
+/// no other rank may be waited for: no collective call, which a rank that has failed does not come to. `call` is what
+/// messages name where others are in another call.
 template <class C, class Work>
-void agree_on_errors(C&& comm, Work&& work) {
-    detail::agree_or_raise(comm, detail::verdict_of([&] { work(); }));
+void agree_on_errors(C&& comm, Work&& work, std::string_view call = "agree_on_errors") {
+    detail::agree_or_raise(comm, detail::verdict_of([&] { work(); }, call));
 }
 
 }  // namespace reshard::inline v0_1

@@ -12,13 +12,14 @@ namespace reshard::inline v0_1 {
 RESHARD_INLINE Workspace CommunicatorRef::allocate(Index bytes) const {
     if (table_->allocate != nullptr) return table_->allocate(comm_, bytes);
     Workspace memory;
-    agree_on_errors(*this, [&] {
+    auto const work = [&] {
         if (bytes < 0)
             errors::raise(
                 ErrorCode::buffer,
                 "reshard::allocate: a count below zero, or of more bytes than fit 64 bits. Fix: check the count.");
         memory = Workspace(std::vector<std::byte>(detail::as_size(bytes)));
-    });
+    };
+    agree_on_errors(*this, work, "allocate");
     return memory;
 }
 

@@ -187,9 +187,7 @@ struct GatheredLists {
 
 /// Returns when every rank has called it. MismatchError on all where one is in another call that agrees.
 inline void barrier(CommunicatorRef comm) {
-    constexpr std::uint64_t unlike_others = 0x6261727269657221;
-    auto const text = [](void const*) { return errors::concat(transport::in_call, "barrier()"); };
-    detail::agree_or_raise(comm, {ErrorCode::none, -1, {}, unlike_others, text});
+    detail::agree_or_raise(comm, detail::verdict_of([] {}, "barrier"));
 }
 
 /// `bytes` of rank `root` to every rank; the same size everywhere. Throws MeshError for a root that does not exist.

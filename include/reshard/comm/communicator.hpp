@@ -56,9 +56,15 @@ struct Verdict {
     /// agree. Counts while `reason` is empty, and until agree() has returned.
     std::string (*words)(void const* about) = nullptr;
     void const* about = nullptr;
+    /// Which call of the library a rank is in: "save". Ranks in unlike calls are told at their first agreement, also
+    /// where one fails. Counts until agree() has returned.
+    std::string_view call{};
+    bool apart = false;  ///< of all: some are in other calls, so that none of these goes on to further agreements
 
     [[nodiscard]] bool ok() const noexcept { return code == ErrorCode::none; }
     [[nodiscard]] std::string said() const { return reason.empty() && words != nullptr ? words(about) : reason; }
+    /// What is alike where ranks agree.
+    [[nodiscard]] std::uint64_t mark() const noexcept { return digest ^ detail::Digest{}.add_text(call).value(); }
     /// For who outlives what it is about.
     void settle() {
         reason = said();
@@ -320,8 +326,6 @@ template <class Byte>
 inline constexpr std::string_view who_agrees = " (barrier(), prepare(), save() and load() call agree.)";
 /// The message of ranks that have started exchanges which were bound in different places.
 [[nodiscard]] std::string order_text(int rank, int other);
-/// What a rank that has no tensors in hand says of itself, for those that are in another call: this, and its name.
-inline constexpr std::string_view in_call = "is in ";
 /// What is said of a rank that differs where neither it nor rank 0 has said what it has in hand.
 inline constexpr std::string_view differs = "disagrees with rank 0. Fix: give every rank the same arguments.";
 
@@ -329,28 +333,29 @@ inline constexpr std::string_view differs = "disagrees with rank 0. Fix: give ev
 /// first that does and what stands in front of all.
 inline constexpr std::string_view next_option = "\x1f";
 
-/// What is said of a rank that differs: what it and rank 0 have in hand, where the callers wrote it down.
-/// `is_elsewhere`: one of them has nothing that could differ (a digest of 0).
-[[nodiscard, gnu::cold]] std::string difference_text(std::string const& mine, std::string const& first,
-                                                     bool is_elsewhere);
+/// Makes of the verdict of rank 0, or of the one that fails, that of all, where `other`, of rank `its_rank`, differs:
+/// in its call or, in the same one, in what it has in hand.
+[[gnu::cold]] void tell_difference(Verdict& joint, Verdict const& other, int its_rank);
 
 /// The verdict of all, given each rank's own: the one place that knows the rule. `get(r)` is the verdict of rank r.
 template <class Get>
-[[nodiscard]] Verdict joint_verdict(int ranks, Get const& get) {
-    int rank = 0;
-    while (rank < ranks && get(rank).ok()) ++rank;
-    bool const fails = rank < ranks;
-    if (!fails) rank = 1;
-    while (!fails && rank < ranks && get(rank).digest == get(0).digest) ++rank;
-    Verdict joint = get(fails ? rank : 0);
-    bool const agree = rank >= ranks;
-    joint.rank = agree ? 0 : rank;
-    if (!agree) joint.settle();
+[[nodiscard, gnu::cold]] Verdict joint_verdict(int ranks, Get const& get) {
+    int first = 0;
+    while (first < ranks && get(first).ok()) ++first;
+    bool const fails = first < ranks;
+    if (!fails) first = 0;
+    int other = 0;
+    while (other < ranks && get(other).call == get(first).call && (fails || get(other).digest == get(0).digest))
+        ++other;
+    Verdict joint = get(first);
+    joint.rank = first;
+    if (other < ranks) {
+        tell_difference(joint, get(other), other);
+    } else if (fails) {
+        joint.settle();
+    }
     joint.words = nullptr;
-    if (agree || fails) return joint;
-    joint.code = ErrorCode::mismatch;
-    bool const is_elsewhere = joint.digest == 0 || get(rank).digest == 0;
-    joint.reason = difference_text(get(rank).said(), joint.reason, is_elsewhere);
+    joint.call = {};
     return joint;
 }
 

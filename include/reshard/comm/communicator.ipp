@@ -113,6 +113,7 @@ RESHARD_INLINE std::string transport::order_text(int rank, int other) {
 namespace detail {
 /// Words in which options are listed, as a sentence: with that one alone, or, 0, with all.
 [[nodiscard]] inline std::string sentence_with(std::size_t option, std::string_view words) {
+    if (words.empty()) return "is in another call";
     std::string text;
     for (std::size_t i = 0;; ++i) {
         std::size_t const end = words.find(transport::next_option);
@@ -122,25 +123,48 @@ namespace detail {
         words.remove_prefix(end + transport::next_option.size());
     }
 }
+/// "is in save()", and what the rank has in hand there, without options.
+[[nodiscard]] inline std::string place_text(std::string_view call, std::string const& words) {
+    std::string text("is in ");
+    append(text, {call.empty() ? "another call" : call, call.empty() || call.back() == ')' ? "" : "()"});
+    if (!words.empty() && words.find(transport::next_option.front()) == words.npos) append(text, {" (", words, ")"});
+    return text;
+}
 }  // namespace detail
 
-RESHARD_INLINE std::string transport::difference_text(std::string const& mine, std::string const& first,
-                                                      bool is_elsewhere) {
-    if (mine.empty() && first.empty()) {
-        if (!is_elsewhere) return std::string(differs);
-        return errors::concat("is in another call than rank 0. Fix: ", detail::same_calls);
+RESHARD_INLINE void transport::tell_difference(Verdict& joint, Verdict const& other, int its_rank) {
+    using detail::append;
+    joint.settle();
+    joint.apart = other.call != joint.call;
+    std::string& first = joint.reason;
+    if (!joint.ok()) {  // who failed before it had a name for its call may be in the same
+        if (first.empty() || joint.call.empty() || other.call.empty()) return;
+        append(first, {" (Rank ", other.rank < 0 ? its_rank : other.rank, " ", detail::place_text(other.call, {}), ": ",
+                       detail::same_calls, ")"});
+        return;
+    }
+    joint.code = ErrorCode::mismatch;
+    joint.rank = its_rank;
+    std::string const mine = other.said();
+    if (!joint.apart && mine.empty() && first.empty()) {
+        first = differs;
+        return;
     }
     std::size_t option = 0;  // the first that differs
     for (std::size_t i = 0; i < detail::smaller(mine.size(), first.size()) && mine[i] == first[i]; ++i)
         if (mine[i] == next_option.front()) ++option;
-    auto const names_a_call = [](std::string const& text) { return text.empty() || text.starts_with(in_call); };
-    auto const said = [&](std::string_view reason) {
-        return detail::sentence_with(option, reason.empty() ? "is in another call" : reason);
-    };
-    if (said(mine) == said(first)) option = 0;  // none that both list
-    return errors::concat(
-        said(mine), ", but rank 0 ", said(first), ". Fix: ",
-        names_a_call(mine) || names_a_call(first) ? detail::same_calls : "give every rank the same arguments.");
+    std::string text;
+    std::string of_first;
+    for (;;) {
+        text = joint.apart ? detail::place_text(other.call, mine) : detail::sentence_with(option, mine);
+        of_first = joint.apart ? detail::place_text(joint.call, first) : detail::sentence_with(option, first);
+        if (option == 0 || text != of_first) break;
+        option = 0;  // there is none that both list
+    }
+    append(text,
+           {", but rank 0 ", of_first, ". Fix: ",
+            joint.apart || mine.empty() || first.empty() ? detail::same_calls : "give every rank the same arguments."});
+    first = std::move(text);
 }
 
 RESHARD_INLINE std::string transport::mismatch_text(int sender, TransferSide sent, int receiver, TransferSide expected,

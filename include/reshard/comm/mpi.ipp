@@ -59,11 +59,7 @@ RESHARD_INLINE detail::MpiMemory MpiCommunicator::allocate_bytes(Index elements,
                             : "allocate less, or give the process more memory.");
     };
     auto const agreeing = [&](detail::FunctionRef<void()> work) {
-        auto const named = [&] {
-            work();
-            return errors::concat(transport::in_call, "allocate()");
-        };
-        detail::watched([&] { detail::agree_on_words(mine, named); },
+        detail::watched([&] { agree_on_errors(mine, work, "allocate"); },
                         [&](ErrorCode, std::string_view) noexcept { family.release(key); });
     };
     detail::MpiNode* const node = mine.node().get();

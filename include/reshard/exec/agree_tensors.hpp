@@ -119,6 +119,7 @@ inline void agree_on_tensors(CommunicatorRef comm, std::span<LocalTensor const> 
         }
         check();
     });
+    verdict.call = task.function;
     detail::agree_on_batch(comm, std::move(verdict), digest,
                            [&](Index place) { return detail::describe(tensors, place, task); });
 }

@@ -184,6 +184,7 @@ RESHARD_INLINE PreparedPlan prepare(Batch const& batch, CommunicatorRef comm, Ba
         static_cast<void>(detail::verdict_of(
             [&] { verdict.reason = errors::concat(detail::label(batch, current), ": ", verdict.reason); }));
     }
+    verdict.call = "prepare(Batch)";
     detail::agree_on_batch(comm, std::move(verdict), digest,
                            [&](Index place) { return detail::describe(batch, place, rank, options); });
     return prepared;

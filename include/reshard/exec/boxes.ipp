@@ -39,7 +39,6 @@ namespace detail {
 }
 /// Completes "rank 3 ..., but rank 0 ...". `place` as first_difference() gives it.
 [[nodiscard]] inline std::string describe(std::span<BoxMove const> moves, Index place) {
-    if (place < 0) return concat("moves boxes of ", moves.size(), " tensors");  // others have options: a Batch, say
     for (std::size_t i = 0; i < moves.size(); ++i) {
         BoxMove const& move = moves[i];
         std::string const of = moves.size() == 1 ? std::string() : concat(" of ", label(moves, i));
@@ -192,7 +191,7 @@ template <class View>
 
 RESHARD_INLINE PreparedPlan prepare(std::span<BoxMove const> moves, CommunicatorRef comm) {
     PreparedPlan prepared;
-    detail::BatchDigest digest;
+    detail::BatchDigest digest;  // without options: nobody differs in those
     std::size_t current = moves.size();
     transport::Verdict verdict = detail::verdict_of([&] {
         digest = detail::digest_of(moves);
@@ -213,6 +212,7 @@ RESHARD_INLINE PreparedPlan prepare(std::span<BoxMove const> moves, Communicator
             if (!tensor.empty()) verdict.reason = errors::concat(tensor, ": ", verdict.reason);
         }));
     }
+    verdict.call = "prepare(BoxMove)";
     detail::agree_on_batch(comm, std::move(verdict), digest,
                            [&](Index place) { return detail::describe(moves, place); });
     return prepared;

@@ -101,11 +101,12 @@ inline void require_calibration(Topology const& topology, Index ranks, Calibrate
     }
     detail::PairClock clock(comm);
     std::vector<double> numbers;
-    agree_on_errors(comm, [&] {
+    auto const work = [&] {
         detail::require_calibration(Topology(tiers), comm.size(), options);
         clock.make_room(options);
         numbers.reserve(3 * tiers.size());
-    });
+    };
+    agree_on_errors(comm, work, "calibrate");
     constexpr double least = 1e-12;  // a clock may stand still
     auto const large = static_cast<double>(options.large_bytes);
     for (std::size_t i = 0; i < tiers.size(); ++i) {

@@ -129,12 +129,24 @@ struct PartAlong {
 /// Makes it, for tensors of ranks along axes of a mesh. Throws what is wrong with the arguments.
 using MakePart = FunctionRef<PartAlong(CommunicatorRef comm, DynamicMesh const& mesh, MeshAxes const& axes)>;
 
-/// Collective, also for what this rank alone gets wrong.
-[[nodiscard]] inline PreparedPlan prepare_part(CommunicatorRef comm, DynamicMesh const& mesh, MeshAxes const& axes,
-                                               MakePart make) {
+/// Collective, also for what this rank alone gets wrong. `told`: what all ranks in `call` agree on.
+[[nodiscard]] inline PreparedPlan prepare_part(std::string_view call, CommunicatorRef comm, DynamicMesh const& mesh,
+                                               MeshAxes const& axes, MakePart make, Verdict& told) {
     PartAlong part;
-    attempt_before_agreement(comm, [&] { part = make(comm, mesh, axes); });
-    return part.plan ? prepare(*part.plan, comm, part.source, part.destination) : prepare(Batch(), comm);
+    PreparedPlan nothing;
+    told = verdict_of(
+        [&] {
+            part = make(comm, mesh, axes);
+            std::size_t current = 0;
+            if (!part.plan) nothing = PreparedPlan(bind_batch(Batch(), comm, {}, current));
+        },
+        call);
+    if (part.plan)
+        return prepare_with(all_means(host_memory()), part.plan->value(), comm, part.source, part.destination, {},
+                            Verdict(told), &told);
+    told.words = [](void const*) { return std::string("moves nothing"); };
+    told = agreed(comm, std::move(told));
+    return nothing;
 }
 
 /// Collective, by votes: the largest of the numbers that ranks have.
@@ -153,17 +165,18 @@ using MakePart = FunctionRef<PartAlong(CommunicatorRef comm, DynamicMesh const& 
 /// along other axes, or none where a rank is outside the mesh), the ranks along the axes agree among themselves, as a
 /// mesh of their own, on what they move: each line of ranks has its own shapes, and what is wrong with them is said in
 /// words that know of no other axes. What is prepared is one of `comm` all the same.
-[[nodiscard]] inline PreparedPlan prepare_along(CommunicatorRef comm, DynamicMesh const& mesh, MeshAxes const& axes,
-                                                MakePart make) {
-    PreparedPlan prepared;
-    Verdict all = verdict_of([&] { prepared = prepare_part(comm, mesh, axes, make); });
+[[nodiscard]] inline PreparedPlan prepare_along(std::string_view call, CommunicatorRef comm, DynamicMesh const& mesh,
+                                                MeshAxes const& axes, MakePart make) {
+    Verdict all;
+    PreparedPlan prepared = prepare_part(call, comm, mesh, axes, make, all);
     if (all.ok()) return prepared;
-    auto const raise_all = [&] { raise(all.code, std::move(all.reason)); };
+    auto const raise_all = [&] { raise_agreed(std::move(all), comm.size()); };
     bool const of_tensors =
         all.code == ErrorCode::mismatch || all.code == ErrorCode::shape || all.code == ErrorCode::buffer;
     // Those outside the mesh give any type, of which the op may have no fold, and any number of dimensions.
     bool const of_outsiders = all.code == ErrorCode::placement || all.code == ErrorCode::dtype;
-    if (!of_tensors && !of_outsiders) raise_all();
+    if (all.apart || (!of_tensors && !of_outsiders)) raise_all();
+    prepared = {};
     // What ranks do next depends on mesh and axes: they must be the same.
     if (!same_axes(comm, mesh, axes)) raise_all();
     bool const some_outside = mesh.size() != comm.size();
@@ -188,7 +201,10 @@ using MakePart = FunctionRef<PartAlong(CommunicatorRef comm, DynamicMesh const& 
     // Collective, and complete on all where a rank has no memory for its part.
     agree_on_errors(comm, [&] { line.emplace(comm.split(place.colour, place.key)); });
     Verdict const again = agreed(comm, verdict_of([&] {
-                                     if (is_inside) static_cast<void>(prepare_part(*line, alone, each, make));
+                                     if (!is_inside) return;
+                                     Verdict own;
+                                     static_cast<void>(prepare_part(call, *line, alone, each, make, own));
+                                     if (!own.ok()) raise_agreed(std::move(own), line->size());
                                  }));
     if (again.code == ErrorCode::mesh) raise_all();  // ranks give other axes
     if (!again.ok()) {
@@ -214,11 +230,11 @@ using MakePart = FunctionRef<PartAlong(CommunicatorRef comm, DynamicMesh const& 
 }
 
 /// `plan_of` makes the plan of tensors of `shape`; none where nothing moves.
-[[nodiscard]] inline PreparedPlan prepare_beside(DynamicShape const& shape, ConstDynamicView const& source,
-                                                 DynamicView const& destination, CommunicatorRef comm,
-                                                 DynamicMesh const& mesh, MeshAxes const& axes,
+[[nodiscard]] inline PreparedPlan prepare_beside(std::string_view call, DynamicShape const& shape,
+                                                 ConstDynamicView const& source, DynamicView const& destination,
+                                                 CommunicatorRef comm, DynamicMesh const& mesh, MeshAxes const& axes,
                                                  FunctionRef<std::optional<Plan<>>(Beside const& all)> plan_of) {
-    return prepare_along(comm, mesh, axes, [&](CommunicatorRef among, DynamicMesh const& whole, MeshAxes const& given) {
+    auto const make = [&](CommunicatorRef among, DynamicMesh const& whole, MeshAxes const& given) {
         Beside const all(whole, given, shape);
         PartAlong part{plan_of(all), all.view(source), all.view(destination)};
         if (part.plan) {
@@ -232,7 +248,8 @@ using MakePart = FunctionRef<PartAlong(CommunicatorRef comm, DynamicMesh const& 
         DynamicDistribution const copied = all.copied();
         if (copied.contains(rank)) check_view("tensor", part.destination, copied.local_shape(rank), rank, copied);
         return part;
-    });
+    };
+    return prepare_along(call, comm, mesh, axes, make);
 }
 
 }  // namespace detail
@@ -243,7 +260,7 @@ RESHARD_INLINE PreparedPlan prepare_all_reduce(ConstDynamicView const& source, D
     // An exchange costs more to start than to carry out: measured on 2 to 8 processes of a node, to 8 or 16 KiB.
     constexpr Index limit = Index{8} << 10;
     bool const few = source.size() <= limit && source.size() * bits(source.dtype()) <= 8 * limit;
-    return detail::prepare_beside(source.shape(), source, destination, comm, mesh, axes,
+    return detail::prepare_beside("all_reduce", source.shape(), source, destination, comm, mesh, axes,
                                   [&](detail::Beside const& all) {
                                       Plan<> const sums = plan(all.placed(Placement::partial(op)), all.copied());
                                       return few ? sums.one_shot_fold() : sums;
@@ -257,13 +274,13 @@ RESHARD_INLINE PreparedPlan prepare_reduce_scatter(ConstDynamicView const& sourc
                                                    CommunicatorRef comm, DynamicMesh const& mesh, MeshAxes const& axes,
                                                    int dim, Reduce op) {
     return detail::prepare_beside(
-        source.shape(), source, destination, comm, mesh, axes,
+        "reduce_scatter", source.shape(), source, destination, comm, mesh, axes,
         [&](detail::Beside const& all) { return plan(all.placed(Placement::partial(op)), all.cut(dim)); });
 }
 RESHARD_INLINE PreparedPlan prepare_all_gather(ConstDynamicView const& source, DynamicView const& destination,
                                                CommunicatorRef comm, DynamicMesh const& mesh, MeshAxes const& axes,
                                                int dim) {
-    return detail::prepare_beside(destination.shape(), source, destination, comm, mesh, axes,
+    return detail::prepare_beside("all_gather", destination.shape(), source, destination, comm, mesh, axes,
                                   [&](detail::Beside const& all) { return plan(all.cut(dim), all.copied()); });
 }
 RESHARD_INLINE PreparedPlan prepare_broadcast(DynamicView const& tensor, CommunicatorRef comm, DynamicMesh const& mesh,
@@ -278,7 +295,7 @@ RESHARD_INLINE PreparedPlan prepare_broadcast(DynamicView const& tensor, Communi
         if (line.size() == 1) return std::nullopt;
         return detail::replica_plan(all.copied(), line.rank_at(root));
     };
-    return detail::prepare_beside(tensor.shape(), tensor, tensor, comm, mesh, axes, plan_of);
+    return detail::prepare_beside("broadcast", tensor.shape(), tensor, tensor, comm, mesh, axes, plan_of);
 }
 
 RESHARD_INLINE void all_reduce(DynamicView const& tensor, CommunicatorRef comm, DynamicMesh const& mesh,

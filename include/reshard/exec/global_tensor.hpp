@@ -96,7 +96,7 @@ namespace detail {
     std::vector<Index> all;
     std::vector<Indices> parts;
     detail::TransferLists lists;
-    detail::agree_on_words(comm, [&] {
+    detail::agree_on_words(comm, "from_local", [&] {
         detail::check_mesh(mesh, comm.size(), "reshard::from_local: ");
         all.resize(words * detail::as_size(comm.size()));
         parts.resize(detail::as_size(mesh.size()));

@@ -92,10 +92,12 @@ private:
 
 namespace detail {
 
-/// prepare() by these means, where what this rank has already found wrong is `found`.
+/// prepare() by these means, where what this rank has already found wrong is `found`, in the call that is found.call.
+/// What all agree on is thrown where not all is well, or told.
 [[nodiscard]] PreparedPlan prepare_with(Means const& means, PlanValue const& plan, CommunicatorRef comm,
                                         ConstDynamicView const& source, DynamicView const& destination,
-                                        PrepareOptions const& options = {}, Verdict const& found = {});
+                                        PrepareOptions const& options = {}, Verdict const& found = {},
+                                        Verdict* told = nullptr);
 
 /// Ops that the element type does not have are refused by the compiler where both are types.
 template <class D, class T>

@@ -52,7 +52,7 @@ public:
         std::vector<std::byte> mine;
         std::vector<std::byte> all;
         TransferLists lists;
-        agree_on_words(comm_, [&] {
+        agree_on_words(comm_, "save", [&] {
             lists.make_room(comm_.size());
             std::string words = summarize();
             mine = describe();

@@ -62,7 +62,7 @@ public:
 
 private:
     void agree_on_table() {
-        agree_on_words(comm_, [&] {
+        agree_on_words(comm_, "validate", [&] {
             check_table(table_);
             check_ranks(table_, comm_.size());
             strays_.resize(as_size(table_.parts()));

@@ -25,6 +25,7 @@ public:
         : start_(Clock::now()),
           input_(std::move(from)),
           options_(options),
+          call_(index == index_name ? "consolidate" : "shard_checkpoint"),
           commit_(std::move(to), comm, output_names(index), options.durable) {}
 
     /// Collective; all of it. `make(Catalogue const&, id)` says what is written; `text()` is that of all options.
@@ -63,7 +64,7 @@ private:
         commit_.agree([&] {
             std::string terms = text();
             std::uint64_t const digest = Digest{}.add_text(terms).value();
-            commit_.set_terms(digest, std::move(terms));
+            commit_.set_terms(digest, std::move(terms), call_);
             check(options_);
             lists_.make_room(comm().size());
             if (commit_.is_first()) in_ = look();
@@ -308,6 +309,7 @@ private:
     Clock::time_point start_;
     std::string input_;
     RewriteOptions const& options_;
+    std::string_view call_;
     PassingPath made_folder_;  // goes last, if nothing stays in it
     SaveCommit commit_;
     PendingVerdict pending_;

@@ -62,10 +62,11 @@ public:
     [[nodiscard]] bool is_first() const noexcept { return comm_.rank() == 0; }
     [[nodiscard]] Index agreements() const noexcept { return agreements_; }
 
-    /// What all ranks must have in hand alike in the next agreement, and how this one says what it has. Within its
-    /// work, where that takes memory.
-    void set_terms(std::uint64_t digest, std::string summary) {
+    /// What all ranks must have in hand alike in the next agreement, how this one says what it has, and in which call
+    /// it is. Within its work, where that takes memory.
+    void set_terms(std::uint64_t digest, std::string summary, std::string_view call = {}) {
         digest_ = digest;
+        call_ = call;
         summary_ = std::move(summary);
     }
 
@@ -79,6 +80,7 @@ public:
             ++agreements_;
             if (verdict.ok()) verdict.reason = std::exchange(summary_, {});
             verdict.digest = digest_;
+            verdict.call = std::exchange(call_, {});
             verdict = agreed(comm_, std::move(verdict));
         }
         if (verdict.ok()) return;
@@ -232,6 +234,7 @@ private:
     bool durable_;
     std::uint64_t digest_ = 0;
     std::string summary_;
+    std::string_view call_;
     Index agreements_ = 0;
     FolderLock beside_;  ///< of files of the other kind
     FolderLock lock_;

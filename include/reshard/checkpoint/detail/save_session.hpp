@@ -201,7 +201,7 @@ public:
         commit_.agree([&] {
             raise_if_failed(written);
             commit_.set_terms(Digest{}.add_text(plan_.manifest.save).value(),
-                              concat("waits for its save into ", commit_.folder()));
+                              concat("waits for its save into ", commit_.folder()), "SaveRequest::wait");
             mail = records_to_send();
         });
         mail.deliver(comm());

@@ -148,13 +148,10 @@ public:
 
     /// Returns the duplicate-free child, once all ranks have come. The split itself is a blocking call of MPI.
     [[nodiscard]] std::shared_ptr<MpiTeam> split(int colour, int key) {
-        agree_on_words(*this,
-                       [this] {  // with more room than is made below, where no rank could tell of a lack of it
-                           std::string words;
-                           words.reserve(as_size((Index{64} << 10) + 256 * size_));
-                           append(words, {transport::in_call, "split()"});
-                           return words;
-                       });
+        std::string room;  // more than is made below, where no rank could tell of a lack of it
+        Verdict mine = verdict_of([&] { room.reserve(as_size((Index{64} << 10) + 256 * size_)); }, "split");
+        if (mine.ok()) mine.reason = std::move(room);
+        agree_or_raise(*this, std::move(mine));
         return guarded([&] {
             ++splits_;
             MPI_Comm made = MPI_COMM_NULL;

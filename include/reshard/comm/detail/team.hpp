@@ -35,37 +35,49 @@ template <class Maximum>
     // The largest of these is the lowest rank for which it is so.
     auto const this_if = [&](bool so) { return so ? static_cast<std::uint64_t>(ranks - rank) : 0U; };
     std::uint64_t const text = Digest{}.add_text(mine.reason).value();
-    std::uint64_t all[5] = {this_if(!mine.ok()), mine.digest, ~mine.digest, text, ~text};
+    std::uint64_t const mark = mine.mark();
+    std::uint64_t all[5] = {this_if(!mine.ok()), mark, ~mark, text, ~text};
     maximum(Words(all), of_all);
     if (all[0] == 0 && all[1] == ~all[2] && all[3] == ~all[4]) {
         Verdict joint = mine;
         joint.words = nullptr;
+        joint.call = {};
         joint.rank = 0;
         return joint;
     }
     // The slow way: somebody fails or differs, so everybody hears the verdicts that matter. Where one speaks, the
     // others are silent: zeros.
-    std::string const said = mine.said();
-    auto const hear = [&](int from) {
-        std::uint64_t head[3] = {};
-        if (from == rank) head[0] = static_cast<std::uint64_t>(mine.code), head[1] = mine.digest, head[2] = said.size();
+    std::string const said = concat(mine.call, mine.said());
+    std::string calls[2];
+    auto const hear = [&](int from, std::string& call) {
+        std::uint64_t head[4] = {};
+        if (from == rank) {
+            head[0] = static_cast<std::uint64_t>(mine.code);
+            head[1] = mine.digest;
+            head[2] = said.size();
+            head[3] = mine.call.size();
+        }
         maximum(Words(head), of_verdict);
         std::vector<std::uint64_t> letters((head[2] + sizeof head[0] - 1) / sizeof head[0]);
         if (from == rank && !said.empty()) std::memcpy(letters.data(), said.data(), said.size());
         for (Words left(letters); !left.empty(); left = left.subspan(smaller(left.size(), most_words)))
             maximum(left.first(smaller(left.size(), most_words)), of_verdict);
-        return Verdict{static_cast<ErrorCode>(head[0]), from,
-                       std::string(reinterpret_cast<char const*>(letters.data()), head[2]), head[1]};
+        std::string_view const heard(reinterpret_cast<char const*>(letters.data()), head[2]);
+        call = heard.substr(0, head[3]);
+        Verdict verdict{static_cast<ErrorCode>(head[0]), from, std::string(heard.substr(head[3])), head[1]};
+        verdict.call = call;
+        return verdict;
     };
     auto const rank_of = [&](std::uint64_t word) { return ranks - static_cast<int>(word); };
     // joint_verdict() knows what to make of them: it sees the first and the one that stands out.
-    Verdict seen[2] = {hear(all[0] != 0 ? rank_of(all[0]) : 0), {}};
-    std::uint64_t differs[1] = {this_if(mine.digest != seen[0].digest)};
-    if (all[0] == 0) maximum(Words(differs), of_verdict);
-    int const count = all[0] == 0 && differs[0] != 0 ? 2 : 1;
-    if (count == 2) seen[1] = hear(rank_of(differs[0]));
+    Verdict seen[2] = {hear(all[0] != 0 ? rank_of(all[0]) : 0, calls[0]), {}};
+    bool const alike = mine.call == seen[0].call && (all[0] != 0 || mine.digest == seen[0].digest);
+    std::uint64_t differs[1] = {this_if(!alike)};
+    maximum(Words(differs), of_verdict);
+    int const count = differs[0] != 0 ? 2 : 1;
+    if (count == 2) seen[1] = hear(rank_of(differs[0]), calls[1]);
     Verdict joint = transport::joint_verdict(count, [&](int i) -> Verdict const& { return seen[i]; });
-    joint.rank = seen[count - 1].rank;
+    joint.rank = seen[joint.rank].rank;
     return joint;
 }
 
@@ -224,7 +236,7 @@ protected:
     }
     /// Before a blocking call of the transport: nobody enters it before all have come to this same one.
     void meet_in(std::string_view call) {
-        agree_on_words(*this, [&] { return concat(transport::in_call, call); });
+        agree_or_raise(*this, verdict_of([] {}, call));
     }
     /// What the dead one has sent before may be all that is still waited for: it has a moment to arrive.
     [[nodiscard]] bool is_dead_for_long() noexcept { return death_.lasts(std::chrono::milliseconds(100)); }

@@ -108,7 +108,7 @@ public:
 
     [[nodiscard]] Verdict agree(Verdict const& mine) override {
         bool const quiet = mine.ok() && mine.reason.empty();
-        ThreadSeat& own = enter({TeamCall::agree, quiet, mine.digest});
+        ThreadSeat& own = enter({TeamCall::agree, quiet, mine.mark()});
         own.verdict = &mine;
         Verdict joint;
         team_->guarded(rank_, [&] {

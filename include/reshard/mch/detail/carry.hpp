@@ -118,6 +118,7 @@ auto carry(Tables& moving, CommunicatorRef comm) {
             if (ranks != 1) moving.list_headers(told, heard, comm, lists);
         },
         [&](Verdict mine) {
+            mine.call = "redistribute";
             agree_on_batch(comm, std::move(mine), digest, [&](Index place) { return moving.text(place); });
         });
     if (ranks != 1) lists.deliver(comm);

@@ -681,7 +681,7 @@ TEST_SUITE("checkpoint/consolidate") {
                                               shard_checkpoint(shards.in, shards.out, placed_as("(2):(R)"), comm);
                                       }),
                       ErrorCode::mismatch,
-                      {"rank 1 of 2: shards with dedup balanced, ", ", but rank 0 consolidates with max_file_bytes "});
+                      {"rank 1 of 2: is in shard_checkpoint()", ", but rank 0 is in consolidate(). Fix: "});
         check_refused(
             shards, run([](auto& o, int rank) {
                 o.metadata = {{"step", std::to_string(rank)}};

@@ -117,7 +117,7 @@ public:
     Index read_some(int peer, Channel channel, std::span<std::byte> bytes) override {
         bool const watched = rank() == 2 && peer == 1 && channel == Channel::data;
         Index const letters = detail::ceil_div(std::ssize(call) + std::ssize(text), 8);
-        Index const three_parts = 3 * Index{sizeof(detail::StreamHead) + sizeof detail::stream_mark} + (5 + 4 + letters) * 8;
+        Index const three_parts = 3 * Index{sizeof(detail::StreamHead) + 8} + (5 + 4 + letters) * 8;
         if (watched && got >= three_parts && !failed) return 0;
         Index const n = Pipes::read_some(peer, channel, bytes);
         if (watched && n > 0) got += n;

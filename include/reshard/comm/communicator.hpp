@@ -50,14 +50,13 @@ namespace transport {
 struct Verdict {
     ErrorCode code = ErrorCode::none;
     int rank = -1;
-    std::string reason;  ///< may list options, each behind a next_option: difference_text() makes a sentence of it
+    std::string reason;  ///< may list options, each behind a next_option: tell_difference() makes a sentence of it
     std::uint64_t digest = 0;
     /// Makes the reason where somebody must be told, perhaps in the thread of another rank: it takes longer than to
     /// agree. Counts while `reason` is empty, and until agree() has returned.
     std::string (*words)(void const* about) = nullptr;
     void const* about = nullptr;
-    /// Which call of the library a rank is in: "save". Ranks in unlike calls are told at their first agreement, also
-    /// where one fails. Counts until agree() has returned.
+    /// The call that a rank is in, "save": others are told of it, also where one fails. Until agree() has returned.
     std::string_view call{};
     bool apart = false;  ///< of all: some are in other calls, so that none of these goes on to further agreements
 

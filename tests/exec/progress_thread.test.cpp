@@ -26,7 +26,7 @@ using namespace reshard;
 using test::thrown_by;
 using namespace std::chrono_literals;
 
-static_assert(!std::is_copy_constructible_v<BackgroundRequest> && !std::is_move_assignable_v<BackgroundRequest>);
+static_assert(!std::is_copy_constructible_v<BackgroundRequest> && !std::is_copy_assignable_v<BackgroundRequest>);
 static_assert(!std::is_move_constructible_v<ProgressThread>);
 
 /// A plan over two ranks or more, prepared on integers of this rank.
@@ -126,6 +126,24 @@ TEST_SUITE("progress_thread") {
                 run.reset();
             }
             CHECK(sum.destination == std::vector<int>(4, 3));
+        });
+    }
+
+    TEST_CASE("a request that is given another run waits for its own first") {
+        run_on_threads(2, [&](ThreadCommunicator& comm) {
+            Move sum(comm, "(2):(P+)", "(2):(R)", Shape{4});
+            Move gather(comm, "(2):(S0)", "(2):(R)", Shape{4});
+            std::fill(sum.source.begin(), sum.source.end(), comm.rank() + 1);
+            std::fill(gather.source.begin(), gather.source.end(), comm.rank() + 1);
+            ProgressThread progress;
+            BackgroundRequest run;
+            CHECK(run.test());
+            run.wait();
+            run = progress.start(sum.job);
+            run = progress.start(gather.job);
+            CHECK(sum.destination == std::vector<int>(4, 3));
+            run.wait();
+            CHECK(gather.destination == std::vector<int>{1, 1, 2, 2});
         });
     }
 

@@ -26,9 +26,15 @@ class ProgressThread;
 /// A run on a progress thread, which outlives it. Move-only; the destructor waits, and keeps an error to itself.
 class [[nodiscard]] BackgroundRequest {
 public:
+    BackgroundRequest() noexcept = default;  ///< as one that was waited for
     BackgroundRequest(BackgroundRequest&& other) noexcept
         : progress_(std::exchange(other.progress_, nullptr)), number_(other.number_) {}
-    BackgroundRequest& operator=(BackgroundRequest&&) = delete;
+    /// Waits for its own run first, as the destructor does.
+    BackgroundRequest& operator=(BackgroundRequest&& other) noexcept {
+        BackgroundRequest mine(std::exchange(progress_, std::exchange(other.progress_, nullptr)),
+                               std::exchange(number_, other.number_));
+        return *this;
+    }
     ~BackgroundRequest();
 
     /// Returns when the destination is complete and nobody reads this rank's source any more. Throws what
@@ -39,11 +45,10 @@ public:
 
 private:
     friend class ProgressThread;
-    BackgroundRequest(ProgressThread& progress, std::uint64_t number) noexcept
-        : progress_(&progress), number_(number) {}
+    BackgroundRequest(ProgressThread* progress, std::uint64_t number) noexcept : progress_(progress), number_(number) {}
 
-    ProgressThread* progress_;  ///< null: it has been waited for
-    std::uint64_t number_;
+    ProgressThread* progress_ = nullptr;  ///< null: it has been waited for
+    std::uint64_t number_ = 0;
 };
 
 /// One thread that carries out one run after the other, in the order in which they were started; ranks start runs over

@@ -45,12 +45,14 @@ TEST_SUITE("exec/check") {
         auto const apart = [&](TensorView<float const> const& a, TensorView<float const> const& b) {
             return !detail::overlap(a, b) && !detail::overlap(b, a);
         };
-        CHECK(apart(view(m, {8, 4}, {8, 1}), view(m + 4, {8, 4}, {8, 1})));       // columns beside columns
-        CHECK(apart(view(m, {4, 8}, {8, 1}), view(m + 32, {4, 8}, {8, 1})));      // rows below rows
-        CHECK(apart(view(m + 4, {4, 4}, {8, 1}), view(m + 16, {4, 4}, {8, 1})));  // shifted both ways
-        CHECK(apart(view(m + 3, {4, 4}, {8, 1}), view(m + 33, {4, 4}, {8, 1})));  // below, starting further left
-        CHECK(apart(view(m, {5}, {2}), view(m + 1, {5}, {2})));                   // every other element
-        CHECK(apart(view(m, {4, 8}, {1, 8}), view(m + 4, {4, 8}, {1, 8})));       // rows of a transposed matrix
+        CHECK(apart(view(m, {8, 4}, {8, 1}), view(m + 4, {8, 4}, {8, 1})));          // columns beside columns
+        CHECK(apart(view(m, {4, 8}, {8, 1}), view(m + 32, {4, 8}, {8, 1})));         // rows below rows
+        CHECK(apart(view(m + 4, {4, 4}, {8, 1}), view(m + 16, {4, 4}, {8, 1})));     // shifted both ways
+        CHECK(apart(view(m + 3, {4, 4}, {8, 1}), view(m + 33, {4, 4}, {8, 1})));     // below, starting further left
+        CHECK(apart(view(m, {5}, {2}), view(m + 1, {5}, {2})));                      // every other element
+        CHECK(apart(view(m, {4, 8}, {1, 8}), view(m + 4, {4, 8}, {1, 8})));          // rows of a transposed matrix
+        CHECK(apart(view(m + 56, {8, 3}, {-8, 1}), view(m + 59, {8, 5}, {-8, 1})));  // columns, upside down
+        CHECK(apart(view(m + 56, {3, 8}, {-8, 1}), view(m + 32, {5, 8}, {-8, 1})));  // rows
         CHECK(apart(view(m, {2, 3, 4}, {64, 8, 1}), view(m + 24, {2, 3, 4}, {64, 8, 1})));
         CHECK(apart(view(m, {4}, {1}), view(m + 4, {4}, {1})));
         CHECK(apart(view(m, {0, 4}, {4, 1}), view(m, {2, 4}, {4, 1})));
@@ -101,7 +103,7 @@ TEST_SUITE("exec/check") {
             Index step = 1;
             for (int dim : order) {
                 if (dim >= rank) continue;
-                strides[dim] = dense ? step : random.between(-9, 9);
+                strides[dim] = dense ? (random.chance(30) ? -step : step) : random.between(-9, 9);
                 step *= parent[dim];
             }
             auto const window = [&] {

@@ -55,14 +55,21 @@ struct ByteRange {
     return true;
 }
 
-/// Whether two views with equal positive strides are disjoint windows of one dense tensor: some dimension keeps
-/// them apart. False when they do not look like windows of one tensor.
+/// Whether two views with equal strides are disjoint windows of one dense tensor: some dimension keeps them apart.
+/// False when they do not look like windows of one tensor.
 [[nodiscard]] inline bool disjoint_windows(ConstDynamicView const& a, ConstDynamicView const& b) noexcept {
     if (a.rank() != b.rank() || !same_strides(a, b) || a.dtype() != b.dtype()) return false;
     Index rest = as_index(reinterpret_cast<std::uintptr_t>(b.data()) - reinterpret_cast<std::uintptr_t>(a.data()));
     Index const element = bytes(a.dtype());
     if (rest % element != 0) return false;
     rest /= element;
+    for (int dim = 0; dim < a.rank(); ++dim) {  // from the end on, where a dimension runs backwards
+        if (a.stride(dim) < 0) rest += (b.extent(dim) - a.extent(dim)) * a.stride(dim);
+    }
+    auto const step = [&](Index dim) {
+        Index const stride = a.stride(static_cast<int>(dim));
+        return larger(stride, -stride);
+    };
     ConstDynamicView const& first = rest >= 0 ? a : b;
     ConstDynamicView const& second = rest >= 0 ? b : a;
     if (rest < 0) rest = -rest;
@@ -73,7 +80,7 @@ struct ByteRange {
         if (a.extent(dim) == 1 && b.extent(dim) == 1) continue;
         dims.push_back(dim);
         for (int place = dims.size() - 1; place > 0; --place) {
-            if (a.stride(static_cast<int>(dims[place - 1])) >= a.stride(dim)) break;
+            if (step(dims[place - 1]) >= step(dim)) break;
             dims[place] = std::exchange(dims[place - 1], dim);
         }
     }
@@ -81,8 +88,8 @@ struct ByteRange {
     Indices rows;  // elements of a dimension in one step of the one outside it
     Index outer = 0;
     for (Index const dim : dims) {
-        Index const stride = a.stride(static_cast<int>(dim));
-        if (stride <= 0 || outer % stride != 0) return false;
+        Index const stride = step(dim);
+        if (stride == 0 || outer % stride != 0) return false;
         digits.push_back(rest / stride);
         rows.push_back(outer / stride);
         rest %= stride;

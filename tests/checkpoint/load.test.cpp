@@ -420,6 +420,12 @@ TEST_SUITE("checkpoint/load") {
         alone.options.rename = {{"embed", "wte"}, {"model.*", "head"}};
         CHECK_THROWS_WITH_AS(static_cast<void>(load(Checkpoint::open(folder.path()), tensors.list(), 0, alone)),
                              doctest::Contains("rename of 'model.*' to 'head'. Fix: name two tensors"), FormatError);
+        alone.options.rename = {{"embed", "wte"}, {"model.*.ln", "ln.*"}};
+        CHECK_THROWS_WITH_AS(static_cast<void>(load(Checkpoint::open(folder.path()), tensors.list(), 0, alone)),
+                             doctest::Contains("rename of 'model.*.ln' to 'ln.*'. Fix: name two tensors"), FormatError);
+        alone.options.rename = {{"model.*.ln", "head.*.ln"}};
+        CHECK_THROWS_WITH_AS(static_cast<void>(load(Checkpoint::open(folder.path()), tensors.list(), 0, alone)),
+                             doctest::Contains("rename of 'model.*.ln' to 'head.*.ln'"), FormatError);
         alone.options.rename = {{"embedding", "wte"}};
         CHECK_THROWS_WITH_AS(static_cast<void>(load(Checkpoint::open(folder.path()), tensors.list(), 0, alone)),
                              doctest::Contains("'embedding'"), FormatError);

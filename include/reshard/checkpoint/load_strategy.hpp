@@ -182,7 +182,8 @@ namespace detail {
 /// that fits counts.
 [[nodiscard]] inline bool is_rename(std::pair<std::string, std::string> const& rename) noexcept {
     auto const& [name, other] = rename;
-    return !name.empty() && !other.empty() && name.ends_with('*') == other.ends_with('*');
+    if (name.empty() || other.empty() || name.ends_with('*') != other.ends_with('*')) return false;
+    return name.find('*') >= name.size() - 1 && other.find('*') >= other.size() - 1;  // nowhere, or behind
 }
 inline constexpr std::string_view rename_fix =
     ". Fix: name two tensors, or two beginnings of names with '*' behind each.";

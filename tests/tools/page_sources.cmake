@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# The files and macros that README names for builds without CMake are those of the target `reshard_compiled`.
-# usage: cmake -DREADME=README.md -DSOURCES=src/a.cpp,src/b.cpp -DMACROS=A,B -P readme_sources.cmake
-file(READ ${README} text)
+# The files and macros that docs/building.md names for builds without CMake are those of the target `reshard_compiled`.
+# usage: cmake -DPAGE=docs/building.md -DSOURCES=src/a.cpp,src/b.cpp -DMACROS=A,B -P page_sources.cmake
+file(READ ${PAGE} text)
 string(REGEX REPLACE "[ \n]+" " " text "${text}")
-if(NOT text MATCHES "A build of your own does the same with files of `src/`: (.*) compiled with (.*), yours with `([^`]*)`")
-    message(FATAL_ERROR "README does not say any more which files of src/ a build without CMake compiles.")
+if(NOT text MATCHES "A build of your own does the same with files of `src/`: compile (.*) with (`-D[^`]*`), and your files with `([^`]*)`")
+    message(FATAL_ERROR "${PAGE} does not say any more which files of src/ a build without CMake compiles.")
 endif()
 set(files ${CMAKE_MATCH_1})
 set(macros "${CMAKE_MATCH_2}")
@@ -21,9 +21,9 @@ foreach(pair IN ITEMS files:SOURCES macros:MACROS)
     list(SORT ${named})
     list(SORT is)
     if(NOT "${${named}}" STREQUAL "${is}")
-        message(SEND_ERROR "README names the ${named} '${${named}}', CMake builds with '${is}'.")
+        message(SEND_ERROR "${PAGE} names the ${named} '${${named}}', CMake builds with '${is}'.")
     endif()
 endforeach()
 if(NOT yours STREQUAL "-DRESHARD_COMPILED")
-    message(SEND_ERROR "README tells users to compile with '${yours}'.")
+    message(SEND_ERROR "${PAGE} tells users to compile with '${yours}'.")
 endif()

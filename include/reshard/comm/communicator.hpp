@@ -119,9 +119,9 @@ concept BoundExchange =
 ///                              | but where ranks replay what was started before, and not the same: then the next
 ///                              | exchange or agreement of one of them fails.
 /// c.exchange(sends, receives)  | derived: bind and start; ranks that move nothing call it with empty spans
-/// c.agree(verdict)             | collective; every rank gets the same verdict: the failing one of the lowest rank; if
-///                              | none fails but digests differ, `mismatch`, naming the lowest rank whose digest is
-///                              | not that of rank 0; else the verdict of rank 0
+/// c.agree(verdict)             | collective; every rank gets the same verdict, joint_verdict() of all: the failing one
+///                              | of the lowest rank; else where calls or, in one call, digests differ, `mismatch`,
+///                              | naming the lowest rank that differs from rank 0; else the verdict of rank 0
 /// c.split(colour, key)         | collective; ranks of one colour form a group, ordered by (key, rank). A negative
 ///                              | colour means no group: a communicator of size 1 that holds only its own rank
 /// c.split(mesh, axes)          | collective; derived
@@ -332,8 +332,7 @@ inline constexpr std::string_view differs = "disagrees with rank 0. Fix: give ev
 /// first that does and what stands in front of all.
 inline constexpr std::string_view next_option = "\x1f";
 
-/// Makes of the verdict of rank 0, or of the one that fails, that of all, where `other`, of rank `its_rank`, differs:
-/// in its call or, in the same one, in what it has in hand.
+/// Makes of a verdict that of all, where `other`, of rank `its_rank`, differs: in its call, or in what it has in hand.
 [[gnu::cold]] void tell_difference(Verdict& joint, Verdict const& other, int its_rank);
 
 /// The verdict of all, given each rank's own: the one place that knows the rule. `get(r)` is the verdict of rank r.
@@ -343,9 +342,10 @@ template <class Get>
     while (first < ranks && get(first).ok()) ++first;
     bool const fails = first < ranks;
     if (!fails) first = 0;
-    int other = 0;
-    while (other < ranks && get(other).call == get(first).call && (fails || get(other).digest == get(0).digest))
-        ++other;
+    int other = 0;  // who is elsewhere comes before who differs: that decides whether ranks go on to agree
+    while (other < ranks && get(other).call == get(first).call) ++other;
+    if (other == ranks && !fails)
+        for (other = 0; other < ranks && get(other).digest == get(0).digest;) ++other;
     Verdict joint = get(first);
     joint.rank = first;
     if (other < ranks) {

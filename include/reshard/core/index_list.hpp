@@ -62,6 +62,8 @@ public:
         requires(!std::is_same_v<List, IndexList>)
     constexpr IndexList(List const& list) {
         auto const count = static_cast<Index>(list.size());
+        for (auto const value : list)
+            static_cast<void>(detail::entry<Index>(value));  // it throws, and that owns nothing
         Index* const many = count > inline_capacity ? new Index[detail::as_size(count)] : nullptr;
         Index at = 0;
         for (auto const value : list) (many != nullptr ? many : inline_)[at++] = static_cast<Index>(value);

@@ -144,7 +144,7 @@ using MakePart = FunctionRef<PartAlong(CommunicatorRef comm, DynamicMesh const& 
     if (part.plan)
         return prepare_with(all_means(host_memory()), part.plan->value(), comm, part.source, part.destination, {},
                             Verdict(told), &told);
-    told.words = [](void const*) { return std::string("moves nothing"); };
+    if (told.ok()) told.words = [](void const*) { return std::string("moves nothing"); };
     told = agreed(comm, std::move(told));
     return nothing;
 }

@@ -105,8 +105,17 @@ RESHARD_INLINE ProgressThread::ProgressThread() : work_(new (std::nothrow) Work)
 RESHARD_INLINE void ProgressThread::End::operator()(Work* work) const noexcept {
     if (work->is_ours()) delete work;
 }
-RESHARD_INLINE BackgroundRequest ProgressThread::start(PreparedPlan& job) { return {this, work_->start(job)}; }
-RESHARD_INLINE bool ProgressThread::is_over(std::uint64_t number) { return work_->is_over(number); }
+RESHARD_INLINE BackgroundRequest ProgressThread::start(PreparedPlan& job) {
+    if (!work_->is_ours()) {
+        errors::raise(ErrorCode::transport,
+                      "reshard::ProgressThread: this process was forked, and the thread is its parent's. Fix: make one "
+                      "here.");
+    }
+    return {this, work_->start(job)};
+}
+RESHARD_INLINE bool ProgressThread::is_over(std::uint64_t number) {
+    return !work_->is_ours() || work_->is_over(number);
+}
 RESHARD_INLINE std::exception_ptr ProgressThread::end_of(std::uint64_t number) {
     return work_->is_ours() ? work_->end_of(number) : nullptr;
 }

@@ -19,11 +19,15 @@ inline constexpr Index transpose_rows = 64;
 /// Two loops over runs of a size that the compiler knows: one to a few register moves each. Reads and writes go through
 /// memcpy, so that neither alignment nor aliasing matters.
 template <std::size_t Bytes>
-void copy_tile(LoopDim const& columns, LoopDim const& rows, std::byte const* from, std::byte* to) noexcept {
+void copy_tile(LoopDim const& its_columns, LoopDim const& its_rows, std::byte const* from, std::byte* to) noexcept {
+    LoopDim const columns = its_columns;  // which no write can change, for all the compiler knows
+    LoopDim const rows = its_rows;
     if (Bytes <= 16 && columns.extent == transpose_columns && columns.to == Index{Bytes}) {
         for (Index row = 0; row < rows.extent; ++row, from += rows.from, to += rows.to) {
             std::byte const* read = from;
+#if !defined(__CUDACC__)
 #pragma GCC unroll 8
+#endif
             for (Index i = 0; i < transpose_columns; ++i, read += columns.from) {
                 std::memcpy(to + i * Index{Bytes}, read, Bytes);
             }
@@ -31,6 +35,9 @@ void copy_tile(LoopDim const& columns, LoopDim const& rows, std::byte const* fro
         return;
     }
     for (Index row = 0; row < rows.extent; ++row, from += rows.from, to += rows.to) {
+#if defined(__clang__)
+#pragma clang loop vectorize(disable)  // it looks for overlaps first, which takes longer than short loops
+#endif
         for (Index i = 0; i < columns.extent; ++i) std::memcpy(to + i * columns.to, from + i * columns.from, Bytes);
     }
 }

@@ -71,11 +71,14 @@ template <class Maximum>
     auto const rank_of = [&](std::uint64_t word) { return ranks - static_cast<int>(word); };
     // joint_verdict() knows what to make of them: it sees the first and the one that stands out.
     Verdict seen[2] = {hear(all[0] != 0 ? rank_of(all[0]) : 0, calls[0]), {}};
-    bool const alike = mine.call == seen[0].call && (all[0] != 0 || mine.digest == seen[0].digest);
-    std::uint64_t differs[1] = {this_if(!alike)};
+    // Who is elsewhere comes before who differs.
+    bool const elsewhere = mine.call != seen[0].call;
+    bool const alike = !elsewhere && (all[0] != 0 || mine.digest == seen[0].digest);
+    auto const most = static_cast<std::uint64_t>(ranks);
+    std::uint64_t differs[1] = {this_if(!alike) + (elsewhere ? most : 0)};
     maximum(Words(differs), of_verdict);
     int const count = differs[0] != 0 ? 2 : 1;
-    if (count == 2) seen[1] = hear(rank_of(differs[0]), calls[1]);
+    if (count == 2) seen[1] = hear(rank_of(differs[0] > most ? differs[0] - most : differs[0]), calls[1]);
     Verdict joint = transport::joint_verdict(count, [&](int i) -> Verdict const& { return seen[i]; });
     joint.rank = seen[joint.rank].rank;
     return joint;

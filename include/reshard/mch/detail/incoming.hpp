@@ -10,7 +10,7 @@
 #include <reshard/mch/routing.hpp>
 #include <reshard/memory/scratch.hpp>
 
-#include <algorithm>  // inplace_merge, nth_element, sort
+#include <algorithm>  // merge, nth_element, sort
 #include <optional>   // optional
 
 namespace reshard::inline v0_1::detail {

@@ -104,3 +104,24 @@ TEST_CASE("a whole box among small ones makes no search one of all of them, alon
         CHECK(ordered.looks < 100);
     }
 }
+
+TEST_CASE(
+    "in a grid of three dimensions a search looks at a row of it, not at a layer; a box as long as the tensor changes "
+    "that") {
+    DynamicShape const shape = Shape{240, 240, 240};
+    std::vector<Box> boxes;
+    for (Index i = 0; i < 30; ++i) {
+        for (Index j = 0; j < 30; ++j) {
+            for (Index k = 0; k < 30; ++k) {
+                boxes.emplace_back(Box{{8 * i, 8 * i + 8}, {8 * j, 8 * j + 8}, {8 * k, 8 * k + 8}});
+            }
+        }
+    }
+    Box const ghosts{{80, 81}, {159, 161}, {0, 240}};
+    Ordered const grid(shape, boxes);
+    CHECK(grid.near(ghosts).size() == 2 * 30);
+    CHECK(grid.looks < 200);
+    boxes.emplace_back(Box{{80, 88}, {0, 240}, {0, 8}});
+    Ordered const crossed(shape, boxes);
+    CHECK(crossed.near(ghosts).size() == 30 * 30 + 1);
+}

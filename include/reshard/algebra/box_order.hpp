@@ -14,16 +14,18 @@ namespace reshard::inline v0_1::detail {
 
 /// Boxes by how long they are along a dimension, then by where they begin along it: those of class c are longer than
 /// 2^(c-1), but for c = 0, and at most 2^c. Each class is searched for itself, or one long box would have all the short
-/// ones looked at.
+/// ones looked at. Those that begin together, as in a grid, come by where they begin along a second dimension.
 struct BoxOrder {
     int dim = 0;                ///< where they are shortest in sum, as parts of the extent; of equal ones the first
+    int second = -1;            ///< the next one; -1: some box is as long as the tensor there
+    Index longest = 0;          ///< of all boxes along `second`
     std::uint64_t classes = 0;  ///< bit c: there are boxes of class c
 
-    using Key = std::pair<int, Index>;  ///< class, begin
+    using Key = std::pair<int, std::pair<Index, Index>>;  ///< class, begins
     [[nodiscard]] Key key(Box const& box) const noexcept {
         if (box.rank() == 0) return {};
         auto const beyond_1 = static_cast<std::uint64_t>(larger<Index>(box.extent(dim), 1) - 1);
-        return {static_cast<int>(std::bit_width(beyond_1)), box.begin(dim)};
+        return {static_cast<int>(std::bit_width(beyond_1)), {box.begin(dim), second < 0 ? 0 : box.begin(second)}};
     }
 };
 
@@ -32,20 +34,29 @@ template <class BoxOf>
 [[nodiscard]] BoxOrder box_order(DynamicShape const& shape, std::span<std::size_t const> places, BoxOf const& box_of) {
     BoxOrder best;
     double least = 0;
+    double next = 0;
     for (int d = 0; d < shape.rank(); ++d) {
         double sum = 0;
         for (std::size_t const place : places) sum += static_cast<double>(box_of(place).extent(d));
         sum /= static_cast<double>(larger<Index>(shape.extent(d), 1));
-        if (d > 0 && sum >= least) continue;
-        least = sum;
-        best.dim = d;
+        bool const first = d == 0 || sum < least;
+        if (!first && best.second >= 0 && sum >= next) continue;
+        best.second = first ? (d == 0 ? -1 : best.dim) : d;
+        next = first ? least : sum;
+        if (first) best.dim = d;
+        if (first) least = sum;
     }
+    for (std::size_t const place : places) {
+        if (best.second >= 0) best.longest = larger(best.longest, box_of(place).extent(best.second));
+    }
+    if (best.second >= 0 && best.longest >= shape.extent(best.second)) best.second = -1;
     for (std::size_t const place : places) best.classes |= std::uint64_t{1} << best.key(box_of(place)).first;
     return best;
 }
 
 /// Calls visit(places) for those of each class that may meet a box, in their order. Logarithmic in the number of places
-/// but for what is visited: what meets the box along `dim`, or begins before it by less than twice its own length.
+/// but for what is visited: what meets the box along `dim`, or begins before it by less than twice its own length, and
+/// along `second`, or begins before it by less than the longest.
 /// \pre the places are in the order
 template <class BoxOf, class Visit>
 void for_each_near(std::span<std::size_t const> places, BoxOrder const& order, Box const& box, BoxOf const& box_of,
@@ -53,16 +64,34 @@ void for_each_near(std::span<std::size_t const> places, BoxOrder const& order, B
     if (box.rank() == 0) return visit(places);
     Interval const wanted = box[order.dim];
     auto at = places.begin();
+    auto const go_to = [&](BoxOrder::Key const& key) {
+        return at = std::partition_point(at, places.end(),
+                                         [&](std::size_t place) { return order.key(box_of(place)) < key; });
+    };
     for (std::uint64_t rest = order.classes; rest != 0; rest &= rest - 1) {
         int const length = std::countr_zero(rest);
-        auto const go_to = [&](Index begin) {
-            return at = std::partition_point(at, places.end(), [&](std::size_t place) {
-                       return order.key(box_of(place)) < BoxOrder::Key{length, begin};
-                   });
-        };
         // Those that begin 2^length before the box, or earlier, end before it.
-        auto const first = go_to(wanted.begin - (INT64_MAX >> (63 - length)));
-        visit(std::span<std::size_t const>(first, go_to(wanted.end)));
+        auto first = go_to({length, {wanted.begin - (INT64_MAX >> (63 - length)), INT64_MIN}});
+        auto const last = go_to({length, {wanted.end, INT64_MIN}});
+        if (order.second < 0) {
+            visit(std::span<std::size_t const>(first, last));
+            continue;
+        }
+        Interval const across = box[order.second];
+        for (at = first; at != last;) {
+            Index const begin = box_of(*at).begin(order.dim);
+            if (at + 1 == last || box_of(at[1]).begin(order.dim) != begin) {
+                Index const next = box_of(*at).begin(order.second);
+                if (next > across.begin - order.longest && next < across.end)
+                    visit(std::span<std::size_t const>(at, 1));
+                ++at;
+                continue;
+            }
+            first = go_to({length, {begin, across.begin - order.longest + 1}});
+            auto const end = go_to({length, {begin, across.end}});
+            if (first != end) visit(std::span<std::size_t const>(first, end));
+            go_to({length, {begin, INT64_MAX}});
+        }
     }
 }
 

@@ -17,21 +17,21 @@
 
 #include <reshard/exec/prepare.hpp>
 
-#include <memory>  // unique_ptr
-
 namespace reshard::inline v0_1 {
 
-class ProgressThread;
+namespace detail {
+class ProgressWork;
+}  // namespace detail
 
 /// A run on a progress thread, which outlives it. Move-only; the destructor waits, and keeps an error to itself.
 class [[nodiscard]] BackgroundRequest {
 public:
     BackgroundRequest() noexcept = default;  ///< as one that was waited for
     BackgroundRequest(BackgroundRequest&& other) noexcept
-        : progress_(std::exchange(other.progress_, nullptr)), number_(other.number_) {}
+        : work_(std::exchange(other.work_, nullptr)), number_(other.number_) {}
     /// Waits for its own run first, as the destructor does.
     BackgroundRequest& operator=(BackgroundRequest&& other) noexcept {
-        BackgroundRequest mine(std::exchange(progress_, std::exchange(other.progress_, nullptr)),
+        BackgroundRequest mine(std::exchange(work_, std::exchange(other.work_, nullptr)),
                                std::exchange(number_, other.number_));
         return *this;
     }
@@ -45,9 +45,9 @@ public:
 
 private:
     friend class ProgressThread;
-    BackgroundRequest(ProgressThread* progress, std::uint64_t number) noexcept : progress_(progress), number_(number) {}
+    BackgroundRequest(detail::ProgressWork* work, std::uint64_t number) noexcept : work_(work), number_(number) {}
 
-    ProgressThread* progress_ = nullptr;  ///< null: it has been waited for
+    detail::ProgressWork* work_ = nullptr;  ///< null: it has been waited for
     std::uint64_t number_ = 0;
 };
 
@@ -60,7 +60,7 @@ public:
     /// Throws OutOfMemory where the system gives no thread.
     ProgressThread();
     /// Waits for all that was started. In a forked child, which has no such thread, does nothing.
-    ~ProgressThread() = default;
+    ~ProgressThread();
     ProgressThread& operator=(ProgressThread&&) = delete;
 
     /// Begins a run; whatever goes wrong is thrown by its wait(). \pre `job` outlives it and stays where it is.
@@ -68,17 +68,7 @@ public:
     BackgroundRequest start(PreparedPlan&&) = delete;  ///< a run needs what was prepared: give that a name
 
 private:
-    friend class BackgroundRequest;
-    class Work;
-    struct End {
-        void operator()(Work* work) const noexcept;
-    };
-
-    [[nodiscard]] bool is_over(std::uint64_t number);
-    /// Waits for a run; its error, if there was one, which is then forgotten.
-    [[nodiscard]] std::exception_ptr end_of(std::uint64_t number);
-
-    std::unique_ptr<Work, End> work_;
+    detail::ProgressWork* work_;
 };
 
 }  // namespace reshard::inline v0_1

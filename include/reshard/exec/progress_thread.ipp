@@ -16,12 +16,14 @@
 
 namespace reshard::inline v0_1 {
 
+namespace detail {
+
 /// What the thread and its rank share.
-class ProgressThread::Work {
+class ProgressWork {
 public:
-    Work() : thread_(detail::start_thread([this] { run_all(); }, "reshard::ProgressThread")) {}
-    Work& operator=(Work&&) = delete;
-    ~Work() {
+    ProgressWork() : thread_(start_thread([this] { run_all(); }, "reshard::ProgressThread")) {}
+    ProgressWork& operator=(ProgressWork&&) = delete;
+    ~ProgressWork() {
         {
             std::lock_guard const lock(mutex_);
             stops_ = true;
@@ -44,10 +46,13 @@ public:
         return number;
     }
     [[nodiscard]] bool is_over(std::uint64_t number) {
+        if (!is_ours()) return true;
         std::lock_guard const lock(mutex_);
         return over_ >= number;
     }
+    /// Waits for a run; its error, if there was one, which is then forgotten.
     [[nodiscard]] std::exception_ptr end_of(std::uint64_t number) {
+        if (!is_ours()) return nullptr;
         std::unique_lock lock(mutex_);
         changed_.wait(lock, [&] { return over_ >= number; });
         auto const found = std::ranges::find(failures_, number, &Failure::number);
@@ -99,38 +104,28 @@ private:
     std::thread thread_;  // last: it uses the others
 };
 
-RESHARD_INLINE ProgressThread::ProgressThread() : work_(new (std::nothrow) Work) {
+}  // namespace detail
+
+RESHARD_INLINE ProgressThread::ProgressThread() : work_(new (std::nothrow) detail::ProgressWork) {
     if (work_ == nullptr) detail::refuse_thread("reshard::ProgressThread", "no memory");
 }
-RESHARD_INLINE void ProgressThread::End::operator()(Work* work) const noexcept {
-    if (work->is_ours()) delete work;
+RESHARD_INLINE ProgressThread::~ProgressThread() {
+    if (work_->is_ours()) delete work_;
 }
 RESHARD_INLINE BackgroundRequest ProgressThread::start(PreparedPlan& job) {
-    if (!work_->is_ours()) {
-        errors::raise(ErrorCode::transport,
-                      "reshard::ProgressThread: this process was forked, and the thread is its parent's. Fix: make one "
-                      "here.");
-    }
-    return {this, work_->start(job)};
-}
-RESHARD_INLINE bool ProgressThread::is_over(std::uint64_t number) {
-    return !work_->is_ours() || work_->is_over(number);
-}
-RESHARD_INLINE std::exception_ptr ProgressThread::end_of(std::uint64_t number) {
-    return work_->is_ours() ? work_->end_of(number) : nullptr;
+    if (work_->is_ours()) return {work_, work_->start(job)};
+    errors::raise(
+        ErrorCode::transport,
+        "reshard::ProgressThread: this process was forked, and the thread is its parent's. Fix: make one here.");
 }
 
 RESHARD_INLINE BackgroundRequest::~BackgroundRequest() {
-    if (progress_ != nullptr) static_cast<void>(progress_->end_of(number_));
+    if (work_ != nullptr) static_cast<void>(work_->end_of(number_));
 }
-
 RESHARD_INLINE void BackgroundRequest::wait() {
-    if (progress_ == nullptr) return;
-    if (std::exception_ptr const error = std::exchange(progress_, nullptr)->end_of(number_)) {
-        std::rethrow_exception(error);
-    }
+    if (work_ == nullptr) return;
+    if (std::exception_ptr const error = std::exchange(work_, nullptr)->end_of(number_)) std::rethrow_exception(error);
 }
-
-RESHARD_INLINE bool BackgroundRequest::test() const { return progress_ == nullptr || progress_->is_over(number_); }
+RESHARD_INLINE bool BackgroundRequest::test() const { return work_ == nullptr || work_->is_over(number_); }
 
 }  // namespace reshard::inline v0_1

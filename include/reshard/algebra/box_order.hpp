@@ -32,20 +32,20 @@ struct BoxOrder {
 /// Of the boxes box_of(place), for the places given.
 template <class BoxOf>
 [[nodiscard]] BoxOrder box_order(DynamicShape const& shape, std::span<std::size_t const> places, BoxOf const& box_of) {
-    BoxOrder best;
-    double least = 0;
-    double next = 0;
+    double parts[max_dims] = {};
     for (int d = 0; d < shape.rank(); ++d) {
-        double sum = 0;
-        for (std::size_t const place : places) sum += static_cast<double>(box_of(place).extent(d));
-        sum /= static_cast<double>(larger<Index>(shape.extent(d), 1));
-        bool const first = d == 0 || sum < least;
-        if (!first && best.second >= 0 && sum >= next) continue;
-        best.second = first ? (d == 0 ? -1 : best.dim) : d;
-        next = first ? least : sum;
-        if (first) best.dim = d;
-        if (first) least = sum;
+        for (std::size_t const place : places) parts[d] += static_cast<double>(box_of(place).extent(d));
+        parts[d] /= static_cast<double>(larger<Index>(shape.extent(d), 1));
     }
+    auto const shortest_but = [&](int other) {
+        int best = -1;
+        for (int d = 0; d < shape.rank(); ++d)
+            if (d != other && (best < 0 || parts[d] < parts[best])) best = d;
+        return best;
+    };
+    BoxOrder best;
+    best.dim = larger(shortest_but(-1), 0);
+    best.second = shortest_but(best.dim);
     for (std::size_t const place : places) {
         if (best.second >= 0) best.longest = larger(best.longest, box_of(place).extent(best.second));
     }

@@ -28,23 +28,25 @@ struct ByteRange {
     return {base + static_cast<std::uintptr_t>(low), base + static_cast<std::uintptr_t>(high + bytes(view.dtype()))};
 }
 
+/// Whether steps along dimensions lead to different places: each is longer than all shorter ones together.
+[[nodiscard]] inline bool leads_apart(InlineList<StridedDim, max_dims> dims) noexcept {
+    for (Index reach = 0; !dims.empty(); dims.pop_back()) {  // by stride, the smallest first
+        StridedDim* least = dims.begin();
+        for (StridedDim& dim : dims)
+            if (dim.stride < least->stride) least = &dim;
+        if (least->stride <= reach || !add_fits(reach, least->stride, least->extent - 1)) return false;
+        *least = dims.back();
+    }
+    return true;
+}
 /// Whether no two indices of a view share an element. Sufficient, and exact for windows of dense tensors.
 [[nodiscard]] inline bool is_injective(ConstDynamicView const& view) noexcept {
     InlineList<StridedDim, max_dims> dims;
     for (int dim = 0; dim < view.rank(); ++dim) {
         if (view.extent(dim) == 0) return true;
-        Index const stride = view.stride(dim);
-        if (view.extent(dim) != 1) dims.push_back({view.extent(dim), stride < 0 ? -stride : stride});
+        if (view.extent(dim) != 1) dims.push_back({view.extent(dim), larger(view.stride(dim), -view.stride(dim))});
     }
-    for (Index reach = 0; !dims.empty(); dims.pop_back()) {  // by stride, the smallest first
-        StridedDim* least = dims.begin();
-        for (StridedDim& dim : dims)
-            if (dim.stride < least->stride) least = &dim;
-        if (least->stride <= reach) return false;
-        reach += (least->extent - 1) * least->stride;
-        *least = dims.back();
-    }
-    return true;
+    return leads_apart(dims);
 }
 
 /// Whether views of the same rank have the same strides, wherever there is a second element to step to.
@@ -55,64 +57,40 @@ struct ByteRange {
     return true;
 }
 
-/// Whether two views with equal strides are disjoint windows of one dense tensor: some dimension keeps them apart.
-/// False when they do not look like windows of one tensor.
-[[nodiscard]] inline bool disjoint_windows(ConstDynamicView const& a, ConstDynamicView const& b) noexcept {
-    if (a.rank() != b.rank() || !same_strides(a, b) || a.dtype() != b.dtype()) return false;
-    Index rest = as_index(reinterpret_cast<std::uintptr_t>(b.data()) - reinterpret_cast<std::uintptr_t>(a.data()));
-    Index const element = bytes(a.dtype());
-    if (rest % element != 0) return false;
-    rest /= element;
-    for (int dim = 0; dim < a.rank(); ++dim) {  // from the end on, where a dimension runs backwards
-        if (a.stride(dim) < 0) rest += (b.extent(dim) - a.extent(dim)) * a.stride(dim);
-    }
-    auto const step = [&](Index dim) {
-        Index const stride = a.stride(static_cast<int>(dim));
-        return larger(stride, -stride);
-    };
-    ConstDynamicView const& first = rest >= 0 ? a : b;
-    ConstDynamicView const& second = rest >= 0 ? b : a;
-    if (rest < 0) rest = -rest;
-    // The strides of a dense parent are the places of a number system, in which the offset between the two windows is
-    // a number: one digit per dimension.
-    Indices dims;  // of more than one element, largest strides first
-    for (int dim = 0; dim < a.rank(); ++dim) {
-        if (a.extent(dim) == 1 && b.extent(dim) == 1) continue;
-        dims.push_back(dim);
-        for (int place = dims.size() - 1; place > 0; --place) {
-            if (step(dims[place - 1]) >= step(dim)) break;
-            dims[place] = std::exchange(dims[place - 1], dim);
-        }
-    }
-    Indices digits;
-    Indices rows;  // elements of a dimension in one step of the one outside it
-    Index outer = 0;
-    for (Index const dim : dims) {
-        Index const stride = step(dim);
-        if (stride == 0 || outer % stride != 0) return false;
-        digits.push_back(rest / stride);
-        rows.push_back(outer / stride);
-        rest %= stride;
-        outer = stride;
-    }
-    if (rest != 0) return true;  // one lies between the elements of the other
-    // The second window may start further left in a later row: then a digit counts backwards and the next one outside
-    // it is larger by one. Where both windows fit into rows, their elements are told apart by their digits.
-    for (unsigned backwards = 0; backwards < (1U << dims.size()); backwards += 2) {  // the first never
-        bool fits = true;
-        bool apart = false;
-        Index carry = 0;
-        for (int place = dims.size() - 1; place >= 0 && fits; --place) {
-            int const dim = static_cast<int>(dims[place]);
-            Index const steps = digits[place] + carry - ((backwards >> place) & 1U ? rows[place] : 0);
-            carry = (backwards >> place) & 1U;
-            Index const end = larger(first.extent(dim), steps + second.extent(dim));
-            fits = place == 0 || end - smaller<Index>(steps, 0) <= rows[place];
-            apart = apart || steps >= first.extent(dim) || -steps >= second.extent(dim);
-        }
-        if (fits) return apart;
+/// Whether an element of `a` is one of `b`, whose first lies `rest` elements behind that of `a`; `left`: the dimensions
+/// (bits) whose indices are still to be chosen. \pre same_strides(); steps lead apart along all of them.
+[[nodiscard]] inline bool meet(ConstDynamicView const& a, ConstDynamicView const& b, Index rest,
+                               unsigned left) noexcept {
+    if (left == 0) return rest == 0;
+    int longest = -1;
+    auto const step = [&](int dim) { return larger(a.stride(dim), -a.stride(dim)); };
+    for (int dim = 0; dim < a.rank(); ++dim)
+        if ((left >> dim & 1U) != 0 && (longest < 0 || step(dim) > step(longest))) longest = dim;
+    Index const stride = a.stride(longest);
+    for (Index const apart : {rest / stride, rest / stride + 1, rest / stride - 1}) {  // indices of a and b
+        if (apart <= -b.extent(longest) || apart >= a.extent(longest)) continue;
+        Index const behind = rest - apart * stride;  // less than this step, or the shorter ones cannot make it good
+        if (larger(behind, -behind) < step(longest) && meet(a, b, behind, left & ~(1U << longest))) return true;
     }
     return false;
+}
+/// Whether two views with equal strides are disjoint windows of one dense tensor. False when they do not look like
+/// windows of one tensor.
+[[nodiscard]] inline bool disjoint_windows(ConstDynamicView const& a, ConstDynamicView const& b) noexcept {
+    if (a.rank() != b.rank() || !same_strides(a, b) || a.dtype() != b.dtype()) return false;
+    Index const bytes_behind =
+        as_index(reinterpret_cast<std::uintptr_t>(b.data()) - reinterpret_cast<std::uintptr_t>(a.data()));
+    Index const element = bytes(a.dtype());
+    if (bytes_behind % element != 0) return false;
+    InlineList<StridedDim, max_dims> dims;
+    unsigned moves = 0;
+    for (int dim = 0; dim < a.rank(); ++dim) {
+        Index const extent = larger(a.extent(dim), b.extent(dim));
+        if (extent == 1) continue;
+        dims.push_back({extent, larger(a.stride(dim), -a.stride(dim))});
+        moves |= 1U << dim;
+    }
+    return leads_apart(dims) && !meet(a, b, bytes_behind / element, moves);
 }
 
 [[nodiscard]] inline bool overlap(ConstDynamicView const& a, ConstDynamicView const& b) noexcept {

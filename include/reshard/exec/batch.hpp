@@ -92,7 +92,9 @@ namespace detail {
 [[nodiscard]] PreparedPlan prepare(Batch const& batch, CommunicatorRef comm, BatchOptions const& options = {});
 
 /// prepare + run. Collective over `comm`.
-void redistribute(Batch const& batch, CommunicatorRef comm, BatchOptions const& options = {});
+inline void redistribute(Batch const& batch, CommunicatorRef comm, BatchOptions const& options = {}) {
+    prepare(batch, comm, options).run();
+}
 
 }  // namespace reshard::inline v0_1
 

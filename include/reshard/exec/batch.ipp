@@ -190,8 +190,4 @@ RESHARD_INLINE PreparedPlan prepare(Batch const& batch, CommunicatorRef comm, Ba
     return prepared;
 }
 
-RESHARD_INLINE void redistribute(Batch const& batch, CommunicatorRef comm, BatchOptions const& options) {
-    prepare(batch, comm, options).run();
-}
-
 }  // namespace reshard::inline v0_1

@@ -52,13 +52,19 @@ struct BoxMove {
 /// overlap), DTypeError, MismatchError where ranks give other tables, naming the first box that differs, OutOfMemory.
 [[nodiscard]] PreparedPlan prepare(std::span<BoxMove const> moves, CommunicatorRef comm);
 /// The same of one tensor.
-[[nodiscard]] PreparedPlan prepare(BoxTable const& from, BoxTable const& to, DType dtype, CommunicatorRef comm,
-                                   std::span<ConstDynamicView const> source, std::span<DynamicView const> destination);
+[[nodiscard]] inline PreparedPlan prepare(BoxTable const& from, BoxTable const& to, DType dtype, CommunicatorRef comm,
+                                          std::span<ConstDynamicView const> source,
+                                          std::span<DynamicView const> destination) {
+    BoxMove const alone{from, to, dtype, source, destination};
+    return prepare({&alone, 1}, comm);
+}
 
 /// prepare + run. Collective over `comm`.
-void redistribute(std::span<BoxMove const> moves, CommunicatorRef comm);
-void redistribute(BoxTable const& from, BoxTable const& to, DType dtype, CommunicatorRef comm,
-                  std::span<ConstDynamicView const> source, std::span<DynamicView const> destination);
+inline void redistribute(std::span<BoxMove const> moves, CommunicatorRef comm) { prepare(moves, comm).run(); }
+inline void redistribute(BoxTable const& from, BoxTable const& to, DType dtype, CommunicatorRef comm,
+                         std::span<ConstDynamicView const> source, std::span<DynamicView const> destination) {
+    prepare(from, to, dtype, comm, source, destination).run();
+}
 
 /// Refuse, in words, sources that could be written: a list of other views is no list of ConstDynamicView.
 template <std::convertible_to<std::span<DynamicView const>> List>

@@ -218,19 +218,6 @@ RESHARD_INLINE PreparedPlan prepare(std::span<BoxMove const> moves, Communicator
     return prepared;
 }
 
-RESHARD_INLINE PreparedPlan prepare(BoxTable const& from, BoxTable const& to, DType dtype, CommunicatorRef comm,
-                                    std::span<ConstDynamicView const> source,
-                                    std::span<DynamicView const> destination) {
-    BoxMove const alone{from, to, dtype, source, destination, {}};
-    return prepare(std::span(&alone, 1), comm);
-}
-
-RESHARD_INLINE void redistribute(std::span<BoxMove const> moves, CommunicatorRef comm) { prepare(moves, comm).run(); }
-RESHARD_INLINE void redistribute(BoxTable const& from, BoxTable const& to, DType dtype, CommunicatorRef comm,
-                                 std::span<ConstDynamicView const> source, std::span<DynamicView const> destination) {
-    prepare(from, to, dtype, comm, source, destination).run();
-}
-
 RESHARD_INLINE std::vector<ConstDynamicView> box_views(DynamicDistribution const& distribution, Index rank,
                                                        ConstDynamicView const& local) {
     return detail::views_of_boxes(distribution, rank, local);

@@ -26,32 +26,17 @@
 
 namespace reshard::inline v0_1 {
 
-/// Every rank along the axes gets the reduction of what they hold, in place. Up to 8 KiB take one exchange in place of
-/// two (Plan::one_shot_fold); the same bits.
-void all_reduce(DynamicView const& tensor, CommunicatorRef comm, DynamicMesh const& mesh, MeshAxes const& axes,
-                Reduce op = Reduce::sum);
-/// The same into other memory.
-void all_reduce(ConstDynamicView const& source, DynamicView const& destination, CommunicatorRef comm,
-                DynamicMesh const& mesh, MeshAxes const& axes, Reduce op = Reduce::sum);
-/// Every rank along the axes gets its part of the reduction, cut along `dim` as Shard does: parts of the rounded-up
-/// size, the last ones short or empty. Of several axes the one given first cuts first.
-void reduce_scatter(ConstDynamicView const& source, DynamicView const& destination, CommunicatorRef comm,
-                    DynamicMesh const& mesh, MeshAxes const& axes, int dim = 0, Reduce op = Reduce::sum);
-/// Every rank along the axes gets all their parts, side by side along `dim`.
-void all_gather(ConstDynamicView const& source, DynamicView const& destination, CommunicatorRef comm,
-                DynamicMesh const& mesh, MeshAxes const& axes, int dim = 0);
-/// Every rank along the axes gets what number `root` of them holds, in place.
-void broadcast(DynamicView const& tensor, CommunicatorRef comm, DynamicMesh const& mesh, MeshAxes const& axes,
-               int root = 0);
-
-/// Each of these, prepared: checked, agreed on and allocated once; a run moves what the tensors hold then, to the bits
-/// that the call leaves. Collective on all ranks of `comm`, as the call is, and with its errors; those outside the mesh
-/// run it as well, and nothing is touched.
-[[nodiscard]] PreparedPlan prepare_all_reduce(DynamicView const& tensor, CommunicatorRef comm, DynamicMesh const& mesh,
-                                              MeshAxes const& axes, Reduce op = Reduce::sum);
+/// Each of the calls below, prepared: checked, agreed on and allocated once; a run moves what the tensors hold then, to
+/// the bits that the call leaves. Collective on all ranks of `comm`, as the call is, and with its errors; those outside
+/// the mesh run it as well, and nothing is touched.
 [[nodiscard]] PreparedPlan prepare_all_reduce(ConstDynamicView const& source, DynamicView const& destination,
                                               CommunicatorRef comm, DynamicMesh const& mesh, MeshAxes const& axes,
                                               Reduce op = Reduce::sum);
+[[nodiscard]] inline PreparedPlan prepare_all_reduce(DynamicView const& tensor, CommunicatorRef comm,
+                                                     DynamicMesh const& mesh, MeshAxes const& axes,
+                                                     Reduce op = Reduce::sum) {
+    return prepare_all_reduce(tensor, tensor, comm, mesh, axes, op);
+}
 [[nodiscard]] PreparedPlan prepare_reduce_scatter(ConstDynamicView const& source, DynamicView const& destination,
                                                   CommunicatorRef comm, DynamicMesh const& mesh, MeshAxes const& axes,
                                                   int dim = 0, Reduce op = Reduce::sum);
@@ -60,6 +45,34 @@ void broadcast(DynamicView const& tensor, CommunicatorRef comm, DynamicMesh cons
                                               int dim = 0);
 [[nodiscard]] PreparedPlan prepare_broadcast(DynamicView const& tensor, CommunicatorRef comm, DynamicMesh const& mesh,
                                              MeshAxes const& axes, int root = 0);
+
+/// Every rank along the axes gets the reduction of what they hold, in place. Up to 8 KiB take one exchange in place of
+/// two (Plan::one_shot_fold); the same bits.
+inline void all_reduce(DynamicView const& tensor, CommunicatorRef comm, DynamicMesh const& mesh, MeshAxes const& axes,
+                       Reduce op = Reduce::sum) {
+    prepare_all_reduce(tensor, comm, mesh, axes, op).run();
+}
+/// The same into other memory.
+inline void all_reduce(ConstDynamicView const& source, DynamicView const& destination, CommunicatorRef comm,
+                       DynamicMesh const& mesh, MeshAxes const& axes, Reduce op = Reduce::sum) {
+    prepare_all_reduce(source, destination, comm, mesh, axes, op).run();
+}
+/// Every rank along the axes gets its part of the reduction, cut along `dim` as Shard does: parts of the rounded-up
+/// size, the last ones short or empty. Of several axes the one given first cuts first.
+inline void reduce_scatter(ConstDynamicView const& source, DynamicView const& destination, CommunicatorRef comm,
+                           DynamicMesh const& mesh, MeshAxes const& axes, int dim = 0, Reduce op = Reduce::sum) {
+    prepare_reduce_scatter(source, destination, comm, mesh, axes, dim, op).run();
+}
+/// Every rank along the axes gets all their parts, side by side along `dim`.
+inline void all_gather(ConstDynamicView const& source, DynamicView const& destination, CommunicatorRef comm,
+                       DynamicMesh const& mesh, MeshAxes const& axes, int dim = 0) {
+    prepare_all_gather(source, destination, comm, mesh, axes, dim).run();
+}
+/// Every rank along the axes gets what number `root` of them holds, in place.
+inline void broadcast(DynamicView const& tensor, CommunicatorRef comm, DynamicMesh const& mesh, MeshAxes const& axes,
+                      int root = 0) {
+    prepare_broadcast(tensor, comm, mesh, axes, root).run();
+}
 
 }  // namespace reshard::inline v0_1
 

@@ -266,10 +266,6 @@ RESHARD_INLINE PreparedPlan prepare_all_reduce(ConstDynamicView const& source, D
                                       return few ? sums.one_shot_fold() : sums;
                                   });
 }
-RESHARD_INLINE PreparedPlan prepare_all_reduce(DynamicView const& tensor, CommunicatorRef comm, DynamicMesh const& mesh,
-                                               MeshAxes const& axes, Reduce op) {
-    return prepare_all_reduce(tensor, tensor, comm, mesh, axes, op);
-}
 RESHARD_INLINE PreparedPlan prepare_reduce_scatter(ConstDynamicView const& source, DynamicView const& destination,
                                                    CommunicatorRef comm, DynamicMesh const& mesh, MeshAxes const& axes,
                                                    int dim, Reduce op) {
@@ -296,27 +292,6 @@ RESHARD_INLINE PreparedPlan prepare_broadcast(DynamicView const& tensor, Communi
         return detail::replica_plan(all.copied(), line.rank_at(root));
     };
     return detail::prepare_beside("broadcast", tensor.shape(), tensor, tensor, comm, mesh, axes, plan_of);
-}
-
-RESHARD_INLINE void all_reduce(DynamicView const& tensor, CommunicatorRef comm, DynamicMesh const& mesh,
-                               MeshAxes const& axes, Reduce op) {
-    prepare_all_reduce(tensor, comm, mesh, axes, op).run();
-}
-RESHARD_INLINE void all_reduce(ConstDynamicView const& source, DynamicView const& destination, CommunicatorRef comm,
-                               DynamicMesh const& mesh, MeshAxes const& axes, Reduce op) {
-    prepare_all_reduce(source, destination, comm, mesh, axes, op).run();
-}
-RESHARD_INLINE void reduce_scatter(ConstDynamicView const& source, DynamicView const& destination, CommunicatorRef comm,
-                                   DynamicMesh const& mesh, MeshAxes const& axes, int dim, Reduce op) {
-    prepare_reduce_scatter(source, destination, comm, mesh, axes, dim, op).run();
-}
-RESHARD_INLINE void all_gather(ConstDynamicView const& source, DynamicView const& destination, CommunicatorRef comm,
-                               DynamicMesh const& mesh, MeshAxes const& axes, int dim) {
-    prepare_all_gather(source, destination, comm, mesh, axes, dim).run();
-}
-RESHARD_INLINE void broadcast(DynamicView const& tensor, CommunicatorRef comm, DynamicMesh const& mesh,
-                              MeshAxes const& axes, int root) {
-    prepare_broadcast(tensor, comm, mesh, axes, root).run();
 }
 
 }  // namespace reshard::inline v0_1

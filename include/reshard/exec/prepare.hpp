@@ -78,6 +78,15 @@ private:
     detail::BatchJob* job_ = nullptr;
 };
 
+namespace detail {
+/// prepare() by these means, where what this rank has already found wrong is `found`, in the call that is found.call.
+/// What all agree on is thrown where not all is well, or told.
+[[nodiscard]] PreparedPlan prepare_with(Means const& means, PlanValue const& plan, CommunicatorRef comm,
+                                        ConstDynamicView const& source, DynamicView const& destination,
+                                        PrepareOptions const& options = {}, Verdict const& found = {},
+                                        Verdict* told = nullptr);
+}  // namespace detail
+
 /// Collective over `comm`: checks the arguments, agrees among all ranks (the same error everywhere, naming the rank
 /// and the reason) and allocates; until then nothing is touched. On ranks outside the plan's meshes only the element
 /// type of the views counts: `DynamicView(nullptr, dtype, Shape{0})`, not `DynamicView()`, which is one of U8. Where a
@@ -87,17 +96,12 @@ private:
 /// Throws MeshError (mesh larger than the communicator), BufferError (shape, null, overlap), DTypeError (an op the
 /// element type does not have; a cast or factor that cannot be), MismatchError (element types, plans or options
 /// differ), OutOfMemory.
-[[nodiscard]] PreparedPlan prepare(Plan<> const& plan, CommunicatorRef comm, ConstDynamicView const& source,
-                                   DynamicView const& destination, PrepareOptions const& options = {});
+[[nodiscard]] inline PreparedPlan prepare(Plan<> const& plan, CommunicatorRef comm, ConstDynamicView const& source,
+                                          DynamicView const& destination, PrepareOptions const& options = {}) {
+    return detail::prepare_with(detail::all_means(host_memory()), plan.value(), comm, source, destination, options);
+}
 
 namespace detail {
-
-/// prepare() by these means, where what this rank has already found wrong is `found`, in the call that is found.call.
-/// What all agree on is thrown where not all is well, or told.
-[[nodiscard]] PreparedPlan prepare_with(Means const& means, PlanValue const& plan, CommunicatorRef comm,
-                                        ConstDynamicView const& source, DynamicView const& destination,
-                                        PrepareOptions const& options = {}, Verdict const& found = {},
-                                        Verdict* told = nullptr);
 
 /// Ops that the element type does not have are refused by the compiler where both are types.
 template <class D, class T>

@@ -198,9 +198,4 @@ RESHARD_INLINE PreparedPlan detail::prepare_with(Means const& means, PlanValue c
     return prepared;
 }
 
-RESHARD_INLINE PreparedPlan prepare(Plan<> const& plan, CommunicatorRef comm, ConstDynamicView const& source,
-                                    DynamicView const& destination, PrepareOptions const& options) {
-    return detail::prepare_with(detail::all_means(host_memory()), plan.value(), comm, source, destination, options);
-}
-
 }  // namespace reshard::inline v0_1

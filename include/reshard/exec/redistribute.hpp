@@ -15,8 +15,10 @@
 namespace reshard::inline v0_1 {
 
 /// prepare + run. Collective over `comm`. Throws what prepare and RunRequest::wait throw.
-void redistribute(Plan<> const& plan, CommunicatorRef comm, ConstDynamicView const& source,
-                  DynamicView const& destination, PrepareOptions const& options = {});
+inline void redistribute(Plan<> const& plan, CommunicatorRef comm, ConstDynamicView const& source,
+                         DynamicView const& destination, PrepareOptions const& options = {}) {
+    prepare(plan, comm, source, destination, options).run();
+}
 template <class From, class To, detail::Viewed S, detail::Viewed T, class... Options>
     requires detail::OptionsOrNone<Options...>
 void redistribute(Plan<From, To> const& plan, CommunicatorRef comm, S&& source, T&& destination,
@@ -93,10 +95,15 @@ void run_locally(Means const& means, Plan<From, To> const& plan, TensorView<S> c
 /// is the proof that nothing is sent. Does not compile for typed plans that are collective; throws TransitionError for
 /// run-time plans that are. Throws BufferError and DTypeError like prepare. A rank outside the mesh has nothing to do.
 /// Tensors of a device: pass a DeviceMemory (memory/on_device.cuh) behind the rank; the work is then its stream's.
-void redistribute(Plan<> const& plan, ConstDynamicView const& source, DynamicView const& destination, int rank,
-                  MemoryPolicy const& memory, PrepareOptions const& options = {});
-void redistribute(Plan<> const& plan, ConstDynamicView const& source, DynamicView const& destination, int rank,
-                  PrepareOptions const& options = {});
+inline void redistribute(Plan<> const& plan, ConstDynamicView const& source, DynamicView const& destination, int rank,
+                         MemoryPolicy const& memory, PrepareOptions const& options = {}) {
+    detail::run_locally(detail::all_means({memory, host_memory().convert}), plan.value(), source, destination, rank,
+                        options);
+}
+inline void redistribute(Plan<> const& plan, ConstDynamicView const& source, DynamicView const& destination, int rank,
+                         PrepareOptions const& options = {}) {
+    redistribute(plan, source, destination, rank, host_memory().policy, options);
+}
 template <class From, class To, detail::Viewed S, detail::Viewed T, class... Options>
     requires detail::OptionsOrNone<Options...>
 void redistribute(Plan<From, To> const& plan, S&& source, T&& destination, int rank, MemoryPolicy const& memory,

@@ -8,11 +8,6 @@
 
 namespace reshard::inline v0_1 {
 
-RESHARD_INLINE void redistribute(Plan<> const& plan, CommunicatorRef comm, ConstDynamicView const& source,
-                                 DynamicView const& destination, PrepareOptions const& options) {
-    prepare(plan, comm, source, destination, options).run();
-}
-
 RESHARD_INLINE void detail::redistribute_into(Means const& means, PlanValue const& plan, CommunicatorRef comm,
                                               ConstDynamicView const& source, DType dtype,
                                               FunctionRef<DynamicView(DynamicShape const& shape)> make,
@@ -37,16 +32,6 @@ RESHARD_INLINE void detail::run_locally(Means const& means, PlanValue const& pla
     check_arguments(means, means.host.policy, plan, mine, rank, ranks, source, destination, options.cast);
     check_views(means.host.policy, plan, rank, source, destination);
     Job(plan, mine, rank, source, destination, {}, means.host.policy, means.work).work(0);
-}
-
-RESHARD_INLINE void redistribute(Plan<> const& plan, ConstDynamicView const& source, DynamicView const& destination,
-                                 int rank, MemoryPolicy const& memory, PrepareOptions const& options) {
-    detail::run_locally(detail::all_means({memory, host_memory().convert}), plan.value(), source, destination, rank,
-                        options);
-}
-RESHARD_INLINE void redistribute(Plan<> const& plan, ConstDynamicView const& source, DynamicView const& destination,
-                                 int rank, PrepareOptions const& options) {
-    redistribute(plan, source, destination, rank, host_memory().policy, options);
 }
 
 }  // namespace reshard::inline v0_1

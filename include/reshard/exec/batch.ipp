@@ -14,7 +14,7 @@ namespace detail {
 
 [[nodiscard]] inline RankSteps rank_steps(BatchTensor const& tensor, int rank, bool on_device) {
     PlanValue const plan = tensor.plan.value();
-    return RankSteps(plan, plan.steps(plan), rank, tensor.source, tensor.destination,
+    return RankSteps({plan, rank, tensor.source, tensor.destination}, plan.steps(plan),
                      chunked(tensor.options, on_device), host_memory().convert);
 }
 /// What becomes of a tensor's values.
@@ -29,12 +29,11 @@ namespace detail {
 }
 
 /// \pre the element type has whole bytes. Throws BufferError for a tensor beyond options.max_workspace_bytes.
-[[nodiscard]] inline planning::RoundLoad round_load(RankSteps const& mine, int rank, BatchOptions const& options) {
+[[nodiscard]] inline planning::RoundLoad round_load(RankSteps const& mine, BatchOptions const& options) {
     if (mine.steps.kind != TransitionKind::collective) return {};
     bool const folds = mine.steps.find(planning::StepKind::fold) != nullptr;
     planning::RoundLoad const load{true, round_bytes(mine.steps, folds ? mine.change.from : mine.change.wire()),
-                                   padded_bytes(largest_scratch(mine.steps), mine.change.from),
-                                   scratch_bytes(mine, rank)};
+                                   padded_bytes(largest_scratch(mine.steps), mine.change.from), scratch_bytes(mine)};
     if (load.workspace > options.max_workspace_bytes) {
         raise(ErrorCode::buffer, "reshard::prepare: its fold needs ", load.workspace,
               " bytes of scratch memory, but a round may use ", options.max_workspace_bytes,
@@ -63,7 +62,7 @@ struct Rounds {
 [[nodiscard]] inline Rounds rounds_of(Batch const& batch, int rank, BatchOptions const& options, bool on_device) {
     std::vector<planning::RoundLoad> loads;
     for (BatchTensor const& tensor : batch.tensors()) {
-        loads.push_back(round_load(rank_steps(tensor, rank, on_device), rank, options));
+        loads.push_back(round_load(rank_steps(tensor, rank, on_device), options));
     }
     return Rounds(loads, options);
 }
@@ -78,12 +77,9 @@ inline void check_options(BatchOptions const& options) {
 inline void check_clashes(Batch const& batch, int rank) {
     std::vector<ViewUse> uses;
     for (std::size_t i = 0; i < batch.size(); ++i) {
-        BatchTensor const& tensor = batch.tensors()[i];
-        bool const reads = tensor.plan.from().contains(rank);
-        bool const in_place =
-            reads && is_in_place(tensor.plan.value(), change_of(tensor, rank), tensor.source, tensor.destination);
-        if (reads && !in_place) uses.push_back({tensor.source, i, false});
-        if (tensor.plan.to().contains(rank)) uses.push_back({tensor.destination, i, true});
+        RankSteps const mine = rank_steps(batch.tensors()[i], rank, false);
+        if (mine.gives() && !is_in_place(mine)) uses.push_back({mine.source, i, false});
+        if (mine.takes()) uses.push_back({mine.destination, i, true});
     }
     Clash const clash = find_clash(uses);
     if (clash.writer == clash.other) return;
@@ -145,12 +141,10 @@ RESHARD_INLINE detail::BatchJob* detail::bind_batch(Batch const& batch, Communic
     for (current = 0; current < batch.size(); ++current) {
         BatchTensor const& tensor = batch.tensors()[current];
         RankSteps const mine = rank_steps(tensor, rank, is_on_device(comm));
-        PlanValue const plan = tensor.plan.value();
         check_fold(tensor.options);
-        check_arguments(means, memory, plan, mine, rank, comm.size(), tensor.source, tensor.destination,
-                        tensor.options.cast);
-        check_memory(comm, memory, plan, tensor.source, tensor.destination);
-        loads.push_back(round_load(mine, rank, options));
+        check_arguments(means, memory, mine, comm.size(), tensor.options.cast);
+        check_memory(comm, memory, mine);
+        loads.push_back(round_load(mine, options));
     }
     check_clashes(batch, rank);
     Rounds const rounds(loads, options);
@@ -160,13 +154,11 @@ RESHARD_INLINE detail::BatchJob* detail::bind_batch(Batch const& batch, Communic
     std::vector<Job> jobs;
     jobs.reserve(batch.size());
     for (current = 0; current < batch.size(); ++current) {
-        BatchTensor const& tensor = batch.tensors()[current];
-        if (rounds.workspace != 0)
-            check_apart(options.workspace, tensor.plan.value(), rank, tensor.source, tensor.destination);
+        RankSteps const mine = rank_steps(batch.tensors()[current], rank, is_on_device(comm));
+        if (rounds.workspace != 0) check_apart(options.workspace, mine);
         auto const needed = detail::as_size(loads[current].scratch);
         auto const part = workspace.subspan(needed == 0 ? 0 : rounds.offsets[current], needed);
-        jobs.emplace_back(tensor.plan.value(), rank_steps(tensor, rank, is_on_device(comm)), rank, tensor.source,
-                          tensor.destination, part, memory, bind_work);
+        jobs.emplace_back(mine, part, memory, bind_work);
     }
     return new BatchJob(comm, std::move(jobs), rounds.tensors, std::move(own));
 }

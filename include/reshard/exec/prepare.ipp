@@ -127,28 +127,29 @@ RESHARD_INLINE RunRequest PreparedPlan::start() & {
 }
 
 RESHARD_INLINE void detail::bind_work(JobWork& work, RankSteps const& mine, planning::Step const& step,
-                                      JobPlaces const& places, std::span<std::byte> scratch) {
+                                      std::span<std::byte> scratch) {
     work.carry_out = carry_out;
     if (step.kind == planning::StepKind::fold) return;  // behind the exchange of its addends
     if (step.kind == planning::StepKind::exchange) {    // and so is the one that takes the result from there
-        if (mine.steps.to(step).addends != 0) bind_fold(work, mine, step, places, aligned(scratch.data()));
+        if (mine.steps.to(step).addends != 0) bind_fold(work, mine, step, aligned(scratch.data()));
         return;
     }
     work.steps.push_back({step.kind, work.phases(), 0, step.op, mine.change.to, step.multiply, step.divide});
-    if (!places.plan.to.contains(places.rank)) return;
-    work.whole = box_transfer(places.to.data(), mine.change.to, places.to.strides(), Box(places.to.shape()));
+    if (!mine.takes()) return;
+    work.whole = box_transfer(mine.destination.data(), mine.change.to, mine.destination.strides(),
+                              Box(mine.destination.shape()));
 }
 
-RESHARD_INLINE void detail::check_work(MemoryPolicy const& memory, PlanValue const& plan, RankSteps const& mine) {
+RESHARD_INLINE void detail::check_work(MemoryPolicy const& memory, RankSteps const& mine) {
     using planning::StepKind;
     bool const fills = mine.steps.find(StepKind::fill) != nullptr;
     bool const folds = mine.steps.find(StepKind::fold) != nullptr;
     check_ops(mine.steps, mine.change);
-    if (mine.change.is_active()) check_change(plan, mine.change);
+    if (mine.change.is_active()) check_change(mine.plan, mine.change);
     bool const scales = mine.steps.find(StepKind::scale) != nullptr;
     bool const converts = mine.steps.converts && mine.steps.kind != TransitionKind::collective;
     if (memory.copies_only().empty() || (!fills && !folds && !scales && !converts)) return;
-    raise(ErrorCode::transition, "reshard::prepare: ", to_string(plan.from), " -> ", to_string(plan.to), " ",
+    raise(ErrorCode::transition, "reshard::prepare: ", to_string(mine.plan.from), " -> ", to_string(mine.plan.to), " ",
           folds   ? "folds addends"
           : fills ? "fills in identities"
                   : "changes values in place",
@@ -158,33 +159,31 @@ RESHARD_INLINE void detail::check_work(MemoryPolicy const& memory, PlanValue con
 RESHARD_INLINE PreparedPlan detail::prepare_with(Means const& means, PlanValue const& plan, CommunicatorRef comm,
                                                  ConstDynamicView const& source, DynamicView const& destination,
                                                  PrepareOptions const& options, Verdict const& found, Verdict* told) {
-    int const rank = comm.rank();
     ValueChange change;
     PreparedPlan prepared;
     transport::Verdict verdict = verdict_of([&] {
-        RankSteps const mine(plan, plan.steps(plan), rank, source, destination, chunked(options, is_on_device(comm)),
-                             means.host.convert);
+        RankSteps const mine({plan, comm.rank(), source, destination}, plan.steps(plan),
+                             chunked(options, is_on_device(comm)), means.host.convert);
         change = mine.change;
         MemoryPolicy const& memory = memory_of(comm, means.host);
         if (!found.ok()) raise(found.code, found.reason);
         check_fold(options);
-        check_arguments(means, memory, plan, mine, rank, comm.size(), source, destination, options.cast);
-        check_memory(comm, memory, plan, source, destination);
+        check_arguments(means, memory, mine, comm.size(), options.cast);
+        check_memory(comm, memory, mine);
         Workspace own;
-        Index const needed = scratch_bytes(mine, rank);
-        if (needed != 0) check_apart(options.workspace, plan, rank, source, destination);
+        Index const needed = scratch_bytes(mine);
+        if (needed != 0) check_apart(options.workspace, mine);
         std::span<std::byte> const workspace = workspace_for(
             comm, memory, options.workspace, needed, own, "plan",
             change.is_active() ? "workspace_bytes(plan, comm, dtype, options)" : "workspace_bytes(plan, comm, dtype)");
-        Job job(plan, mine, rank, source, destination, workspace, memory, means.work);
-        prepared = PreparedPlan(new BatchJob(comm, std::move(job), std::move(own)));
+        prepared = PreparedPlan(new BatchJob(comm, Job(mine, workspace, memory, means.work), std::move(own)));
     });
     detail::Digest words;
     digest(words, plan, change, options);
     verdict.digest = words.value();
     verdict.call = found.call.empty() ? "prepare" : found.call;
     // What the others show should this rank be the one that differs.
-    auto const text = [&] { return concat("prepared ", move_text(plan, change, options, rank)); };
+    auto const text = [&] { return concat("prepared ", move_text(plan, change, options, comm.rank())); };
     if (verdict.ok()) {
         verdict.about = &text;
         verdict.words = [](void const* about) { return (*static_cast<decltype(text)*>(about))(); };

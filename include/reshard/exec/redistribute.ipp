@@ -27,11 +27,10 @@ RESHARD_INLINE void detail::run_locally(Means const& means, PlanValue const& pla
               " needs communication. Fix: pass a communicator.");
     }
     // Types know axes of size 1, values do not.
-    RankSteps const mine(plan, steps_locally(plan), rank, source, destination, options, means.host.convert);
-    Index const ranks = plan.from.mesh().last_rank() + 1;
-    check_arguments(means, means.host.policy, plan, mine, rank, ranks, source, destination, options.cast);
-    check_views(means.host.policy, plan, rank, source, destination);
-    Job(plan, mine, rank, source, destination, {}, means.host.policy, means.work).work(0);
+    RankSteps const mine({plan, rank, source, destination}, steps_locally(plan), options, means.host.convert);
+    check_arguments(means, means.host.policy, mine, plan.from.mesh().last_rank() + 1, options.cast);
+    check_views(means.host.policy, mine);
+    Job(mine, {}, means.host.policy, means.work).work(0);
 }
 
 }  // namespace reshard::inline v0_1

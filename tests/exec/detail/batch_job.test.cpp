@@ -23,9 +23,8 @@ struct Side {
             auto const t = static_cast<std::size_t>(2 * i);
             ConstDynamicView const source(memory[t].data(), DType::f64, move.from().local_shape(rank));
             DynamicView const destination(memory[t + 1].data(), DType::f64, move.to().local_shape(rank));
-            detail::RankSteps const mine(move.value(), move.steps(), rank, source, destination, {}, nullptr);
-            jobs.emplace_back(move.value(), mine, rank, source, destination, std::span<std::byte>{},
-                              host_memory().policy);
+            detail::RankSteps const mine({move.value(), rank, source, destination}, move.steps(), {}, nullptr);
+            jobs.emplace_back(mine, std::span<std::byte>{}, host_memory().policy);
         }
     }
     /// The number of the tensor a transfer is of.

@@ -158,9 +158,9 @@ inline void check_ops(planning::Steps const& steps, ValueChange const& change) {
     return plan.from.signature().order() == plan.to.signature().order();
 }
 /// Whether a move is one within the same memory, as it may be.
-[[nodiscard]] inline bool is_in_place(PlanValue const& plan, ValueChange const& change, ConstDynamicView const& source,
-                                      DynamicView const& destination) {
-    return source.data() == destination.data() && source.dtype() == destination.dtype() && !change.is_active() &&
+[[nodiscard]] inline bool is_in_place(RankSteps const& mine) {
+    auto const& [plan, rank, source, destination] = static_cast<RankMove const&>(mine);
+    return source.data() == destination.data() && source.dtype() == destination.dtype() && !mine.change.is_active() &&
            source.rank() == destination.rank() && same_strides(source, destination) && only_folds(plan);
 }
 
@@ -172,28 +172,28 @@ void check_mesh(DynamicMesh const& mesh, Index ranks, Parts const&... parts) {
           ", the communicator only ", ranks, " ranks. Fix: use a mesh of ranks that exist.");
 }
 
-/// Everything about one rank's arguments that does not need the other ranks.
-inline void check_arguments(Means const& means, MemoryPolicy const& memory, PlanValue const& plan,
-                            RankSteps const& mine, int rank, Index size, ConstDynamicView const& source,
-                            DynamicView const& destination, bool cast) {
-    for (DynamicDistribution const* side : {&plan.from, &plan.to}) check_mesh(side->mesh(), size, "reshard::prepare: ");
-    bool const gives = plan.from.contains(rank);
-    bool const takes = plan.to.contains(rank);
-    if (!cast && gives && takes && source.dtype() != destination.dtype()) {
+/// Everything about one rank's arguments that does not need the other ranks, of which there are so many.
+inline void check_arguments(Means const& means, MemoryPolicy const& memory, RankSteps const& mine, Index ranks,
+                            bool cast) {
+    auto const& [plan, rank, source, destination] = static_cast<RankMove const&>(mine);
+    for (DynamicDistribution const* side : {&plan.from, &plan.to})
+        check_mesh(side->mesh(), ranks, "reshard::prepare: ");
+    bool const gives = mine.gives();
+    if (!cast && gives && mine.takes() && source.dtype() != destination.dtype()) {
         raise(ErrorCode::mismatch, "reshard::prepare: the source of rank ", rank, " holds ", name(source.dtype()),
               ", the destination ", name(destination.dtype()),
               ". Fix: give both the same element type, or pass reshard::Casting{} to cast on the way.");
     }
     check_byte_sized(mine.change.from);
-    if (means.check != nullptr) means.check(memory, plan, mine);
+    if (means.check != nullptr) means.check(memory, mine);
     if (gives) check_view("source", source, plan.from.local_shape(rank), rank, plan.from);
-    if (!takes) return;
+    if (!mine.takes()) return;
     check_view("destination", destination, plan.to.local_shape(rank), rank, plan.to);
     if (!is_injective(destination)) {
         raise(ErrorCode::buffer, "reshard::prepare: the destination of rank ", rank, " has strides ",
               to_string(destination.strides()), " that overlap. Fix: give every element memory of its own.");
     }
-    if (gives && overlap(source, destination) && !is_in_place(plan, mine.change, source, destination)) {
+    if (gives && overlap(source, destination) && !is_in_place(mine)) {
         raise(ErrorCode::buffer, "reshard::prepare: source and destination of rank ", rank,
               " overlap. Fix: use separate memory; in place, only P to R without a cast.");
     }

@@ -27,28 +27,21 @@ struct JobTransfers {
     }
 };
 
-/// Where a plan's tensors lie on a rank; empty where it has no part of them.
-struct JobPlaces {
-    PlanValue const& plan;
-    ValueChange const& change;
-    int rank;
-    ConstDynamicView const& from;
-    DynamicView const& to;
-
-    /// \pre the source or the destination; scratch memory is bound chunk by chunk (exec/detail/job_work.hpp).
-    [[nodiscard]] BoundMemory<std::byte const> read(planning::Layout const& layout) const {
-        if (layout.place != planning::Place::source) {
-            BoundMemory<std::byte> const written = write();
-            return {written.base, written.binding};
-        }
-        if (!plan.from.contains(rank)) return {};
-        return {from.data(), {change.from, from.strides(), plan.from, rank}};
+/// Where a rank writes what it takes; empty where it takes nothing.
+[[nodiscard]] inline BoundMemory<std::byte> bind_destination(RankSteps const& mine) {
+    if (!mine.takes()) return {};
+    return {mine.destination.data(), {mine.change.to, mine.destination.strides(), mine.plan.to, mine.rank}};
+}
+/// Where it reads what lies in a layout. \pre the source or the destination; scratch memory is bound chunk by chunk
+/// (exec/detail/job_work.hpp).
+[[nodiscard]] inline BoundMemory<std::byte const> bind_layout(RankSteps const& mine, planning::Layout const& layout) {
+    if (layout.place != planning::Place::source) {
+        BoundMemory<std::byte> const written = bind_destination(mine);
+        return {written.base, written.binding};
     }
-    [[nodiscard]] BoundMemory<std::byte> write() const {
-        if (!plan.to.contains(rank)) return {};
-        return {to.data(), {change.to, to.strides(), plan.to, rank}};
-    }
-};
+    if (!mine.gives()) return {};
+    return {mine.source.data(), {mine.change.from, mine.source.strides(), mine.plan.from, mine.rank}};
+}
 
 /// What a rank does itself, when so many exchanges are done.
 struct JobStep {
@@ -80,19 +73,16 @@ class Job {
 public:
     Job() = default;  ///< nothing to do
     /// \pre `memory` outlives this; without `bind_work` values are only moved.
-    Job(PlanValue const& plan, RankSteps const& mine, int rank, ConstDynamicView const& source,
-        DynamicView const& destination, std::span<std::byte> scratch, MemoryPolicy const& memory,
-        BindWork bind_work = nullptr)
+    Job(RankSteps const& mine, std::span<std::byte> scratch, MemoryPolicy const& memory, BindWork bind_work = nullptr)
         : memory_(&memory) {
-        JobPlaces const places{plan, mine.change, rank, source, destination};
         for (Step const& step : mine.steps.list) {
             if (step.kind == StepKind::copy) {
                 JobStep& copy = work_.steps.emplace_back(JobStep{step.kind, phases()});
-                bind(copy.copy, mine, step, places);
+                bind(copy.copy, mine, step);
             } else if (step.kind == StepKind::exchange && !mine.steps.in_chunks(step)) {
-                bind(work_.exchanges.emplace_back(), mine, step, places);
+                bind(work_.exchanges.emplace_back(), mine, step);
             } else {
-                bind_work(work_, mine, step, places, scratch);
+                bind_work(work_, mine, step, scratch);
             }
         }
     }
@@ -121,16 +111,16 @@ private:
     using Step = planning::Step;
     using StepKind = planning::StepKind;
 
-    static void bind(JobTransfers& transfers, RankSteps const& mine, Step const& step, JobPlaces const& places) {
+    static void bind(JobTransfers& transfers, RankSteps const& mine, Step const& step) {
         Exchange exchange;
         if (step.kind == StepKind::exchange) {
-            exchange = exchange_of(mine.steps, step, places.rank);
-        } else if (places.plan.from.contains(places.rank)) {
-            exchange.kept = local_messages(places.plan.from, places.plan.to, places.rank);
+            exchange = exchange_of(mine.steps, step, mine.rank);
+        } else if (mine.gives()) {
+            exchange.kept = local_messages(mine.plan.from, mine.plan.to, mine.rank);
         }
         // What the rank keeps is copied, unless it already lies where it is needed.
         bool const arrives = mine.steps.arrives(step);
-        transfers.bind(exchange, places.read(mine.steps.from(step)), places.write(), arrives,
+        transfers.bind(exchange, bind_layout(mine, mine.steps.from(step)), bind_destination(mine), arrives,
                        arrives ? mine.change : ValueChange{});
     }
 

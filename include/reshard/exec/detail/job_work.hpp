@@ -9,14 +9,14 @@
 namespace reshard::inline v0_1::detail {
 
 /// What this rank folds. Returns scratch memory for what a chunk becomes.
-inline std::byte* place_fold(JobWork& work, RankSteps const& mine, JobPlaces const& places, std::byte* addends) {
+inline std::byte* place_fold(JobWork& work, RankSteps const& mine, std::byte* addends) {
     work.chunks = planning::FoldChunks(mine.steps);
     work.fold.addends = 0;  // until this rank is known to fold
-    if (!places.plan.from.contains(places.rank)) return nullptr;
+    if (!mine.gives()) return nullptr;
     planning::Step const& step = *mine.steps.find(planning::StepKind::fold);
     planning::Layout const& layout = mine.steps.to(step);
     DType const dtype = mine.change.from;
-    DynamicShape const shape = layout.distribution.local_shape(places.rank);
+    DynamicShape const shape = layout.distribution.local_shape(mine.rank);
     DynamicShape const chunk(work.chunks.largest_of(shape.extents()));
     Indices const strides = row_major_strides(chunk);
     FoldWork& fold = work.fold;
@@ -30,13 +30,13 @@ inline std::byte* place_fold(JobWork& work, RankSteps const& mine, JobPlaces con
     fold.folded = box_transfer(folded, dtype, strides, Box(shape));
     fold.to = fold.folded;
     if (layout.place == planning::Place::destination) {
-        Box const box = local_box(places.plan.to, layout.distribution, places.rank);
-        fold.to = box_transfer(places.to.data(), mine.change.to, places.to.strides(), box);
+        Box const box = local_box(mine.plan.to, layout.distribution, mine.rank);
+        fold.to = box_transfer(mine.destination.data(), mine.change.to, mine.destination.strides(), box);
         if (mine.change.is_active()) {
             fold.to.conversion = {mine.change.to, dtype, mine.change.factor, mine.change.convert};
         }
     }
-    bool const mine_alone = layout.owner.is_at(layout.distribution.mesh().coordinates(places.rank));
+    bool const mine_alone = layout.owner.is_at(layout.distribution.mesh().coordinates(mine.rank));
     if (shape.size() == 0 || !mine_alone) fold.addends = 0;
     return folded;
 }
@@ -53,25 +53,23 @@ inline std::byte* place_fold(JobWork& work, RankSteps const& mine, JobPlaces con
 
 /// The exchange of addends, their fold, and the exchange that takes the result from scratch memory, if one does: chunk
 /// after chunk.
-inline void bind_fold(JobWork& work, RankSteps const& mine, planning::Step const& step, JobPlaces const& places,
-                      std::byte* addends) {
+inline void bind_fold(JobWork& work, RankSteps const& mine, planning::Step const& step, std::byte* addends) {
     using planning::StepKind;
-    std::byte* const folded = place_fold(work, mine, places, addends);
+    std::byte* const folded = place_fold(work, mine, addends);
     planning::Step const* onward = nullptr;
     for (planning::Step const& next : mine.steps.list) {
         if (next.kind == StepKind::exchange && mine.steps.from(next).place == planning::Place::scratch) onward = &next;
     }
-    Exchange const whole = exchange_of(mine.steps, step, places.rank);
-    Exchange const results = onward == nullptr ? Exchange{} : exchange_of(mine.steps, *onward, places.rank);
+    Exchange const whole = exchange_of(mine.steps, step, mine.rank);
+    Exchange const results = onward == nullptr ? Exchange{} : exchange_of(mine.steps, *onward, mine.rank);
     for (Index chunk = 0; chunk < work.chunks.count(); ++chunk) {
-        Binding const there =
-            chunk_binding(work, mine.change.from, mine.steps.to(step).distribution, places.rank, chunk);
-        Exchange const part = work.chunks.of(whole, mine.steps, step, places.rank, chunk);
-        work.exchanges.emplace_back().bind(part, places.read(mine.steps.from(step)), {addends, there}, true);
+        Binding const there = chunk_binding(work, mine.change.from, mine.steps.to(step).distribution, mine.rank, chunk);
+        Exchange const part = work.chunks.of(whole, mine.steps, step, mine.rank, chunk);
+        work.exchanges.emplace_back().bind(part, bind_layout(mine, mine.steps.from(step)), {addends, there}, true);
         work.steps.push_back({StepKind::fold, work.phases(), chunk});
         if (onward == nullptr) continue;
-        Exchange const result = work.chunks.of(results, mine.steps, *onward, places.rank, chunk);
-        work.exchanges.emplace_back().bind(result, {folded, there}, places.write(), true, mine.change);
+        Exchange const result = work.chunks.of(results, mine.steps, *onward, mine.rank, chunk);
+        work.exchanges.emplace_back().bind(result, {folded, there}, bind_destination(mine), true, mine.change);
     }
 }
 

@@ -11,16 +11,14 @@
 
 namespace reshard::inline v0_1::detail {
 
-struct JobPlaces;  // exec/detail/job.hpp
-struct JobWork;
+struct JobWork;    // exec/detail/job.hpp
 struct RankSteps;  // exec/detail/value_change.hpp
 
 /// Binds a step that does more to values than move them: a fill, a scale, or, at the exchange of its addends, a fold.
-void bind_work(JobWork& work, RankSteps const& mine, planning::Step const& step, JobPlaces const& places,
-               std::span<std::byte> scratch);
+void bind_work(JobWork& work, RankSteps const& mine, planning::Step const& step, std::span<std::byte> scratch);
 using BindWork = decltype(&bind_work);
 /// Throws DTypeError for values that this cannot be done to, TransitionError where `memory` only copies.
-void check_work(MemoryPolicy const& memory, PlanValue const& plan, RankSteps const& mine);
+void check_work(MemoryPolicy const& memory, RankSteps const& mine);
 
 /// What plans are carried out with. Those that only move values need no more than host_copies().
 struct Means {

@@ -28,22 +28,19 @@ namespace reshard::inline v0_1::detail {
 }
 
 /// Throws BufferError for views of memory that `memory` cannot work on.
-inline void check_views(MemoryPolicy const& memory, PlanValue const& plan, int rank, ConstDynamicView const& source,
-                        DynamicView const& destination) {
-    if (plan.from.contains(rank) && source.size() != 0) {
-        memory.check("source", source.data(), bytes(source.dtype()));
-    }
-    if (plan.to.contains(rank) && destination.size() != 0) {
-        memory.check("destination", destination.data(), bytes(destination.dtype()));
-    }
+inline void check_views(MemoryPolicy const& memory, RankMove const& mine) {
+    auto const check = [&](std::string_view what, ConstDynamicView const& view) {
+        if (view.size() != 0) memory.check(what, view.data(), bytes(view.dtype()));
+    };
+    if (mine.gives()) check("source", mine.source);
+    if (mine.takes()) check("destination", mine.destination);
 }
 
 /// Throws BufferError for views of memory that the transport cannot reach.
-inline void check_memory(CommunicatorRef comm, MemoryPolicy const& memory, PlanValue const& plan,
-                         ConstDynamicView const& source, DynamicView const& destination) {
-    if (plan.from.contains(comm.rank()) && source.size() != 0) comm.check_memory(source.data());
-    if (plan.to.contains(comm.rank()) && destination.size() != 0) comm.check_memory(destination.data());
-    check_views(memory, plan, comm.rank(), source, destination);
+inline void check_memory(CommunicatorRef comm, MemoryPolicy const& memory, RankMove const& mine) {
+    if (mine.gives() && mine.source.size() != 0) comm.check_memory(mine.source.data());
+    if (mine.takes() && mine.destination.size() != 0) comm.check_memory(mine.destination.data());
+    check_views(memory, mine);
 }
 
 /// How many addends are folded at a time where nobody said. What only one rank has, as its workspace, has no say: the
@@ -60,8 +57,8 @@ inline void check_fold(PrepareOptions const& options) {
 [[nodiscard]] inline bool is_on_device(CommunicatorRef comm) noexcept { return comm.memory() != nullptr; }
 
 /// Bytes of scratch memory of one rank.
-[[nodiscard]] inline Index scratch_bytes(RankSteps const& mine, int rank) {
-    return padded_bytes(scratch_elements(mine.steps, rank), mine.change.from);
+[[nodiscard]] inline Index scratch_bytes(RankSteps const& mine) {
+    return padded_bytes(scratch_elements(mine.steps, mine.rank), mine.change.from);
 }
 
 /// What this rank brings to the agreement on one tensor.
@@ -98,10 +95,9 @@ inline void check_apart(std::span<std::byte> scratch, ConstDynamicView const& vi
     raise(ErrorCode::buffer, "reshard::prepare: the workspace and the ", which,
           " overlap. Fix: give the workspace memory of its own.");
 }
-inline void check_apart(std::span<std::byte> scratch, PlanValue const& plan, int rank, ConstDynamicView const& source,
-                        ConstDynamicView const& destination) {
-    if (plan.from.contains(rank)) check_apart(scratch, source, "source");
-    if (plan.to.contains(rank)) check_apart(scratch, destination, "destination");
+inline void check_apart(std::span<std::byte> scratch, RankMove const& mine) {
+    if (mine.gives()) check_apart(scratch, mine.source, "source");
+    if (mine.takes()) check_apart(scratch, mine.destination, "destination");
 }
 
 /// Scratch memory of `needed` bytes: what the caller gave, or `own`, which is allocated. `fix` says how to ask for its

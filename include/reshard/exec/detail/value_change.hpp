@@ -37,18 +37,28 @@ struct ValueChange {
     }
 };
 
+/// A plan, and the tensors that one rank has for it, which outlive this.
+struct RankMove {
+    PlanValue plan;
+    int rank;
+    ConstDynamicView const& source;
+    DynamicView const& destination;
+
+    [[nodiscard]] bool gives() const noexcept { return plan.from.contains(rank); }
+    [[nodiscard]] bool takes() const noexcept { return plan.to.contains(rank); }
+};
+
 /// A plan's steps as one rank carries them out with its tensors, and what becomes of their values on the way.
-struct RankSteps {
+struct RankSteps : RankMove {
     planning::Steps steps;
     ValueChange change;
 
     /// The change that was asked for is carried out on the host by `convert`. A plan that turns sums into averages has
     /// a factor of its own, and where there is a change the two are one, so that values are rounded once.
     /// On ranks that have no source, its type counts only if a cast was asked for.
-    RankSteps(PlanValue const& plan, planning::Steps&& planned, int rank, ConstDynamicView const& source,
-              DynamicView const& destination, PrepareOptions const& options, ConvertBox convert)
-        : steps(std::move(planned).folding(options.fold_elements)) {
-        DType const dtype = plan.from.contains(rank) ? source.dtype() : destination.dtype();
+    RankSteps(RankMove const& move, planning::Steps&& planned, PrepareOptions const& options, ConvertBox convert)
+        : RankMove(move), steps(std::move(planned).folding(options.fold_elements)) {
+        DType const dtype = gives() ? source.dtype() : destination.dtype();
         planning::Step const* const scale = steps.find(planning::StepKind::scale);
         change.from = options.cast ? source.dtype() : dtype;
         change.to = options.cast ? destination.dtype() : dtype;

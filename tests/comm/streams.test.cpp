@@ -127,7 +127,8 @@ public:
 
 /// What body(comm) threw on each rank. A rank that returns closes its streams.
 template <class Streams = runtime::Pipes, class Body>
-std::vector<Thrown> run(int ranks, std::chrono::milliseconds deadline, Body const& body) {
+std::vector<Thrown> run(int ranks, std::chrono::milliseconds deadline, Body const& body,
+                        bool (*interrupted)() = nullptr) {
     auto const ends = runtime::socket_pairs(ranks);
     REQUIRE(!ends.empty());
     std::vector<Thrown> thrown(ends.size());
@@ -136,7 +137,7 @@ std::vector<Thrown> run(int ranks, std::chrono::milliseconds deadline, Body cons
         threads.emplace_back([&, r] {
             auto const i = static_cast<std::size_t>(r);
             try {
-                StreamCommunicator comm(std::make_unique<Streams>(r, ends[i]), deadline);
+                StreamCommunicator comm(std::make_unique<Streams>(r, ends[i]), deadline, interrupted);
                 body(comm);
             } catch (Error const& error) {
                 thrown[i] = {error.code(), std::string(error.message())};
@@ -414,6 +415,26 @@ TEST_SUITE("comm/streams") {
              run(2, std::chrono::milliseconds(0), [](StreamCommunicator&) { FAIL("it was made"); })) {
             CHECK(one.code == ErrorCode::buffer);
             CHECK(one.says("reshard::StreamCommunicator: deadline is 0 ms. Fix: "));
+        }
+    }
+
+    TEST_CASE("a rank whose program says so leaves its wait, and the others are told") {
+        static thread_local bool enough = false;
+        std::atomic<int> gave_up = 0;
+        auto const thrown = run(
+            3, std::chrono::hours(1),
+            [&](StreamCommunicator& comm) {
+                enough = comm.rank() == 1;
+                while (comm.rank() == 0 && gave_up != 2) std::this_thread::yield();
+                auto const leave = [&](ErrorCode, std::string_view) noexcept { ++gave_up; };
+                detail::watched([&] { static_cast<void>(comm.agree({})); }, leave);
+            },
+            [] { return enough; });
+        CHECK(thrown[1].code == ErrorCode::user);
+        CHECK(thrown[1].says("reshard::streams: interrupted() of its options has ended a wait in agree(). Fix: "));
+        for (std::size_t r : {0U, 2U}) {
+            CHECK(thrown[r].code == ErrorCode::peer_failed);
+            CHECK(thrown[r].says("rank 1 failed: reshard::streams: interrupted() "));
         }
     }
 

@@ -355,6 +355,38 @@ TEST_SUITE("comm/threads") {
         }
     }
 
+    TEST_CASE("a rank whose program says so leaves its wait, and the others are told") {
+        static thread_local bool enough = false;
+        for (Wait how : all_waits) {
+            CAPTURE(static_cast<int>(how));
+            std::atomic<int> gave_up = 0;
+            ThreadOptions options;
+            options.deadline = 1h;
+            options.interrupted = [] { return enough; };
+            auto const thrown = what_ranks_threw(3, options, [&](ThreadCommunicator& comm) {
+                ThreadCommunicator child = comm.split(0, 0);
+                if (comm.rank() == 0) {
+                    while (gave_up != 2) std::this_thread::sleep_for(1ms);
+                    return barrier(comm);
+                }
+                enough = comm.rank() == 1;
+                try {
+                    wait_for_others(comm, child, how);
+                } catch (...) {
+                    ++gave_up;
+                    throw;
+                }
+            });
+            CHECK(holds(thrown[1], "reshard::ThreadCommunicator: interrupted() of its options has ended a wait in "));
+            CHECK(holds(thrown[1], ". Fix: to go on, let all ranks make a new communicator."));
+            CHECK(holds(thrown[1], thrown[3]));  // what run_on_threads() throws
+            for (std::size_t r : {0U, 2U}) {
+                CHECK(begins(thrown[r], "PeerFailed"));
+                CHECK(holds(thrown[r], "rank 1 failed: reshard::ThreadCommunicator: interrupted() "));
+            }
+        }
+    }
+
     TEST_CASE("a request's destructor gives up at the deadline and does not throw") {
         ThreadOptions options;
         options.deadline = 40ms;

@@ -40,13 +40,16 @@ enum class MpiPath : std::uint8_t {
     attach,     ///< process_vm_readv for long rows; the constructor throws TransportError where the system forbids it
 };
 
-/// How ranks that are MPI processes behave. The same on every rank.
+/// How ranks that are MPI processes behave. The same on every rank, but for `interrupted`.
 struct MpiOptions {
     std::chrono::milliseconds deadline = std::chrono::minutes(5);  ///< of a wait in which nothing moves
     MpiPath path = MpiPath::automatic;
     /// Bytes the ranks of a node receive at once, see CopyHint.
     Index streaming_threshold_bytes = transport::streaming_payload_bytes;
     int ranks_per_node = 0;  ///< at most so many ranks count as one node; 0: as many as share memory. For tests.
+    /// Asked every 20 ms, by the thread that waits for other ranks: true ends the wait, and the communicator, as
+    /// abort() does, by a UserError; the others hear of it as PeerFailed. What it throws goes the same way.
+    bool (*interrupted)() = nullptr;
 };
 
 }  // namespace reshard::inline v0_1

@@ -95,7 +95,8 @@ struct StreamPeer {
 /// What all groups of a rank share: the streams, and the first failure.
 class StreamFamily : public TeamFamily {
 public:
-    StreamFamily(std::unique_ptr<transport::Streams> streams, std::chrono::milliseconds deadline);
+    StreamFamily(std::unique_ptr<transport::Streams> streams, std::chrono::milliseconds deadline,
+                 bool (*interrupted)());
 
     [[nodiscard]] transport::Streams& streams() const noexcept { return *streams_; }
     [[nodiscard]] StreamPeer& peer(int other) noexcept { return peers_[as_size(other)]; }
@@ -188,9 +189,10 @@ public:
     static constexpr std::string_view name = "streams";
     using detail::GroupCommunicator<StreamCommunicator>::GroupCommunicator;
 
-    /// `deadline`: how long a wait may last in which no byte moves.
+    /// `deadline`: how long a wait may last in which no byte moves. `interrupted` ends a wait, see MpiOptions.
     explicit StreamCommunicator(std::unique_ptr<transport::Streams> streams,
-                                std::chrono::milliseconds deadline = std::chrono::minutes(5));
+                                std::chrono::milliseconds deadline = std::chrono::minutes(5),
+                                bool (*interrupted)() = nullptr);
 };
 
 }  // namespace reshard::inline v0_1

@@ -39,9 +39,10 @@ inline constexpr std::string_view hint_text =
     "return how many.";
 
 RESHARD_INLINE StreamFamily::StreamFamily(std::unique_ptr<transport::Streams> streams,
-                                          std::chrono::milliseconds its_deadline)
+                                          std::chrono::milliseconds its_deadline, bool (*interrupted)())
     : streams_(std::move(streams)), peers_(as_size(streams_->size())) {
     deadline = check_deadline("StreamCommunicator", its_deadline);
+    interruption.asked = interrupted;
     rank = streams_->rank();
 }
 
@@ -220,6 +221,7 @@ RESHARD_INLINE bool StreamGroup::meet(bool may_block, std::chrono::milliseconds 
             if (now >= limit) check(true);
         }
         if (!may_block) return false;
+        if (family_->interruption.wanted(now)) fail(ErrorCode::user, interrupted_text("streams", name(call_)), -1, -1);
         if (moved) {
             last = now;
         } else if (now - last < family_->deadline) {
@@ -355,7 +357,7 @@ RESHARD_INLINE std::shared_ptr<GroupEngine> StreamGroup::split(int colour, int k
 }  // namespace detail
 
 RESHARD_INLINE StreamCommunicator::StreamCommunicator(std::unique_ptr<transport::Streams> streams,
-                                                      std::chrono::milliseconds deadline)
+                                                      std::chrono::milliseconds deadline, bool (*interrupted)())
     : GroupCommunicator(nullptr) {
     int const me = streams->rank();
     if (me < 0 || me >= streams->size())
@@ -363,7 +365,7 @@ RESHARD_INLINE StreamCommunicator::StreamCommunicator(std::unique_ptr<transport:
                       streams->size(), ": it is at fault. Fix: see what its rank() and size() return.");
     std::vector<int> everybody(detail::as_size(streams->size()));
     std::iota(everybody.begin(), everybody.end(), 0);
-    auto family = std::make_shared<detail::StreamFamily>(std::move(streams), deadline);
+    auto family = std::make_shared<detail::StreamFamily>(std::move(streams), deadline, interrupted);
     engine_ = std::make_shared<detail::StreamGroup>(std::move(family), 1, std::move(everybody), me);
 }
 

@@ -15,6 +15,7 @@ struct ThreadOptions {
     std::chrono::milliseconds deadline = std::chrono::minutes(5);  ///< of every wait for other ranks; 1 ms or more
     /// Bytes all ranks receive in one exchange, see CopyHint.
     Index streaming_threshold_bytes = transport::streaming_payload_bytes;
+    bool (*interrupted)() = nullptr;  ///< asked by threads of ranks: true ends a wait, see MpiOptions
 };
 
 }  // namespace reshard::inline v0_1

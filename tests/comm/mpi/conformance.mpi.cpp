@@ -738,6 +738,38 @@ TEST_SUITE("comm/mpi") {
         test::sends_one_value_to_each_peer(comm);
     }
 
+    TEST_CASE("MpiCommunicator: a rank whose program says so leaves its wait, and the others are told") {
+        static bool enough = false;
+        static std::byte got{};
+        transport::Receive const receive{0, &got, test::box_of(1, {})};
+        for (auto options : test::all_ways()) {
+            options.deadline = 1h;
+            options.interrupted = [] { return enough; };
+            for (bool exchanges : {false, true}) {
+                CAPTURE(options.ranks_per_node);
+                CAPTURE(exchanges);
+                MpiCommunicator comm(MPI_COMM_WORLD, options);
+                if (comm.size() < 2) return;
+                bool const first = comm.rank() == 0;
+                if (first) MPI_Barrier(MPI_COMM_WORLD);  // it comes when the others have left
+                enough = comm.rank() == 1;
+                auto const wait = [&] {
+                    exchanges && !first ? comm.exchange({}, {&receive, 1}).wait() : barrier(comm);
+                };
+                if (enough) {
+                    CHECK_THROWS_WITH_AS(wait(), doctest::Contains("reshard::MpiCommunicator: interrupted() of its"),
+                                         UserError);
+                } else {
+                    CHECK_THROWS_WITH_AS(wait(), doctest::Contains("rank 1 failed: reshard::MpiCommunicator: inter"),
+                                         PeerFailed);
+                }
+                enough = false;
+                if (!first) MPI_Barrier(MPI_COMM_WORLD);
+                MPI_Barrier(MPI_COMM_WORLD);
+            }
+        }
+    }
+
     TEST_CASE("MpiCommunicator: what is started between nodes arrives while its sender is busy elsewhere") {
         MpiOptions options;
         options.ranks_per_node = 1;

@@ -491,6 +491,16 @@ void dropped_overdue(MpiCommunicator& comm, Place const& place) {
     barrier(comm);
 }
 
+/// One that has nothing left to do, and waits for the others to end, is told to stop.
+bool enough = false;
+void interrupted_at_the_end(MpiCommunicator& comm, Place const& /*place*/) {
+    barrier(comm);
+    enough = comm.rank() == culprit;
+    if (enough) return;
+    std::this_thread::sleep_for(2s);  // busy elsewhere
+    barrier(comm);
+}
+
 struct Scenario {
     char const* name;
     void (*run)(MpiCommunicator&, Place const&);
@@ -529,6 +539,7 @@ constexpr Scenario scenarios[] = {
     {"return_early", returns_early, never, 2s},
     {"dropped", dropped, never},
     {"dropped_overdue", dropped_overdue, soon},
+    {"interrupt_at_the_end", interrupted_at_the_end, never},
 };
 
 // ---- Bad input: a program that calls MPI itself ------------------------------------------------------------------
@@ -622,6 +633,7 @@ int main(int argc, char** argv) {
         MpiOptions options;
         options.deadline = place.ranks_per_node == 1 ? scenario.deadline_apart : scenario.deadline;
         options.path = place.path;
+        options.interrupted = [] { return enough; };
         options.ranks_per_node = place.ranks_per_node;
         int const code = run_on_mpi(options, [&](MpiCommunicator& comm) {
             report(errors::concat("rank ", comm.rank()));

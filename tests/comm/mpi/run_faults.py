@@ -95,6 +95,7 @@ SCENARIOS = {
     "return_early": Wanted(LOST, "none", stays=True),
     "dropped": Wanted("PeerFailed .*rank 2 failed: enough", "PeerFailed", ["note dropped"]),
     "dropped_overdue": Wanted("(PeerFailed|DeadlineExceeded) .*rank 2", "PeerFailed", ["note dropped"]),
+    "interrupt_at_the_end": Wanted("PeerFailed .*rank 2 failed: .*interrupted\\(\\) of its options", "none"),
     "bad_input": None,
 }
 SCENARIOS["payloads_differ"].outcome[1] = SCENARIOS["payloads_differ"].outcome[CULPRIT]
@@ -120,7 +121,7 @@ CASES = [
     "kill_in_exchange", "kill_in_exchange.messages", "kill_in_exchange.shared",
     "stop", "stop.messages", "stop.shared", "stop_in_agree", "stop_in_message.apart", "stop_and_free.apart",
     "late.apart", "absent", "absent.apart", "absent_from_prepare", "absent_from_split", "return_early",
-    "dropped", "dropped.messages", "dropped_overdue",
+    "dropped", "dropped.messages", "dropped_overdue", "interrupt_at_the_end",
     "throw.plain", "exit.plain", "kill.plain", "stop.plain", "absent.plain",
 ]
 LARGE = [  # only with scripts/test --all

@@ -83,12 +83,34 @@ struct SharedFailure {
     }
 };
 
+/// Whether the program wants a wait to end: it is asked from time to time.
+struct Interruption {
+    using Time = std::chrono::steady_clock::time_point;
+
+    static constexpr std::chrono::milliseconds pause{20};  ///< until it is asked again
+    bool (*asked)() = nullptr;                             ///< see MpiOptions
+    Time next{};
+
+    [[nodiscard]] bool is_due(Time now) const noexcept { return asked != nullptr && now >= next; }
+    /// By a look at the clock.
+    [[nodiscard]] bool wanted(Time now) {
+        if (!is_due(now)) return false;
+        next = now + pause;
+        return asked();
+    }
+};
+[[nodiscard]] inline std::string interrupted_text(std::string_view who, std::string_view call) {
+    return concat("reshard::", who, ": interrupted() of its options has ended a wait in ", call,
+                  ". Fix: to go on, let all ranks make a new communicator.");
+}
+
 /// What the communicators of a rank share that were split from one: the first failure it knows of.
 struct TeamFamily {
     std::chrono::milliseconds deadline{};  ///< of their waits
-    int rank = -1;                         ///< in the outermost of them
-    SharedFailure* shared = nullptr;       ///< of the node, if there is one
-    FailureRecord failure;                 ///< once it is poisoned; never changes again
+    Interruption interruption;
+    int rank = -1;                    ///< in the outermost of them
+    SharedFailure* shared = nullptr;  ///< of the node, if there is one
+    FailureRecord failure;            ///< once it is poisoned; never changes again
     bool poisoned = false;
     bool reported = false;  ///< the failure was thrown with its own type to this rank
 

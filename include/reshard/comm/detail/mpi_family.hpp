@@ -246,6 +246,7 @@ public:
     MpiFamily(MPI_Comm control, std::shared_ptr<MpiNode> node, MpiOptions const& its_options)
         : options(its_options), control_(control), node_(std::move(node)), size_(mpi_size(control)) {
         deadline = comparable(options.deadline);
+        interruption.asked = options.interrupted;
         rank = mpi_rank(control);
         if (node_) shared = &node_->header().failure;
     }

@@ -329,7 +329,8 @@ inline void report_end(MpiTeam& team, ErrorCode code, std::string_view text) noe
         if (MPI_Test(&request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS) return false;
         if (done != 0) break;
         auto const now = Clock::now();
-        if (well && (family.hear(true) || !quietly([&] { team.listen(); }) || team.lost_somebody(looked, now))) {
+        if (well && (family.hear(true) || !quietly([&] { team.listen(), team.heed_interruption(now); }) ||
+                     team.lost_somebody(looked, now))) {
             well = false;
             tell_failure(family);
             limit = Clock::now() + patience;

@@ -149,12 +149,14 @@ public:
             if (idle == 0) {
                 since = seen = looked = Clock::now();
                 pause = std::chrono::milliseconds(2);
+                heed_interruption(since);
                 continue;
             }
             if (idle <= spins_) continue;
             sched_yield();
             if (idle % 16 != 0) continue;
             auto const now = look_at_clock(since, seen);
+            heed_interruption(now);
             // Who has waited for long has nothing to lose by a little more: the core is another's meanwhile.
             if (now - since >= std::chrono::milliseconds(2)) {
                 std::this_thread::sleep_for(
@@ -184,6 +186,14 @@ public:
     /// As long as that, but no longer than the deadline.
     [[nodiscard]] std::chrono::milliseconds patience(std::chrono::milliseconds most) const noexcept {
         return std::min(family_->deadline, most);
+    }
+
+    /// Throws, and tells everybody, when the program wants the wait to end.
+    void heed_interruption(Clock::time_point now) {
+        if (!family_->interruption.wanted(now)) return;
+        std::string text = interrupted_text(Self::name, detail::name(call_));
+        poison(ErrorCode::user, text);
+        raise(ErrorCode::user, std::move(text));
     }
 
     // ---- Failure ---------------------------------------------------------------------------------------------

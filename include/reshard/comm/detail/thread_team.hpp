@@ -117,13 +117,16 @@ struct alignas(no_false_sharing) ThreadSeat {
 
     std::uint64_t phase = 0;  ///< same as arrived, without the atomic
     TeamCall call = TeamCall::none;
+    Interruption interruption;
 };
 
 class ThreadTeam {
 public:
     /// `members[r]` is the family's number of this team's rank r.
     ThreadTeam(std::shared_ptr<ThreadFamily> family, std::vector<int> members)
-        : family_(std::move(family)), members_(std::move(members)), seats_(members_.size()) {}
+        : family_(std::move(family)), members_(std::move(members)), seats_(members_.size()) {
+        for (ThreadSeat& seat : seats_) seat.interruption.asked = family_->options().interrupted;
+    }
     ThreadTeam& operator=(ThreadTeam&&) = delete;
 
     [[nodiscard]] static std::shared_ptr<ThreadTeam> make(std::shared_ptr<ThreadFamily> const& family,
@@ -277,11 +280,15 @@ private:
         for (;;) {
             unsigned const seen = family_->alarms();
             check_alarms(me);
+            Interruption& interruption = seat(me).interruption;
+            if (interruption.wanted(looked))
+                raise(ErrorCode::user, interrupted_text("ThreadCommunicator", name(seat(me).call)));
+            auto const pause = interruption.asked != nullptr ? interruption.pause : std::chrono::milliseconds(200);
             std::unique_lock lock(mutex_);
             sleepers_.fetch_add(1, std::memory_order_seq_cst);
             bool late = false;
-            while (!reached(me) && family_->alarms() == seen && !late) {
-                auto const next = std::min<Clock::time_point>(limit, looked + std::chrono::milliseconds(200));
+            while (!reached(me) && family_->alarms() == seen && !late && !interruption.is_due(looked)) {
+                auto const next = std::min<Clock::time_point>(limit, looked + pause);
                 bool const woken = wake_.wait_until(lock, next) == std::cv_status::no_timeout;
                 auto const now = look_at_clock(limit, looked);
                 late = !woken && now >= limit;

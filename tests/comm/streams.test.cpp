@@ -7,10 +7,14 @@
 
 #include "alike.hpp"
 #include "consumer/runtime/pipes.hpp"
+#include "forked.hpp"
 #include "policies.hpp"
 #include "support/allocations.hpp"
 
 #include <reshard/comm/agree.hpp>
+
+#include <sys/wait.h>  // waitpid
+#include <unistd.h>    // _exit, fork
 
 #include <algorithm>
 #include <atomic>
@@ -436,6 +440,24 @@ TEST_SUITE("comm/streams") {
             CHECK(thrown[r].code == ErrorCode::peer_failed);
             CHECK(thrown[r].says("rank 1 failed: reshard::streams: interrupted() "));
         }
+    }
+
+    TEST_CASE("a child that a rank forks is told that it is no rank, and its parent goes on") {
+        check_none(run(2, patient, [](StreamCommunicator& comm) {
+            static_cast<void>(comm.agree({}));
+            if (comm.rank() == 1) {
+                pid_t const child = ::fork();
+                if (child == 0) {
+                    bool const refused = test::refuses_a_child(comm);
+                    comm.abort(ErrorCode::user, "nobody hears this");
+                    ::_exit(refused ? 0 : 1);
+                }
+                int status = -1;
+                ::waitpid(child, &status, 0);
+                CHECK(status == 0);
+            }
+            static_cast<void>(comm.agree({}));
+        }));
     }
 
     TEST_CASE("abort reaches all that were split from it") {

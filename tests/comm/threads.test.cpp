@@ -6,9 +6,13 @@
 #include <reshard/memory/convert.hpp>
 
 #include "alike.hpp"
+#include "forked.hpp"
 #include "support/allocations.hpp"
 
 #include <doctest/doctest.h>
+
+#include <sys/wait.h>  // waitpid
+#include <unistd.h>    // _exit, fork
 
 #include <array>
 #include <atomic>
@@ -385,6 +389,25 @@ TEST_SUITE("comm/threads") {
                 CHECK(holds(thrown[r], "rank 1 failed: reshard::ThreadCommunicator: interrupted() "));
             }
         }
+    }
+
+    TEST_CASE("a child that a rank forks is told that it is no rank, and its parent goes on") {
+        run_on_threads(2, [](ThreadCommunicator& comm) {
+            auto request = comm.exchange({}, {});
+            if (comm.rank() == 1) {
+                pid_t const child = ::fork();
+                if (child == 0) {
+                    bool const refused = test::refuses([&] { request.wait(); }) && test::refuses_a_child(comm);
+                    comm.abort(ErrorCode::user, "nobody hears this");
+                    ::_exit(refused ? 0 : 1);
+                }
+                int status = -1;
+                ::waitpid(child, &status, 0);
+                CHECK(status == 0);
+            }
+            request.wait();
+            barrier(comm);
+        });
     }
 
     TEST_CASE("a request's destructor gives up at the deadline and does not throw") {

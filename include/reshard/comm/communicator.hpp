@@ -211,6 +211,7 @@ public:
     virtual void start(BoundTransfers const& transfers) = 0;  ///< never waits for other ranks where that can be
     /// A step towards the end; whether that is reached. Waits for what comes next only if it may block.
     [[nodiscard]] virtual bool advance(bool may_block) = 0;
+    virtual void check_process() const {}  ///< throws in a child that was forked and has no part in it
 
     /// Before any other collective call: completes what is under way. Throws its error.
     void finish() {
@@ -219,9 +220,7 @@ public:
         complete();
     }
     /// These are InOrder's.
-    void complete() {
-        if (under_way_) static_cast<void>(go_on(true));
-    }
+    void complete();
     bool go_on(bool may_block);
 
 protected:

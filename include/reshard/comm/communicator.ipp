@@ -30,6 +30,10 @@ RESHARD_INLINE transport::BoundTransfers transport::bound_transfers(std::string_
 
 // ---- Exchanges one after the other -----------------------------------------------------------------------------
 
+RESHARD_INLINE void transport::Engine::complete() {
+    check_process();
+    if (under_way_) static_cast<void>(go_on(true));
+}
 RESHARD_INLINE bool transport::Engine::go_on(bool may_block) {
     detail::watched(
         [&, this] {
@@ -78,6 +82,7 @@ RESHARD_INLINE bool transport::InOrder::advance(bool may_block) {
     std::uint64_t const number = std::exchange(number_, 0);  // if this throws, the exchange is over
     if (number == 0) return true;
     if (number == engine_->started_ && engine_->under_way_) {
+        engine_->check_process();
         if (engine_->go_on(may_block)) return true;
         number_ = number;
         return false;

@@ -6,6 +6,8 @@
 #include <reshard/comm/detail/mpi_exchange.hpp>
 #include <reshard/comm/mpi.hpp>
 
+#include <unistd.h>  // _exit
+
 #include <cerrno>
 #include <chrono>   // milliseconds
 #include <cstring>  // strerror
@@ -128,9 +130,13 @@ RESHARD_INLINE int detail::run_on_mpi(MpiOptions const& options, FunctionRef<voi
             well = true;
             team->leave();
         };
-        auto const fail = [&](ErrorCode code, std::string_view text) noexcept { report_end(*team, code, text); };
+        MpiFamily const& family = *team->family();
+        auto const fail = [&](ErrorCode code, std::string_view text) noexcept {
+            family.is_ours() ? report_end(*team, code, text) : print_end(family.rank, code, text);
+        };
         quietly([&] { watched(run, fail); });
-    } catch (std::exception const& error) {  // from the constructor
+        if (!family.is_ours()) _exit(well ? 0 : 1);  // a child that was forked: the others have not lost anybody
+    } catch (std::exception const& error) {          // from the constructor
         std::fprintf(stderr, "reshard: %s\n", error.what());
         std::fflush(nullptr);
         MPI_Abort(MPI_COMM_WORLD, 1);

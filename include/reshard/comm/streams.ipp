@@ -328,15 +328,15 @@ RESHARD_INLINE Verdict StreamGroup::agree(Verdict const& mine) {
             for (std::size_t i = 0; i < words.size(); ++i) words[i] = larger(words[i], theirs[i]);
         }
     };
+    finish();
     return guarded([&, this] {
-        finish();
         begin();
         return agree_in_words(mine, rank_, size(), maximum);
     });
 }
 RESHARD_INLINE std::shared_ptr<GroupEngine> StreamGroup::split(int colour, int key) {
+    finish();
     return guarded([&, this] {
-        finish();
         begin();
         transport::MeshLine const mine{colour, key};
         gather(StreamCall::split, std::as_bytes(std::span(&mine, 1)), {});

@@ -7,6 +7,8 @@
 #include <reshard/comm/mpi.hpp>
 #include <reshard/reshard.hpp>
 
+#include "comm/forked.hpp"
+
 #include <fcntl.h>         // open
 #include <sys/resource.h>  // setrlimit
 #include <sys/wait.h>      // waitpid
@@ -165,21 +167,32 @@ void healthy(MpiCommunicator& comm, Place const& place) {
     for (int round = 0; round < 10; ++round) job.run();
 }
 
-/// A child of a rank ends, and its copy of a communicator with it, as exit() ends one of static lifetime.
+/// A child of a rank is told that it is none, and ends, and its copy of a communicator with it, as exit() ends one of
+/// static lifetime; what it throws is its own.
 void forks(MpiCommunicator& comm, Place const& place) {
     std::optional<MpiCommunicator> kept = comm.split(0, 0);
-    barrier(*kept);
+    std::optional<Work> work(std::in_place, *kept, place);
+    auto job = work->prepare(*kept);
+    auto request = job.start();
+    barrier(comm);
     if (comm.rank() == culprit) {
         pid_t const child = fork();
         if (child == 0) {
+            bool const refused = test::refuses_a_child(*kept) && test::refuses([&] { request.wait(); }) &&
+                                 test::refuses([&] { job.run(); }) &&
+                                 test::refuses([&] { static_cast<void>(kept->allocate<int>(1)); });
+            kept->abort(ErrorCode::user, "nobody hears this");
             kept.reset();
-            _exit(0);
+            report_file = open("/dev/null", O_WRONLY);
+            if (refused) throw std::runtime_error("the child has had enough");
+            _exit(7);
         }
         int status = -1;
         waitpid(child, &status, 0);
-        report(errors::concat("note child ended with ", status));
+        if (WEXITSTATUS(status) != 1) throw std::runtime_error("the child was taken for a rank");
         std::this_thread::sleep_for(300ms);  // the others wait meanwhile, and look who has left
     }
+    request.wait();
     barrier(*kept);
     healthy(*kept, place);
 }

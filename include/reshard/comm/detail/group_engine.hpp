@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/comm/detail/group_engine.hpp
 /// \brief  What communicators have in common that carry out one exchange after the other, whatever moves the bytes.
-/// \depends comm/communicator.hpp, <memory>.
+/// \depends comm/communicator.hpp, <memory>, <unistd.h>.
 #pragma once
 
 #include <reshard/comm/communicator.hpp>
+
+#include <unistd.h>  // getpid
 
 #include <memory>  // shared_ptr
 
@@ -21,6 +23,15 @@ public:
     [[nodiscard]] virtual Verdict agree(Verdict const& mine) = 0;
     [[nodiscard]] virtual std::shared_ptr<GroupEngine> split(int colour, int key) = 0;
     virtual void check_memory(void const* /*memory*/) const {}
+    /// Whether this process made it: a child that was forked has a copy.
+    [[nodiscard]] bool is_ours() const noexcept { return maker_ == ::getpid(); }
+    void check_process() const override {
+        if (is_ours()) return;
+        raise(ErrorCode::transport, "reshard::", who_, ": this process was forked from rank ", rank_, " (process ",
+              maker_,
+              "), and is no rank itself. Fix: let that one communicate; a child that must starts as a program "
+              "of its own (multiprocessing: \"spawn\").");
+    }
     virtual void abort(ErrorCode code, std::string_view reason) noexcept = 0;
 
 protected:
@@ -32,6 +43,9 @@ protected:
     int rank_;
     int size_;
     Traffic traffic_;
+
+private:
+    pid_t maker_ = ::getpid();
 };
 
 /// A communicator that has one. `Derived` has a name, and inherits the constructor.
@@ -55,7 +69,9 @@ public:
     [[nodiscard]] Derived split(int colour, int key) { return Derived(engine_->split(colour, key)); }
     /// Throws BufferError for memory that the transport does not move.
     void check_memory(void const* memory) const { engine_->check_memory(memory); }
-    void abort(ErrorCode code, std::string_view reason) noexcept { engine_->abort(code, reason); }
+    void abort(ErrorCode code, std::string_view reason) noexcept {
+        if (engine_->is_ours()) engine_->abort(code, reason);
+    }
 
 protected:
     /// For transports that move memory of their own between the same ranks.

@@ -379,6 +379,11 @@ TEST_SUITE("checkpoint/load") {
             [](Tensors& tensors, std::string&, auto&, int rank) {
                 if (rank == 1) tensors[1].view = DynamicView(tensors[0].view.data(), DType::bf16, Shape{7});
             });
+        check_refused(ErrorCode::buffer, {"rank 1 of 3: reshard::load: tensor 'norm' on rank 1: strides [0] overlap."},
+                      [](Tensors& tensors, std::string&, auto&, int rank) {
+                          DynamicView& view = tensors[1].view;
+                          if (rank == 1) view = DynamicView(view.data(), view.dtype(), view.shape(), Indices{0});
+                      });
         check_refused(ErrorCode::mismatch, {"rank 1 of 3: loads tensor 0 'norm'", "but rank 0 loads tensor 0 'embed'"},
                       [](Tensors& tensors, std::string&, auto&, int rank) {
                           if (rank == 1) std::swap(tensors[0], tensors[1]);

@@ -93,6 +93,37 @@ TEST_SUITE("checkpoint/save") {
         CHECK(at("tensor") == at("other"));
     }
 
+    TEST_CASE("tensors that repeat elements, as broadcast_to() and expand() make them, are saved in full") {
+        for (SaveDedup dedup : {SaveDedup::lowest_rank, SaveDedup::balanced, SaveDedup::shared}) {
+            TempFolder const folder;
+            std::vector<double> const numbers{1, 2, 3, 4, 5, 6};
+            DynamicShape const shape{Shape{4, 6}};
+            auto const rows = parse("(2):(S0)", shape);
+            auto const copies = parse("(2):(R)", shape);
+            run_on_threads(2, [&](ThreadCommunicator& comm) {
+                DynamicShape const mine = rows.local_shape(comm.rank());
+                std::vector<ConstLocalTensor> const tensors{
+                    {"row", rows, TensorView(numbers.data(), mine, {0, 1})},
+                    {"column", copies, TensorView(numbers.data(), shape, {1, 0})},
+                    {"one", copies, TensorView(numbers.data() + 5, shape, {0, 0})}};
+                SaveOptions const options{.dedup = dedup, .min_slice_bytes = 8};
+                CHECK(save(folder.path(), tensors, comm, options).tensors == 3);
+            });
+            Tensor<double> row{shape}, column{shape}, one{shape};
+            auto const whole = parse("(1):(R)", shape);
+            std::vector<LocalTensor> const all{
+                {"row", whole, row.view()}, {"column", whole, column.view()}, {"one", whole, one.view()}};
+            load(Checkpoint::open(folder.path()), all, 0);
+            for (int i = 0; i < 4; ++i) {
+                for (int j = 0; j < 6; ++j) {
+                    CHECK(row(i, j) == numbers[static_cast<std::size_t>(j)]);
+                    CHECK(column(i, j) == numbers[static_cast<std::size_t>(i)]);
+                    CHECK(one(i, j) == 6);
+                }
+            }
+        }
+    }
+
     TEST_CASE("a save replaces the one before it, and leaves files alone that are not its own") {
         TempFolder const folder;
         save_model(folder.path(), model(), 5, 1);

@@ -16,6 +16,7 @@ using namespace reshard;
 std::string refusal(LocalTensor const& tensor, int rank) {
     try {
         detail::check_local_tensor(tensor, rank, "load");
+        detail::check_written(tensor, rank, "load");
     } catch (BufferError const& error) {
         return error.message();
     }
@@ -35,7 +36,9 @@ TEST_CASE("a local tensor fits its distribution, or the message names tensor, ra
     tensor.view = TensorView<float>(nullptr, Shape{3, 4});
     CHECK(refusal(tensor, 0).find("the view is null") != std::string::npos);
     tensor.view = TensorView<float>(memory.data(), Shape{3, 4}, {1, 1});
-    CHECK(refusal(tensor, 0).find("overlap") != std::string::npos);
+    CHECK(refusal(tensor, 0).find("strides [1,1] overlap. Fix: ") != std::string::npos);
+    CHECK(refusal(tensor, 7).empty());
+    CHECK_NOTHROW(detail::check_local_tensor(tensor, 0, "save"));  // which only reads
     tensor.view = DynamicView(tensor.view.data(), tensor.view.dtype(), tensor.view.shape(), Indices{INT64_MAX / 2, 1});
     CHECK(refusal(tensor, 0).find("reach beyond 64 bits") != std::string::npos);
     LocalTensor const none{"none", distribution(Mesh{2}, Shape{0, 4}, "S0"),

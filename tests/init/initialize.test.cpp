@@ -463,10 +463,14 @@ TEST_CASE("what cannot be initialised is refused, with the tensor's name, before
     check_refused(Normal{}, DType::f32, ErrorCode::dtype, "bxor is not defined for F32", "(2):(P^)");
     check_refused(Normal{}, DType::f32, ErrorCode::buffer, "the view has shape [2]", "(2):(S0)");
 
+    std::vector<float> near(4, -1.0F);
+    LocalTensor const repeats{"near", parse("(1):(R)", Shape{4}), TensorView<float>(near.data(), Shape{4}, {0})};
+    CHECK_THROWS_WITH_AS(initialize(std::span(&repeats, 1), 0, 1, Normal{}), doctest::Contains("strides [0] overlap."),
+                         BufferError);
+
     test::FakeCuda const cuda;
     if (!cuda.works()) return;
     std::vector<float> far(4, -1.0F);
-    std::vector<float> near(4, -1.0F);
     cuda.claim(far.data(), 16);
     LocalTensor const tensors[] = {{"near", parse("(1):(R)", Shape{4}), TensorView<float>(near.data(), Shape{4})},
                                    {"far", parse("(1):(R)", Shape{4}), TensorView<float>(far.data(), Shape{4})}};

@@ -42,6 +42,8 @@ RESHARD_INLINE ReplicaReport verify_replicas(std::span<LocalTensor const> tensor
     auto const task = [&] { return detail::task_of(options); };
     agree_on_tensors(comm, tensors, task, [&] {
         detail::check_options(options, comm.size());
+        for (std::size_t i = 0; options.mode == VerifyMode::repair && i < tensors.size(); ++i)
+            detail::check_written(tensors[i], comm.rank(), "verify_replicas");
         check.emplace(comm, tensors, options.canonicalise, options.block_bytes);
     });
     ReplicaReport report = check->run();

@@ -50,9 +50,11 @@ inline void check_in_reach(LocalTensor const& tensor, CommunicatorRef comm, std:
           "DeviceThreadCommunicator.");
 }
 
-/// BufferError, naming both, when two tensors of this rank share memory that one of them writes.
+/// BufferError, naming both, when two tensors of this rank share memory that one of them writes; or two elements of it.
 inline void check_apart(std::span<LocalTensor const> tensors, std::vector<ViewUse> const& uses, int rank,
                         std::string_view function) {
+    for (ViewUse const& use : uses)
+        if (use.written) check_written(tensors[use.tensor], rank, function);
     Clash const clash = find_clash(uses);
     if (clash.writer == clash.other) return;
     raise(ErrorCode::buffer, "reshard::", function, ": on rank ", rank, " the tensors '",

@@ -140,8 +140,8 @@ void check_reductions(DynamicDistribution const& distribution, DType dtype, Refu
 }
 
 /// Throws ShapeError for a box that is none of the larger tensor, and BufferError unless the view is what the
-/// distribution gives this rank: its shape, memory behind it, and an element for every index. Both name the tensor.
-/// `who` is the function that was called.
+/// distribution gives this rank: its shape, and memory behind it. Both name the tensor. `who` is the function that was
+/// called.
 inline void check_local_tensor(LocalTensor const& tensor, int rank, std::string_view who) {
     check_within(tensor.distribution.shape(), tensor.within, [&](std::string const& why) {
         raise(ErrorCode::shape, "reshard::", who, ": tensor '", tensor.name, "': ", why);
@@ -162,9 +162,12 @@ inline void check_local_tensor(LocalTensor const& tensor, int rank, std::string_
     if (!strides_fit(tensor.view.shape(), tensor.view.strides(), tensor.view.dtype())) {
         refuse("strides ", to_string(tensor.view.strides()), " reach beyond 64 bits. Fix: check them.");
     }
-    if (!is_injective(tensor.view)) {
-        refuse("strides ", to_string(tensor.view.strides()), " overlap. Fix: give every element memory of its own.");
-    }
+}
+/// The same for who writes to it, where elements must not share memory.
+inline void check_written(LocalTensor const& tensor, int rank, std::string_view who) {
+    if (!tensor.distribution.contains(rank) || is_injective(tensor.view)) return;
+    raise(ErrorCode::buffer, "reshard::", who, ": tensor '", tensor.name, "' on rank ", rank, ": strides ",
+          to_string(tensor.view.strides()), " overlap. Fix: give every element memory of its own.");
 }
 
 /// For what the host itself reads or writes: throws BufferError, naming the tensor, for memory of a device.

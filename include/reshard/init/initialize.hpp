@@ -178,6 +178,7 @@ void check_initialize(LocalTensor const& tensor, int rank, Law const& initialize
         raise(ErrorCode::dtype, "reshard::initialize: tensor '", tensor.name, "': ", why);
     });
     check_local_tensor(tensor, rank, "initialize");
+    check_written(tensor, rank, "initialize");
     check_on_host(tensor, rank, "initialize");
 }
 

@@ -18,6 +18,7 @@
 namespace {
 using namespace reshard;
 using Ranks = std::vector<int>;
+constexpr std::span<LocalTensor const> no_tensors;
 
 /// What a rank has of some tensors: memory for its part of each, and the list.
 class Model {
@@ -403,15 +404,30 @@ TEST_CASE("tensors that repeat elements are compared, and not repaired") {
     }
 }
 
+TEST_CASE("const tensors are compared, and not repaired") {
+    run_on_threads(2, [](ThreadCommunicator& comm) {
+        std::vector<float> const values{1, 2, comm.rank() == 0 ? 3.0F : 4.0F};
+        std::vector<ConstLocalTensor> const tensors{
+            {"w", parse("(2):(R)", Shape{3}), TensorView(values.data(), Shape{3})}};
+        ReplicaReport const report = verify_replicas(tensors, comm, {.mode = VerifyMode::report});
+        CHECK(report.compared == 1);
+        CHECK(report.differences.size() == 1);
+        CHECK_THROWS_WITH_AS(verify_replicas(tensors, comm, {.mode = VerifyMode::repair}),
+                             doctest::Contains("reshard::verify_replicas: VerifyMode::repair writes, and the tensors "
+                                               "are const. Fix: list them as LocalTensor, or "),
+                             BufferError);
+    });
+}
+
 TEST_CASE("a rank alone, and a list of nothing, are equal") {
     SelfCommunicator self;
     Model model(0);
     model.add("w", distribution(Mesh{1}, Shape{9}, "R"));
     CHECK(verify_replicas(model.tensors, self) == ReplicaReport{1, 0, {}});
     run_on_threads(3, [](ThreadCommunicator& comm) {
-        CHECK(verify_replicas({}, comm).equal());
+        CHECK(verify_replicas(no_tensors, comm).equal());
         comm = comm.split(comm.rank() == 0 ? -1 : 0, comm.rank());  // groups of other sizes
-        CHECK(verify_replicas({}, comm).equal());
+        CHECK(verify_replicas(no_tensors, comm).equal());
     });
 }
 
@@ -465,7 +481,7 @@ TEST_CASE("options are part of what ranks agree on, each of them") {
     auto const check = [](VerifyReplicasOptions const& other, std::string const& one, std::string const& usual) {
         run_on_threads(2, [&](ThreadCommunicator& comm) {
             try {
-                verify_replicas({}, comm, comm.rank() == 1 ? other : VerifyReplicasOptions{});
+                verify_replicas(no_tensors, comm, comm.rank() == 1 ? other : VerifyReplicasOptions{});
                 CHECK(false);
             } catch (MismatchError const& error) {
                 CHECK(error.message() == "rank 1 of 2: verifies with " + one + ", but rank 0 verifies with " + usual +

@@ -58,6 +58,9 @@ struct VerifyReplicasOptions {
 /// throws; a repair that was under way then leaves unspecified what it was to overwrite.
 ReplicaReport verify_replicas(std::span<LocalTensor const> tensors, CommunicatorRef comm,
                               VerifyReplicasOptions const& options = {});
+/// The same for tensors that are const here; VerifyMode::repair, which would write to them, is a BufferError.
+ReplicaReport verify_replicas(std::span<ConstLocalTensor const> tensors, CommunicatorRef comm,
+                              VerifyReplicasOptions const& options = {});
 
 }  // namespace reshard::inline v0_1
 

@@ -18,7 +18,12 @@ namespace detail {
     return mode == VerifyMode::error ? "error" : mode == VerifyMode::report ? "report" : "repair";
 }
 
-inline void check_options(VerifyReplicasOptions const& options, int ranks) {
+inline void check_options(VerifyReplicasOptions const& options, int ranks, bool may_write) {
+    if (options.mode == VerifyMode::repair && !may_write) {
+        raise(ErrorCode::buffer,
+              "reshard::verify_replicas: VerifyMode::repair writes, and the tensors are const. Fix: ",
+              "list them as LocalTensor, or pass VerifyMode::report.");
+    }
     if (options.root < -1 || options.root >= ranks) {
         raise(ErrorCode::mesh, "reshard::verify_replicas: root ", options.root, " of ", ranks,
               " ranks. Fix: name a rank of the communicator, or -1 for none.");
@@ -34,34 +39,45 @@ inline void check_options(VerifyReplicasOptions const& options, int ranks) {
                           {"block_bytes", options.block_bytes}})};
 }
 
-}  // namespace detail
-
-RESHARD_INLINE ReplicaReport verify_replicas(std::span<LocalTensor const> tensors, CommunicatorRef comm,
-                                             VerifyReplicasOptions const& options) {
-    std::optional<detail::ReplicaCheck> check;
-    auto const task = [&] { return detail::task_of(options); };
+inline ReplicaReport verify_replicas(std::span<LocalTensor const> tensors, CommunicatorRef comm,
+                                     VerifyReplicasOptions const& options, bool may_write) {
+    std::optional<ReplicaCheck> check;
+    auto const task = [&] { return task_of(options); };
     agree_on_tensors(comm, tensors, task, [&] {
-        detail::check_options(options, comm.size());
+        check_options(options, comm.size(), may_write);
         for (std::size_t i = 0; options.mode == VerifyMode::repair && i < tensors.size(); ++i)
-            detail::check_written(tensors[i], comm.rank(), "verify_replicas");
+            check_written(tensors[i], comm.rank(), "verify_replicas");
         check.emplace(comm, tensors, options.canonicalise, options.block_bytes);
     });
     ReplicaReport report = check->run();
     if (report.equal() || options.mode == VerifyMode::report) return report;
     if (options.mode == VerifyMode::error) {
-        errors::raise(ErrorCode::mismatch, "reshard::verify_replicas: ", explain(report),
-                      "\nFix: load these tensors again, sync() them from a rank that is right, or pass "
-                      "VerifyMode::repair.");
+        raise(ErrorCode::mismatch, "reshard::verify_replicas: ", explain(report),
+              "\nFix: load these tensors again, sync() them from a rank that is right, or pass "
+              "VerifyMode::repair.");
     }
     std::string undecided;
     agree_on_errors(comm, [&] {
         std::string const found = explain(report);
-        undecided = detail::choose_sources(report.differences, tensors, options.root);
-        if (!undecided.empty()) undecided = errors::concat("reshard::verify_replicas: ", undecided, "\n", found);
+        undecided = choose_sources(report.differences, tensors, options.root);
+        if (!undecided.empty()) undecided = concat("reshard::verify_replicas: ", undecided, "\n", found);
     });
-    if (!undecided.empty()) errors::raise(ErrorCode::mismatch, std::move(undecided));
-    detail::repair(comm, tensors, report.differences);
+    if (!undecided.empty()) raise(ErrorCode::mismatch, std::move(undecided));
+    repair(comm, tensors, report.differences);
     return report;
+}
+
+}  // namespace detail
+
+RESHARD_INLINE ReplicaReport verify_replicas(std::span<LocalTensor const> tensors, CommunicatorRef comm,
+                                             VerifyReplicasOptions const& options) {
+    return detail::verify_replicas(tensors, comm, options, true);
+}
+RESHARD_INLINE ReplicaReport verify_replicas(std::span<ConstLocalTensor const> tensors, CommunicatorRef comm,
+                                             VerifyReplicasOptions const& options) {
+    std::vector<LocalTensor> list;
+    detail::attempt_before_agreement(comm, [&] { list = detail::only_read(tensors); });
+    return detail::verify_replicas(list, comm, options, false);
 }
 
 }  // namespace reshard::inline v0_1

@@ -64,9 +64,8 @@ inline constexpr std::string_view dcp_sharding_info = "DCP_SHARDING_INFO";
     return at == metadata.end() || at->first != key ? nullptr : &at->second;
 }
 
-/// What files of whole tensors hold together, with the metadata of the first. Copies that are stored apart become one
-/// tensor with replicas. \pre names are distinct
-[[nodiscard]] inline Manifest whole_manifest(std::vector<Manifest> headers) {
+/// What the headers of all files say, one after the other, with the metadata of the first.
+[[nodiscard]] inline Manifest joined(std::vector<Manifest> headers) {
     Manifest result;
     if (!headers.empty()) result.metadata = std::move(headers[0].metadata);
     for (Manifest& header : headers) {
@@ -77,9 +76,8 @@ inline constexpr std::string_view dcp_sharding_info = "DCP_SHARDING_INFO";
         }
         std::move(header.tensors.begin(), header.tensors.end(), std::back_inserter(result.tensors));
         std::move(header.files.begin(), header.files.end(), std::back_inserter(result.files));
+        header = {};  // thousands of them take as much memory as what they become
     }
-    sort_tensors(result);
-    group_replicas(result);
     return result;
 }
 
@@ -175,75 +173,53 @@ inline void check_dcp_names(std::span<CheckpointFile const> files, std::string_v
 /// (file, begin). Throws FormatError naming the tensor, the file and the remedy: for boxes of one tensor that differ in
 /// dtype or number of dimensions, that leave something out or overlap, and for gaps in the numbers of the files.
 [[nodiscard]] inline Manifest dcp_manifest(std::vector<Manifest> headers, std::string_view folder) {
-    struct Entry {  // of a header: moving all of them about would take as much memory again
-        Extent const& extent;
-        StoredTensor const& tensor;
-        int file;
-    };
-    Manifest manifest;
-    if (!headers.empty()) manifest.metadata = std::move(headers[0].metadata);
-    std::size_t count = 0;
-    for (Manifest const& header : headers) count += header.extents.size();
-    std::vector<Entry> entries;
-    entries.reserve(count);
-    for (Manifest& header : headers) {
-        auto const file = static_cast<int>(manifest.files.size());
-        for (Extent const& extent : header.extents)
-            entries.push_back({extent, header.tensors[extent.tensor], file + extent.file});
-        std::move(header.files.begin(), header.files.end(), std::back_inserter(manifest.files));
-    }
+    Manifest manifest = joined(std::move(headers));
     check_dcp_names(manifest.files, folder);
     for (CheckpointFile& file : manifest.files) {
         if (file.writer < 0) file.writer = dcp_name(file.leaf).shard - 1;
         manifest.world_size = larger(manifest.world_size, file.writer + 1);
     }
-    auto const file_of = [&](Entry const& entry) -> CheckpointFile const& {
-        return manifest.files[as_size(entry.file)];
-    };
-    std::vector<std::size_t> order(count);
-    for (std::size_t i = 0; i < count; ++i) order[i] = i;
-    sort_list(order, [&](std::size_t i, std::size_t j) {
-        Entry const& a = entries[i];
-        Entry const& b = entries[j];
-        if (int const way = a.tensor.name.compare(b.tensor.name); way != 0) return way < 0;
-        if (int const way = a.extent.box.rank() - b.extent.box.rank(); way != 0) return way < 0;
-        for (int d = 0; d < a.extent.box.rank(); ++d) {
-            Interval const ours = a.extent.box[d];
-            Interval const theirs = b.extent.box[d];
+    std::vector<StoredTensor> const entries = std::exchange(manifest.tensors, {});
+    std::vector<Extent> boxes = std::exchange(manifest.extents, {});
+    auto const file_of = [&](Extent const& box) -> CheckpointFile const& { return manifest.files[as_size(box.file)]; };
+    sort_list(boxes, [&](Extent const& a, Extent const& b) {
+        if (int const way = entries[a.tensor].name.compare(entries[b.tensor].name); way != 0) return way < 0;
+        if (int const way = a.box.rank() - b.box.rank(); way != 0) return way < 0;
+        for (int d = 0; d < a.box.rank(); ++d) {
+            Interval const ours = a.box[d];
+            Interval const theirs = b.box[d];
             if (ours != theirs) return std::tie(ours.begin, ours.end) < std::tie(theirs.begin, theirs.end);
         }
-        return std::tie(file_of(a).writer, file_of(a).leaf, a.extent.begin) <
-               std::tie(file_of(b).writer, file_of(b).leaf, b.extent.begin);
+        return std::tie(file_of(a).writer, file_of(a).leaf, a.begin) <
+               std::tie(file_of(b).writer, file_of(b).leaf, b.begin);
     });
 
     std::vector<Indices> reach;
-    Entry const* first = nullptr;  // of the tensor
-    Box const* last = nullptr;     // that was taken
-    manifest.extents.reserve(count);
-    for (std::size_t const i : order) {
-        Entry const& entry = entries[i];
-        Box const& box = entry.extent.box;
-        DType const dtype = entry.tensor.dtype;
-        int const dims = box.rank();
-        if (manifest.tensors.empty() || manifest.tensors.back().name != entry.tensor.name) {
-            first = &entry;
-            manifest.tensors.push_back({entry.tensor.name, dtype, {}, 1, {}});
+    Extent const* first = nullptr;  // of the tensor
+    Box const* last = nullptr;      // that was taken
+    manifest.extents.reserve(boxes.size());
+    for (Extent const& extent : boxes) {
+        std::string const& tensor = entries[extent.tensor].name;
+        DType const dtype = entries[extent.tensor].dtype;
+        Box const& box = extent.box;
+        if (manifest.tensors.empty() || manifest.tensors.back().name != tensor) {
+            first = &extent;
+            manifest.tensors.push_back({tensor, dtype, {}, 1, {}});
             reach.emplace_back();
-            for (int d = 0; d < dims; ++d) reach.back().push_back(0);
-        } else if (dtype != manifest.tensors.back().dtype || dims != first->extent.box.rank()) {
+            for (int d = 0; d < box.rank(); ++d) reach.back().push_back(0);
+        } else if (dtype != manifest.tensors.back().dtype || box.rank() != first->box.rank()) {
             refuse_dcp(folder,
-                       concat("tensor ", quote_name(entry.tensor.name), " is ", name(manifest.tensors.back().dtype),
-                              " of ", first->extent.box.rank(), " dimensions in ", quote_name(file_of(*first).leaf),
-                              ", and ", name(dtype), " of ", dims, " in ", quote_name(file_of(entry).leaf)),
+                       concat("tensor ", quote_name(tensor), " is ", name(manifest.tensors.back().dtype), " of ",
+                              first->box.rank(), " dimensions in ", quote_name(file_of(*first).leaf), ", and ",
+                              name(dtype), " of ", box.rank(), " in ", quote_name(file_of(extent).leaf)),
                        "keep the files of one save in a folder.");
         } else if (box == *last && !box.empty()) {
             continue;
         }
         last = &box;
-        for (int d = 0; d < dims; ++d) reach.back()[d] = larger(reach.back()[d], box.end(d));
-        manifest.extents.push_back(entry.extent);
+        for (int d = 0; d < box.rank(); ++d) reach.back()[d] = larger(reach.back()[d], box.end(d));
+        manifest.extents.push_back(extent);
         manifest.extents.back().tensor = manifest.tensors.size() - 1;
-        manifest.extents.back().file = entry.file;
     }
     for (std::size_t t = 0; t < manifest.tensors.size(); ++t) {
         StoredTensor& tensor = manifest.tensors[t];

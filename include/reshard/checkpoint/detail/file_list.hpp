@@ -386,8 +386,9 @@ using OpenFiles = std::vector<std::optional<SafetensorsFile>>;
         files[i] = SafetensorsFile::open(join_path(list.folder, list.leaves[i]), access);
         headers[i] = read_entries(list, *files[i], i);
     });
-    if (list.kind != CheckpointKind::shards) return whole_manifest(std::move(headers));
-    Manifest manifest = dcp_manifest(std::move(headers), list.source);
+    bool const cut = list.kind == CheckpointKind::shards;
+    Manifest manifest = cut ? dcp_manifest(std::move(headers), list.source) : joined(std::move(headers));
+    sort_tensors(manifest);
     group_replicas(manifest);
     return manifest;
 }

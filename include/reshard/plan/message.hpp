@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/plan/message.hpp
-/// \brief  What travels between two ranks at once: a box of the global index space, or a box and its repetitions.
+/// \brief  What travels between two ranks at once: a box of the global index space, or a box and its repetitions; and
+///         where that lies in memory.
 /// \depends algebra, core; <vector>. Plain data.
 #pragma once
 
 #include <reshard/algebra/segments.hpp>
 #include <reshard/core/function_ref.hpp>
+#include <reshard/core/transfer.hpp>
 #include <reshard/plan/detail/grid.hpp>
 
 #include <vector>  // vector
@@ -173,6 +175,51 @@ inline void for_each_common(IndexSets const& a, IndexSets const& b, DimForms con
         message.repeats.count = repeats;
     });
 }
+
+/// How one rank's part of a distribution, or a box, lies in memory.
+class Binding {
+public:
+    Binding() = default;
+    /// Of a staging area that holds many addends, `slot` bytes apart: from `origin` bytes of each on.
+    [[gnu::noinline]] Binding(DType dtype, Indices const& strides, DynamicDistribution const& distribution, Index rank,
+                              Index slot = 0, Index origin = 0)
+        : Binding(dtype, strides, index_sets(distribution, distribution.mesh().coordinates(rank)), slot, origin) {}
+    /// Of the elements that one set per dimension says.
+    [[gnu::noinline]] Binding(DType dtype, Indices const& strides, IndexSets const& sets, Index slot = 0,
+                              Index origin = 0)
+        : element_bytes_(bytes(dtype)), slot_(slot), origin_(origin), sets_(sets), strides_(strides) {
+        for (Index& stride : strides_) stride *= element_bytes_;
+    }
+
+    /// A message of the global index space (with the planner's extra dimensions behind the tensor's), as memory: what
+    /// is regular there is regular here. Returns at which byte `box` begins. \pre the box of the message lies within
+    /// one segment per dimension, and holds one addend.
+    Index place(Message const& message, StridedBox& box) const {
+        box.element_bytes = element_bytes_;
+        Index offset = -origin_;
+        int next = 0;
+        for (int dim = 0; dim < sets_.size(); ++dim) {
+            Index const begin = message.box[dim].begin;
+            Index const origin = sets_[dim].local_index(begin);
+            offset += origin * strides_[dim];
+            for (; next < message.repeats.size() && message.repeats[next].dim == dim; ++next) {
+                BoxRepeat const& repeat = message.repeats[next];
+                Index const step = sets_[dim].local_index(begin + repeat.pitch) - origin;
+                box.dims.push_back({repeat.count, step * strides_[dim]});
+            }
+            box.dims.push_back({message.box[dim].size(), strides_[dim]});
+        }
+        if (message.box.size() > sets_.size()) offset += message.box[sets_.size()].begin * slot_;
+        return offset;
+    }
+
+private:
+    Index element_bytes_ = 1;
+    Index slot_ = 0;
+    Index origin_ = 0;
+    IndexSets sets_;
+    Indices strides_;
+};
 
 }  // namespace detail
 

@@ -245,42 +245,6 @@ struct MessagePart {
     StridedBox box;
 };
 
-/// `place(dim, i)` is where index i of the global index space lies along a dimension, `strides` are in bytes. What is
-/// regular there is regular here.
-template <class Place>
-[[nodiscard]] MessagePart part_of(Message const& message, DType dtype, Indices const& strides, Place&& place) {
-    MessagePart part;
-    part.box.element_bytes = bytes(dtype);
-    int next = 0;
-    for (int dim = 0; dim < strides.size(); ++dim) {
-        Index const begin = message.box[dim].begin;
-        Index const origin = place(dim, begin);
-        part.offset += origin * strides[dim];
-        for (; next < message.repeats.size() && message.repeats[next].dim == dim; ++next) {
-            BoxRepeat const& repeat = message.repeats[next];
-            part.box.dims.push_back({repeat.count, (place(dim, begin + repeat.pitch) - origin) * strides[dim]});
-        }
-        part.box.dims.push_back({message.box[dim].size(), strides[dim]});
-    }
-    return part;
-}
-
-/// Of a dense row-major box of the index space.
-[[nodiscard]] inline MessagePart part_of_dense(Message const& message, DType dtype, Box const& dense) {
-    Indices strides = row_major_strides(dense.shape());
-    for (Index& stride : strides) stride *= bytes(dtype);
-    return part_of(message, dtype, strides, [&](int dim, Index i) { return i - dense.begin(dim); });
-}
-
-/// Of this rank's local tensor.
-[[nodiscard]] inline MessagePart part_of_local(Message const& message, DynamicView const& view,
-                                               DynamicDistribution const& distribution, Indices const& coordinates) {
-    Indices strides = view.strides();
-    for (Index& stride : strides) stride *= bytes(view.dtype());
-    return part_of(message, view.dtype(), strides,
-                   [&](int dim, Index i) { return distribution.index_set(coordinates, dim).local_index(i); });
-}
-
 /// What ranks need of boxes, one after the other: one message, as it nearly always is, or several, the same in the same
 /// order for whoever asks. Keeps the memory that this takes.
 class Needs {
@@ -312,28 +276,44 @@ public:
     /// visit(MessagePart) for each part of what was found: where it lies in the box, packed row-major.
     template <class Visit>
     void for_each_in(DType dtype, Visit&& visit) const {
-        for (Message const& message : messages_) visit(part_of_dense(message, dtype, dense_));
+        Binding const packed = in_box(dtype);
+        for (Message const& message : messages_) visit(part_of(packed, message));
     }
     /// The same, in the same order, for the rank itself: where each part lies in its local tensor.
     template <class Visit>
     void for_each_in(LocalTensor const& local, Visit&& visit) const {
-        for (Message const& message : messages_)
-            visit(part_of_local(message, local.view, local.distribution, coordinates_));
+        Binding const own = in_memory(local);
+        for (Message const& message : messages_) visit(part_of(own, message));
     }
     /// visit(where it lies in the box, where in the local tensor) for each part.
     template <class Visit>
     void for_each(LocalTensor const& local, Visit&& visit) const {
-        for (Message const& message : messages_)
-            visit(part_of_dense(message, local.view.dtype(), dense_),
-                  part_of_local(message, local.view, local.distribution, coordinates_));
+        Binding const packed = in_box(local.view.dtype());
+        Binding const own = in_memory(local);
+        for (Message const& message : messages_) visit(part_of(packed, message), part_of(own, message));
     }
 
 private:
+    [[nodiscard]] static IndexSets sets_of(Box const& box) {
+        IndexSets sets;
+        for (int dim = 0; dim < box.rank(); ++dim) sets.push_back(IndexSet(box[dim]));
+        return sets;
+    }
+    [[nodiscard]] Binding in_box(DType dtype) const {
+        return {dtype, row_major_strides(dense_.shape()), sets_of(dense_)};
+    }
+    [[nodiscard]] Binding in_memory(LocalTensor const& local) const {
+        return {local.view.dtype(), local.view.strides(), index_sets(local.distribution, coordinates_)};
+    }
+    [[nodiscard]] static MessagePart part_of(Binding const& binding, Message const& message) {
+        MessagePart part;
+        part.offset = binding.place(message, part.box);
+        return part;
+    }
     bool find_messages(Box const& box, DynamicDistribution const& to) {
         messages_.clear();
         IndexSets const sets = index_sets(to, coordinates_);
-        IndexSets asked;
-        for (int dim = 0; dim < box.rank(); ++dim) asked.push_back(IndexSet(box[dim]));
+        IndexSets const asked = sets_of(box);
         for_each_common(asked, sets, forms_of(asked, sets),
                         [&](Message const& message) { messages_.push_back(message); });
         return !messages_.empty();

@@ -21,11 +21,8 @@ namespace reshard::inline v0_1::detail {
 [[nodiscard]] inline Indices global_index(DynamicDistribution const& distribution, Index rank, Indices const& local) {
     Indices const coordinates = distribution.mesh().coordinates(rank);
     Indices result = local;
-    for (int dim = 0; dim < local.size(); ++dim) {
-        IndexSet const set = distribution.index_set(coordinates, dim);
-        Index const length = set.segment(0).size();  // of all segments but the last
-        result[dim] = set.segment(local[dim] / length).begin + local[dim] % length;
-    }
+    for (int dim = 0; dim < local.size(); ++dim)
+        result[dim] = distribution.index_set(coordinates, dim).global_index(local[dim]);
     return result;
 }
 

@@ -12,51 +12,6 @@
 
 namespace reshard::inline v0_1::detail {
 
-/// How one rank's part of a distribution lies in memory.
-class Binding {
-public:
-    Binding() = default;
-    /// Of a staging area that holds many addends, `slot` bytes apart: from `origin` bytes of each on.
-    [[gnu::noinline]] Binding(DType dtype, Indices const& strides, DynamicDistribution const& distribution, Index rank,
-                              Index slot = 0, Index origin = 0)
-        : element_bytes_(bytes(dtype)),
-          slot_(slot),
-          origin_(origin),
-          sets_(index_sets(distribution, distribution.mesh().coordinates(rank))),
-          strides_(strides) {
-        for (Index& stride : strides_) stride *= element_bytes_;
-    }
-
-    /// A message of the global index space (with the planner's extra dimensions behind the tensor's), as memory: what
-    /// is regular there is regular here. Returns at which byte `box` begins. \pre the box of the message lies within
-    /// one segment per dimension, and holds one addend.
-    Index place(Message const& message, StridedBox& box) const {
-        box.element_bytes = element_bytes_;
-        Index offset = -origin_;
-        int next = 0;
-        for (int dim = 0; dim < sets_.size(); ++dim) {
-            Index const begin = message.box[dim].begin;
-            Index const origin = sets_[dim].local_index(begin);
-            offset += origin * strides_[dim];
-            for (; next < message.repeats.size() && message.repeats[next].dim == dim; ++next) {
-                BoxRepeat const& repeat = message.repeats[next];
-                Index const step = sets_[dim].local_index(begin + repeat.pitch) - origin;
-                box.dims.push_back({repeat.count, step * strides_[dim]});
-            }
-            box.dims.push_back({message.box[dim].size(), strides_[dim]});
-        }
-        if (message.box.size() > sets_.size()) offset += message.box[sets_.size()].begin * slot_;
-        return offset;
-    }
-
-private:
-    Index element_bytes_ = 1;
-    Index slot_ = 0;
-    Index origin_ = 0;
-    IndexSets sets_;
-    Indices strides_;
-};
-
 /// Memory in which one rank's part of a distribution lies.
 template <class Byte>
 struct BoundMemory {

@@ -813,7 +813,7 @@ TEST_SUITE("checkpoint/load") {
                 LocalTensors tensors(goals, comm.rank());
                 auto const wanted = detail::match(Catalogue(checkpoint), tensors.list());
                 auto const schedule =
-                    together ? detail::spans_read(wanted, 3, window) : detail::one_reads(wanted, 1, window);
+                    together ? detail::spans_read(wanted, 3, window) : detail::spans_read(wanted, 1, window, 1);
                 detail::LoadFiles files(checkpoint);
                 files.open(0);
                 LoadReport report;

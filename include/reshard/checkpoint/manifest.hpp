@@ -88,6 +88,24 @@ inline constexpr std::string_view mch_table_key = "mch.table.";
 /// Folders of tables alone that older releases made have this.
 inline constexpr std::string_view mch_old_index = "mch.index.json";
 
+/// A tensor as its bytes are moved: elements smaller than a byte are bytes here, in one dimension.
+struct LineTensor {
+    DynamicShape shape;
+    DType from = DType::u8;
+    DType to = DType::u8;
+
+    [[nodiscard]] Index from_bytes() const noexcept { return bytes(from); }
+    [[nodiscard]] Index to_bytes() const noexcept { return bytes(to); }
+    [[nodiscard]] bool casts() const noexcept { return from != to; }
+    /// A box of the tensor; those of elements smaller than a byte are whole.
+    [[nodiscard]] Box box(Box const& of_tensor) const { return is_raw ? Box(shape) : of_tensor; }
+    bool is_raw = false;
+};
+[[nodiscard]] inline LineTensor line_tensor(StoredTensor const& from, DType to) {
+    if (is_byte_sized(from.dtype)) return {from.shape, from.dtype, to};
+    return {DynamicShape(Indices{stored_bytes_of(from.dtype, Box(from.shape))}), DType::u8, DType::u8, true};
+}
+
 /// How many block sums an extent of so many bytes has: one block is summed up by the extent's own sum.
 [[nodiscard]] constexpr Index block_count(Index bytes, Index block_bytes) noexcept {
     return bytes <= block_bytes ? 0 : ceil_div(bytes, block_bytes);

@@ -93,7 +93,7 @@ TEST_SUITE("checkpoint/read_schedule") {
             int const readers = static_cast<int>(random.between(1, 9));
             CAPTURE(window);
             CAPTURE(readers);
-            check_pieces(detail::one_reads(wanted, 3, window), wanted, window);
+            check_pieces(detail::spans_read(wanted, 1, window, 3), wanted, window);
             ReadSchedule const spans = detail::spans_read(wanted, readers, window);
             check_pieces(spans, wanted, window);
 

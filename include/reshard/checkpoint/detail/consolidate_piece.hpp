@@ -20,24 +20,6 @@
 
 namespace reshard::inline v0_1::detail {
 
-/// A tensor as its bytes are moved: elements smaller than a byte are bytes here, in one dimension.
-struct LineTensor {
-    DynamicShape shape;
-    DType from = DType::u8;
-    DType to = DType::u8;
-
-    [[nodiscard]] Index from_bytes() const noexcept { return bytes(from); }
-    [[nodiscard]] Index to_bytes() const noexcept { return bytes(to); }
-    [[nodiscard]] bool casts() const noexcept { return from != to; }
-    /// A box of the tensor; those of elements smaller than a byte are whole.
-    [[nodiscard]] Box box(Box const& of_tensor) const { return is_raw ? Box(shape) : of_tensor; }
-    bool is_raw = false;
-};
-[[nodiscard]] inline LineTensor line_tensor(StoredTensor const& from, DType to) {
-    if (is_byte_sized(from.dtype)) return {from.shape, from.dtype, to};
-    return {DynamicShape(Indices{stored_bytes_of(from.dtype, Box(from.shape))}), DType::u8, DType::u8, true};
-}
-
 /// The largest place in (begin, end] that has the most slabs behind it whole, if that leaves at least half. `inner`:
 /// elements behind one step of each dimension.
 [[nodiscard]] inline Index row_before(Indices const& inner, Index begin, Index end) noexcept {

@@ -105,7 +105,7 @@ struct SpanAffinity {
 /// \pre `wanted` is sorted by (file, begin)
 [[nodiscard]] inline ReadSchedule schedule_of(Catalogue const& catalogue, std::span<WantedExtent const> wanted,
                                               std::span<LocalTensor const> targets, int ranks, LoadTerms const& terms) {
-    if (terms.spread != Spread::exchange) return one_reads(wanted, terms.root, terms.window_bytes);
+    if (terms.spread != Spread::exchange) return spans_read(wanted, 1, terms.window_bytes, terms.root);
     if (terms.chooser == nullptr) return {};  // each rank reads for itself
     ReadSchedule schedule = spans_read(wanted, ranks, terms.window_bytes);
     std::vector<int> const rank_of = readers_of_spans(schedule, catalogue, wanted, targets, ranks);

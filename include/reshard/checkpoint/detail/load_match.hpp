@@ -205,24 +205,21 @@ inline std::size_t append_wanted(std::vector<WantedExtent>& wanted, Catalogue co
     if (found == nullptr) raise_not_found(catalogue, name, copy ? copy->tensor : std::string_view(name));
     StoredTensor const& stored = *found;
     auto const tensor = as_size(found - catalogue.tensors().data());
-    bool const as_bytes = !is_byte_sized(stored.dtype);
-    DType const dtype = as_bytes ? DType::u8 : stored.dtype;
-    DynamicShape const shape =
-        as_bytes ? DynamicShape(Shape{stored_bytes_of(stored.dtype, Box(stored.shape))}) : stored.shape;
-    check_target(stored, target, dtype, shape, catalogue.kind());
+    LineTensor const moved = line_tensor(stored, stored.dtype);
+    check_target(stored, target, moved.from, moved.shape, catalogue.kind());
     bool const chosen = copy || stored.replicas == 1;
     unsigned const axes = chosen ? 0 : replica_axes_of(target, stored.replicas, options);
     Box const asked = box_in_whole(target);
     auto const add = [&](std::size_t i) {
         Extent const& extent = catalogue.extents()[i];
         if (copy && extent.replica != copy->replica % stored.replicas) return;
-        Box const box = as_bytes ? Box(shape) : extent.box;
+        Box const box = moved.box(extent.box);
         if (intersect(box, asked).empty()) return;
         int const replicas = chosen ? 1 : stored.replicas;
-        WantedExtent one{place, i, extent.file, extent.begin, dtype, box, extent.replica, replicas, axes};
+        WantedExtent one{place, i, extent.file, extent.begin, moved.from, box, extent.replica, replicas, axes};
         if (one.is_for_any(target.distribution.mesh())) wanted.push_back(one);
     };
-    catalogue.for_each_near(tensor, as_bytes ? Box(stored.shape) : asked, add);
+    catalogue.for_each_near(tensor, moved.is_raw ? Box(stored.shape) : asked, add);
     return tensor;
 }
 
@@ -230,7 +227,7 @@ inline std::size_t append_wanted(std::vector<WantedExtent>& wanted, Catalogue co
 /// \pre `wanted` is sorted by extent
 inline void read_together(std::span<WantedExtent> wanted, std::span<LocalTensor const> targets) {
     for (WantedExtent& one : wanted) {
-        int const dim = one.row_dim();
+        int const dim = row_dim(one.box);
         if (dim < one.box.rank()) one.rows = box_in_whole(targets[one.target])[dim];
     }
     sort_list(wanted, [](WantedExtent const& a, WantedExtent const& b) {

@@ -25,6 +25,13 @@
 
 namespace reshard::inline v0_1::detail {
 
+/// The outermost dimension with more than one index; the rank of the box where there is none.
+[[nodiscard]] inline int row_dim(Box const& box) noexcept {
+    int dim = 0;
+    while (dim < box.rank() && box.extent(dim) == 1) ++dim;
+    return dim;
+}
+
 /// An extent of a tensor that is wanted, as it is stored: elements smaller than a byte are bytes. Who else wants some
 /// of the same rows follows in the list.
 struct WantedExtent {
@@ -40,16 +47,10 @@ struct WantedExtent {
     unsigned replica_axes = 0;    ///< ... by their place along these axes of the mesh: a bit each
     Interval rows{0, INT64_MAX};  ///< indices along row_dim() that are read: none where it is read for one before it
 
-    /// The outermost dimension with more than one index; the rank of the box where there is none.
-    [[nodiscard]] int row_dim() const noexcept {
-        int dim = 0;
-        while (dim < box.rank() && box.extent(dim) == 1) ++dim;
-        return dim;
-    }
     /// What is read of it: one run of the file.
     [[nodiscard]] Box read() const noexcept {
         Box part = box;
-        int const dim = row_dim();
+        int const dim = row_dim(box);
         if (dim < box.rank()) part.set(dim, intersect(box[dim], rows));
         return part;
     }
@@ -118,8 +119,7 @@ public:
         Index const bytes = box.size() * enums::bytes(extent.dtype);
         if (bytes == 0) return;
         if (window_bytes_ != 0 && bytes > window_bytes_) {
-            int dim = 0;
-            while (dim < box.rank() && box.extent(dim) == 1) ++dim;
+            int const dim = row_dim(box);
             if (dim < box.rank()) return cut(number, extent, box, dim, bytes / box.extent(dim));
         }
         if (used_ > 0 && (bytes > window_bytes_ - used_ || pieces_ == most_pieces)) {
@@ -160,20 +160,10 @@ inline void sort_by_window(ReadSchedule& schedule) {
     });
 }
 
-/// One rank reads everything.
-/// \pre `wanted` is sorted by (file, begin)
-[[nodiscard]] inline ReadSchedule one_reads(std::span<WantedExtent const> wanted, int reader, Index window_bytes) {
-    ReadSchedule schedule;
-    WindowCutter cutter(schedule, reader, window_bytes);
-    for (std::size_t i = 0; i < wanted.size(); ++i)
-        if (wanted[i].bytes() != 0) cutter.add(i, wanted[i], wanted[i].read());
-    return schedule;
-}
-
 /// Where the bytes of `wanted`, one after the other, are cut into spans: byte 0, the first byte of reader 1, and so on
 /// up to their number. Equal spans, but that a file which ends within a 50th of a span of a cut ends there: then nobody
 /// opens it for a few rows. No span is longer than 1.04 of the mean and a row.
-/// \pre as above
+/// \pre `wanted` is sorted by (file, begin)
 [[nodiscard]] inline std::vector<Index> span_cuts(std::span<WantedExtent const> wanted, int readers) {
     std::vector<Index> file_ends;
     Index total = 0;
@@ -196,21 +186,21 @@ inline void sort_by_window(ReadSchedule& schedule) {
     return cuts;
 }
 
-/// Readers 0 to readers - 1 take the spans, cut between rows of the outermost dimension of an extent that has more than
-/// one index.
-/// \pre as above
-[[nodiscard]] inline ReadSchedule spans_read(std::span<WantedExtent const> wanted, int readers, Index window_bytes) {
+/// So many readers, from rank `first` on, take the spans, cut between rows of the outermost dimension of an extent that
+/// has more than one index. \pre as above
+[[nodiscard]] inline ReadSchedule spans_read(std::span<WantedExtent const> wanted, int readers, Index window_bytes,
+                                             int first = 0) {
     ReadSchedule schedule;
     std::vector<Index> const cuts = span_cuts(wanted, readers);
     int reader = 0;
     Index before = 0;  // bytes of the extents before this one
-    WindowCutter cutter(schedule, 0, window_bytes);
+    WindowCutter cutter(schedule, first, window_bytes);
     for (std::size_t i = 0; i < wanted.size(); ++i) {
         WantedExtent const& extent = wanted[i];
         Index const bytes = extent.bytes();
         if (bytes == 0) continue;
         Box part = extent.read();
-        int const dim = extent.row_dim();
+        int const dim = row_dim(part);
         Interval const all = dim < part.rank() ? part[dim] : Interval{0, 1};
         Index const row = bytes / all.size();
         for (Index begin = all.begin; begin < all.end;) {
@@ -223,7 +213,7 @@ inline void sort_by_window(ReadSchedule& schedule) {
                 cutter.add(i, extent, part);
                 begin = end;
             }
-            if (begin < all.end) cutter = WindowCutter(schedule, ++reader, window_bytes);
+            if (begin < all.end) cutter = WindowCutter(schedule, first + ++reader, window_bytes);
         }
         before += bytes;
     }

@@ -55,9 +55,7 @@ RESHARD_INLINE std::string detail::coverage_fault(Manifest const& manifest) {
 
 RESHARD_INLINE void check_coverage(Manifest const& manifest, std::string_view file) {
     std::string const fault = detail::coverage_fault(manifest);
-    if (fault.empty()) return;
-    errors::raise(ErrorCode::format, "reshard::Manifest: ", file, ": ", fault,
-                  ". Fix: restore the file, or save anew.");
+    if (!fault.empty()) detail::refuse_manifest(file, fault);
 }
 
 }  // namespace reshard::inline v0_1

@@ -90,7 +90,7 @@ public:
             if (comm.rank() == terms.root) files_ = look_at(path);
         });
         share_list(files_, path, comm, terms.root, lists_, pending_);
-        attempt([&] {
+        pending_.attempt([&] {
             wanted_ = match(catalogue(), tensors, terms.options, &report_.not_listed);
             add_touched_blocks(catalogue(), wanted_, terms.options);
             report_.lists_opened = comm.rank() == terms.root ? lists_opened(catalogue()) : 0;
@@ -103,11 +103,11 @@ public:
     /// Collective, as all that follows.
     [[nodiscard]] LoadReport run() {
         ReadSchedule schedule;
-        attempt([&, this] { schedule = schedule_of(catalogue(), wanted_, tensors_, comm_.size(), terms_); });
+        pending_.attempt([&, this] { schedule = schedule_of(catalogue(), wanted_, tensors_, comm_.size(), terms_); });
         bool together = terms_.cooperation == Cooperation::always;
         if (terms_.cooperation == Cooperation::by_model) {
             LoadShare mine;
-            attempt([&, this] {
+            pending_.attempt([&, this] {
                 ReadPlan const direct = plan_reads(catalogue(), wanted_, needs(), terms_.reads, terms_.options);
                 mine = share_of(direct.totals(), schedule, wanted_, tensors_, comm_.rank());
             });
@@ -124,13 +124,6 @@ public:
     }
 
 private:
-    /// Local: what this rank works out by itself. Once something has failed it is left out; the next agreement tells
-    /// all ranks.
-    template <class Work>
-    void attempt(Work&& work) {
-        pending_.attempt(work);
-    }
-
     [[nodiscard]] Catalogue const& catalogue() const noexcept { return files_.catalogue(); }
     [[nodiscard]] std::vector<ReadBox> needs() const {
         return needed_boxes(wanted_, tensors_, comm_.rank(), comm_.memory());
@@ -150,9 +143,9 @@ private:
     /// Each rank reads what it needs.
     void read_directly() {
         std::optional<ReadPlan> plan;
-        attempt([&, this] { plan = plan_direct(files_, wanted_, needs(), terms_.reads, terms_.options); });
+        pending_.attempt([&, this] { plan = plan_direct(files_, wanted_, needs(), terms_.reads, terms_.options); });
         agree();
-        attempt([&] {
+        pending_.attempt([&] {
             fill_identities(tensors_, comm_.rank(), comm_.memory());
             read_direct(files_, *plan, report_);
         });
@@ -163,7 +156,7 @@ private:
     void read_staged(ReadSchedule const& schedule) {
         bool cut = false;  // ranks that read spans may have parts of what is summed up, which have to meet
         std::vector<ExtentParts> all_parts;
-        attempt([&] {
+        pending_.attempt([&] {
             for (Piece const& piece : schedule.pieces) {
                 if (piece.reader == comm_.rank()) files_.open(wanted_[piece.wanted].file);
             }
@@ -180,7 +173,7 @@ private:
             raise_partly_filled(error);
         }
         SumVerdict sum;
-        attempt([&] {
+        pending_.attempt([&] {
             staged.finish();
             fill_identities(tensors_, comm_.rank(), comm_.memory());
             sum = files_.sum();
@@ -191,7 +184,7 @@ private:
             all_gather(comm_, std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all_parts)), lists_);
             ++report_.collectives.exchanges;
         }
-        attempt([&] {
+        pending_.attempt([&] {
             if (cut) join_parts(catalogue(), comm_.rank(), all_parts, sum);
             report_.bytes_verified += sum.bytes;
             files_.check_unchanged();

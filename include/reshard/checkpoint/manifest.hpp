@@ -12,8 +12,9 @@
 #include <reshard/core/detail/explain_text.hpp>
 #include <reshard/core/function_ref.hpp>
 
-#include <span>    // span
-#include <vector>  // vector
+#include <algorithm>  // lower_bound, upper_bound
+#include <span>       // span
+#include <vector>     // vector
 
 namespace reshard::inline v0_1 {
 
@@ -83,6 +84,10 @@ struct Manifest {
 };
 
 namespace detail {
+[[noreturn]] inline void refuse_manifest(std::string_view file, std::string_view what) {
+    raise(ErrorCode::format, "reshard::Manifest: ", file, ": ", what, ". Fix: restore the file, or save anew.");
+}
+
 /// The metadata has the text of a managed-collision table under this and its name; its ids are the tensor `NAME.ids`.
 inline constexpr std::string_view mch_table_key = "mch.table.";
 /// Folders of tables alone that older releases made have this.
@@ -124,6 +129,12 @@ struct LineTensor {
 /// Bytes in its file. \pre its box lies inside the tensor, whose bytes fit 64 bits.
 [[nodiscard]] inline Index extent_bytes(Manifest const& manifest, Extent const& extent) noexcept {
     return stored_bytes_of(manifest.tensors[extent.tensor].dtype, extent.box);
+}
+
+/// The extents that lie in a file, by its number; none for one that there is not.
+[[nodiscard]] inline std::span<Extent const> extents_in(Manifest const& manifest, int file) noexcept {
+    return {std::ranges::lower_bound(manifest.extents, file, {}, &Extent::file),  // (clang 14 lacks equal_range)
+            std::ranges::upper_bound(manifest.extents, file, {}, &Extent::file)};
 }
 
 /// Bytes [begin, end) of an extent that have a sum of their own: a block, or all of them.

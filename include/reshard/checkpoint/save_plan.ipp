@@ -13,8 +13,7 @@
 #include <reshard/core/detail/explain_text.hpp>
 #include <reshard/core/sorting.hpp>
 
-#include <algorithm>  // equal_range, find, lower_bound
-#include <numeric>    // iota
+#include <algorithm>  // find, lower_bound
 
 namespace reshard::inline v0_1 {
 
@@ -79,11 +78,7 @@ private:
         }
     }
     void sort_names() {
-        order_.resize(sources_.size());
-        std::iota(order_.begin(), order_.end(), std::size_t{0});
-        sort_list(order_, [&, this](std::size_t a, std::size_t b) {
-            return std::tie(sources_[a].name, a) < std::tie(sources_[b].name, b);
-        });
+        order_ = places_by_name(sources_);
         std::vector<std::string_view> names;
         names.reserve(sources_.size());
         PlacedTensor const* before = nullptr;
@@ -266,9 +261,7 @@ RESHARD_INLINE int SavePlan::file_of(int rank) const noexcept {
 }
 
 RESHARD_INLINE std::span<Extent const> SavePlan::extents_of(int rank) const noexcept {
-    int const file = file_of(rank);  // (clang 14 cannot use std::ranges::equal_range)
-    return {std::ranges::lower_bound(manifest.extents, file, {}, &Extent::file),
-            std::ranges::upper_bound(manifest.extents, file, {}, &Extent::file)};
+    return detail::extents_in(manifest, file_of(rank));
 }
 
 RESHARD_INLINE Index SavePlan::bytes_of(int rank) const noexcept {

@@ -119,8 +119,8 @@ template <class... Parts>
 }
 
 /// The places of tensors in the order of their names.
-template <class Tensor>
-[[nodiscard]] std::vector<std::size_t> places_by_name(std::vector<Tensor> const& tensors) {
+template <class Tensors>
+[[nodiscard]] std::vector<std::size_t> places_by_name(Tensors const& tensors) {
     std::vector<std::size_t> places(tensors.size());
     for (std::size_t i = 0; i < places.size(); ++i) places[i] = i;
     sort_list(places, [&](std::size_t a, std::size_t b) { return tensors[a].name < tensors[b].name; });

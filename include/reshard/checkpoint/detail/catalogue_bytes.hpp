@@ -16,10 +16,6 @@ namespace reshard::inline v0_1::detail {
 /// written: names of tensors have most in common. So a list of thousands of tensors stays a matter of microseconds.
 class ByteWriter {
 public:
-    static constexpr bool writes = true;
-    template <class T>
-    using Ref = T const&;
-
     template <class T>
     void number(T const& value) {
         put(static_cast<std::uint64_t>(value));
@@ -70,10 +66,6 @@ private:
 /// \pre the bytes are a ByteWriter's.
 class ByteReader {
 public:
-    static constexpr bool writes = false;
-    template <class T>
-    using Ref = T&;
-
     explicit ByteReader(std::span<std::byte const> bytes) noexcept : rest_(bytes) {}
     template <class T>
     void number(T& result) noexcept {
@@ -134,8 +126,8 @@ private:
 };
 
 /// Texts of one kind come one after the other, so that they share what they begin with.
-template <class Io>
-void pass(Io& io, typename Io::template Ref<Manifest> manifest) {
+template <class Io, class Value>
+void pass(Io& io, Value& manifest) {
     io.text(manifest.save);
     io.number(manifest.world_size);
     io.number(manifest.block_bytes);

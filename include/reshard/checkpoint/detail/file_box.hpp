@@ -147,26 +147,19 @@ private:
             return place(onto_, {0, window.bytes + (begin - window.begin), part}, {0, to + (begin - at), part});
         }
         LoopDim const& dim = nest_.dims[loop];
-        Index const last = last_step(loop, at, window.end);
+        Index const end = last_step(loop, at, window.end) + 1;
         Index i = first_step(loop, at, window.begin);
-        Index whole_first = i;
-        Index whole_last = last;
-        if (dim.to == 0) {
-            whole_last = -1;  // all steps are the same bytes, which the window cuts
-        } else {
-            if (at < window.begin) whole_first = larger(i, ceil_div(window.begin - at, dim.to));
-            Index const room = window.end - spans_[loop + 1] - at;
-            whole_last = room < 0 ? -1 : smaller(last, room / dim.to);
-        }
-        while (i <= last) {
-            if (i == whole_first && i <= whole_last) {
-                fill_steps(loop, whole_last - i + 1, at + i * dim.to, to + i * dim.from, window);
-                i = whole_last + 1;
-            } else {
-                fill(loop + 1, at + i * dim.to, to + i * dim.from, window);
-                ++i;
-            }
-        }
+        // What lies whole in the window; of steps that are all the same bytes the window cuts each.
+        Index const room = window.end - spans_[loop + 1] - at;
+        Index const whole_end = dim.to == 0 || room < 0 ? 0 : smaller(end, room / dim.to + 1);
+        Index const whole = dim.to == 0 ? end : larger(i, ceil_div(window.begin - at, dim.to));
+        auto const fill_to = [&](Index stop) {
+            for (; i < stop; ++i) fill(loop + 1, at + i * dim.to, to + i * dim.from, window);
+        };
+        fill_to(smaller(whole, end));
+        if (i < whole_end) fill_steps(loop, whole_end - i, at + i * dim.to, to + i * dim.from, window);
+        i = larger(i, whole_end);
+        fill_to(end);
     }
 
     /// Copies `steps` steps of a loop and all that is inside them.

@@ -321,14 +321,12 @@ inline void check_file(SafetensorsFile const& file, Manifest const& manifest, st
 /// has no elements need not be there.
 template <class Tell>
 void check_entries(SafetensorsHeader const& header, Manifest const& manifest, std::size_t number, Tell&& tell) {
-    auto const wanted = static_cast<int>(number);
-    auto extent = std::ranges::lower_bound(manifest.extents, wanted, {}, &Extent::file);
-    for (; extent != manifest.extents.end() && extent->file == wanted; ++extent) {
-        TensorInfo const* const entry = header.find(key_of(manifest, *extent));
-        bool const is_there = entry != nullptr && entry->dtype == manifest.tensors[extent->tensor].dtype &&
-                              entry->shape == extent->box.shape() && entry->begin == extent->begin;
-        if (is_there || extent->box.empty()) continue;
-        tell(concat(describe(manifest, *extent), " is not in ", quote_name(manifest.files[number].leaf), " as "));
+    for (Extent const& extent : extents_in(manifest, static_cast<int>(number))) {
+        TensorInfo const* const entry = header.find(key_of(manifest, extent));
+        bool const is_there = entry != nullptr && entry->dtype == manifest.tensors[extent.tensor].dtype &&
+                              entry->shape == extent.box.shape() && entry->begin == extent.begin;
+        if (is_there || extent.box.empty()) continue;
+        tell(concat(describe(manifest, extent), " is not in ", quote_name(manifest.files[number].leaf), " as "));
     }
 }
 

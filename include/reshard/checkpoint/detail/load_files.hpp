@@ -70,16 +70,14 @@ struct SumVerdict {
         joined.clear();
         for (; i < runs.size() && runs[i].extent == number && runs[i].begin < saved.end; ++i) {
             ExtentRun const& run = runs[i];
-            bool goes_on = false;
-            for (ExtentRun& before : joined) {
-                if (before.end != run.begin) continue;
-                auto const sum = crc32c_combine(static_cast<std::uint32_t>(before.crc32c),
-                                                static_cast<std::uint32_t>(run.crc32c), run.end - run.begin);
-                before = {number, before.begin, run.end, Index{sum}};
-                goes_on = true;
-                break;
+            auto const before = std::ranges::find(joined, run.begin, &ExtentRun::end);
+            if (before == joined.end()) {
+                joined.push_back(run);
+                continue;
             }
-            if (!goes_on) joined.push_back(run);
+            auto const sum = crc32c_combine(static_cast<std::uint32_t>(before->crc32c),
+                                            static_cast<std::uint32_t>(run.crc32c), run.end - run.begin);
+            *before = {number, before->begin, run.end, Index{sum}};
         }
         auto const all = std::ranges::find_if(
             joined, [&](ExtentRun const& run) { return run.begin == saved.begin && run.end == saved.end; });
@@ -166,21 +164,17 @@ inline void check_own_manifest(std::string const& folder, Manifest const& told) 
     if (head.find(concat("\"save\": \"", told.save, "\"")) != std::string::npos) return;
 
     Manifest const own = manifest_from(read_json_text(path, max_manifest_bytes), path);
-    auto const extents_of = [](Manifest const& manifest, std::size_t number) {
-        int const nth = static_cast<int>(number);
-        auto const first = std::ranges::lower_bound(manifest.extents, nth, {}, &Extent::file);
-        return std::span(first, std::ranges::upper_bound(manifest.extents, nth, {}, &Extent::file));
-    };
     auto const alike = [](Extent const& a, Extent const& b) {
         bool const summed = a.has_checksum && b.has_checksum;
         return a.begin == b.begin && (!summed || a.crc32c == b.crc32c);
     };
-    for (std::size_t i = 0; i < told.files.size(); ++i) {
-        std::string const& leaf = told.files[i].leaf;
-        auto at = own.files.begin() + smaller(as_index(i), std::ssize(own.files));  // most likely
+    for (int i = 0; as_size(i) < told.files.size(); ++i) {
+        std::string const& leaf = told.files[as_size(i)].leaf;
+        auto at = own.files.begin() + smaller(Index{i}, std::ssize(own.files));  // most likely
         if (at == own.files.end() || at->leaf != leaf) at = std::ranges::find(own.files, leaf, &CheckpointFile::leaf);
         if (at == own.files.end()) continue;
-        if (std::ranges::equal(extents_of(told, i), extents_of(own, as_size(at - own.files.begin())), alike)) continue;
+        auto const same = static_cast<int>(at - own.files.begin());
+        if (std::ranges::equal(extents_in(told, i), extents_in(own, same), alike)) continue;
         raise(ErrorCode::mismatch, "reshard: ", join_path(folder, leaf), " has other data, as the checksums in the ",
               manifest_name, " beside it say, but the rank that read the list of tensors saw another version of it",
               ". Fix: give every rank the files of one save.");

@@ -23,10 +23,6 @@ namespace detail {
 inline constexpr std::string_view manifest_format = "reshard-checkpoint";
 inline constexpr Index manifest_version = 2;
 
-[[noreturn]] inline void refuse_manifest(std::string_view file, std::string_view what) {
-    raise(ErrorCode::format, "reshard::Manifest: ", file, ": ", what, ". Fix: restore the file, or save anew.");
-}
-
 /// For messages: which extent is meant.
 [[nodiscard]] inline std::string describe(Manifest const& manifest, Extent const& extent) {
     return concat("box ", to_string(extent.box), " of tensor ", quote_name(manifest.tensors[extent.tensor].name),
@@ -291,15 +287,13 @@ inline void sort_extents(Manifest& manifest, std::string_view file) {
                                      describe(manifest, before), ", and ", describe(manifest, extent)));
     }
     std::vector<std::string_view> keys;
-    for (std::size_t e = 0; e < manifest.extents.size();) {
-        int const of_file = manifest.extents[e].file;
+    for (std::size_t f = 0; f < manifest.files.size(); ++f) {
         keys.clear();
-        for (; e < manifest.extents.size() && manifest.extents[e].file == of_file; ++e)
-            keys.push_back(key_of(manifest, manifest.extents[e]));
+        for (Extent const& extent : extents_in(manifest, static_cast<int>(f))) keys.push_back(key_of(manifest, extent));
         std::string_view const twin = twin_of(keys);
         if (twin.data() == nullptr) continue;
-        refuse_manifest(file, concat("two extents have the name ", quote_name(twin), " in ",
-                                     quote_name(manifest.files[as_size(of_file)].leaf)));
+        refuse_manifest(
+            file, concat("two extents have the name ", quote_name(twin), " in ", quote_name(manifest.files[f].leaf)));
     }
 }
 

@@ -46,58 +46,59 @@ struct Found {
 };
 
 /// Goes through a part of the tensors, a window of each checkpoint at a time.
-class CompareWindows {
-public:
-    /// \pre all that is given outlives this
-    CompareWindows(LoadFiles& first, LoadFiles& second, std::span<ComparedTensor const> tensors,
-                   CompareOptions const& options)
-        : first_(&first), second_(&second), tensors_(tensors), options_(&options) {}
+struct CompareWindows {
+    LoadFiles& first;
+    LoadFiles& second;
+    std::span<ComparedTensor const> tensors;
+    CompareOptions const& options;
+    std::vector<ReadBox> boxes{};
+    std::vector<std::byte> a{};
+    std::vector<std::byte> b{};
+    std::size_t first_found = 0;  ///< of a tensor, its first record
 
     /// A share of the line of all tensors, as the first checkpoint has them. What differs is added to `out`, in their
     /// order.
     void run(ByteLine const& line, int rank, int ranks, std::vector<Found>& out) {
         Index const begin = line.cut(rank, ranks);
         Index const end = line.cut(rank + 1, ranks);
-        line.for_each_piece(begin, end, options_->window_bytes, [&, this](std::vector<ElementRun> const& piece) {
+        line.for_each_piece(begin, end, options.window_bytes, [&, this](std::vector<ElementRun> const& piece) {
             for (ElementRun const& run : piece) {
                 std::size_t const number = line.items()[run.of].tensor;
-                if (out.empty() || out.back().tensor != number) first_found_ = out.size();
+                if (out.empty() || out.back().tensor != number) first_found = out.size();
                 window(line.tensor(number), number, run.begin, run.end, out);
             }
-            if (options_->progress)
-                options_->progress(line.position(piece.back().of, piece.back().end) - begin, end - begin);
+            if (options.progress)
+                options.progress(line.position(piece.back().of, piece.back().end) - begin, end - begin);
         });
     }
 
 private:
     void window(LineTensor const& tensor, std::size_t number, Index begin, Index end, std::vector<Found>& out) {
-        DType const first = tensor.to;
-        DType const second = tensor.from;
-        bool const is_same_type = first == second;
-        auto const room = as_size((end - begin) * larger(bytes(first), bytes(second)));
-        if (room > a_.size()) {
-            a_.resize(room);
-            b_.resize(room);
+        bool const is_same_type = !tensor.casts();
+        auto const room = as_size((end - begin) * larger(tensor.from_bytes(), tensor.to_bytes()));
+        if (room > a.size()) {
+            a.resize(room);
+            b.resize(room);
         }
-        read(*first_, tensors_[number].first, tensor, first, begin, end, a_.data());
-        read(*second_, tensors_[number].second, tensor, second, begin, end, b_.data());
-        if (is_same_type && std::memcmp(a_.data(), b_.data(), room) == 0) return;
+        read(first, tensors[number].first, tensor, tensor.to, begin, end, a.data());
+        read(second, tensors[number].second, tensor, tensor.from, begin, end, b.data());
+        if (is_same_type && std::memcmp(a.data(), b.data(), room) == 0) return;
         FloatFormat format;
         FloatFormat other;
-        bool const is_float = float_format(first, format) && float_format(second, other);
-        auto const width = static_cast<int>(bytes(first));
-        auto const other_width = static_cast<int>(bytes(second));
+        bool const is_float = float_format(tensor.to, format) && float_format(tensor.from, other);
+        auto const width = static_cast<int>(tensor.to_bytes());
+        auto const other_width = static_cast<int>(tensor.from_bytes());
         for (Index i = begin; i < end; ++i) {
-            std::uint64_t const x = load_bits(width, a_.data() + (i - begin) * width);
-            std::uint64_t const y = load_bits(other_width, b_.data() + (i - begin) * other_width);
+            std::uint64_t const x = load_bits(width, a.data() + (i - begin) * width);
+            std::uint64_t const y = load_bits(other_width, b.data() + (i - begin) * other_width);
             if (is_same_type && x == y) continue;
-            double const a = is_float ? float_value(format, x) : 0;
-            double const b = is_float ? float_value(other, y) : 0;
-            double const distance = std::abs(a - b);
-            if (is_float && is_close(a, b, distance, is_same_type)) continue;
-            bool const is_listed = out.size() - first_found_ < as_size(options_->most_elements);
-            if (is_listed || out.size() == first_found_) out.push_back({number, 0, 0, is_listed, {i, x, y}});
-            Found& sum = out[first_found_];
+            double const p = is_float ? float_value(format, x) : 0;
+            double const q = is_float ? float_value(other, y) : 0;
+            double const distance = std::abs(p - q);
+            if (is_float && is_close(p, q, distance, is_same_type)) continue;
+            bool const is_listed = out.size() - first_found < as_size(options.most_elements);
+            if (is_listed || out.size() == first_found) out.push_back({number, 0, 0, is_listed, {i, x, y}});
+            Found& sum = out[first_found];
             ++sum.elements;
             if (std::isfinite(distance)) sum.largest = larger(sum.largest, distance);
         }
@@ -105,28 +106,19 @@ private:
     /// Elements [begin, end) of a tensor in row-major order, packed; of its first copy.
     void read(LoadFiles& files, std::size_t place, LineTensor tensor, DType dtype, Index begin, Index end,
               std::byte* to) {
-        boxes_.clear();
+        boxes.clear();
         tensor.from = dtype;
-        append_reads(boxes_, files.catalogue(), place, tensor, 0, Box(tensor.shape), begin, end, to);
-        for (ReadBox const& box : boxes_) files.open(box.file);
-        files.read(ReadPlan(boxes_, options_->reads));
+        append_reads(boxes, files.catalogue(), place, tensor, 0, Box(tensor.shape), begin, end, to);
+        for (ReadBox const& box : boxes) files.open(box.file);
+        files.read(ReadPlan(boxes, options.reads));
     }
     /// Numbers whose bits differ, or are not comparable.
-    [[nodiscard]] bool is_close(double a, double b, double distance, bool is_same_type) const noexcept {
-        bool const is_exact = options_->rtol == 0 && options_->atol == 0;
+    [[nodiscard]] bool is_close(double p, double q, double distance, bool is_same_type) const noexcept {
+        bool const is_exact = options.rtol == 0 && options.atol == 0;
         if (is_same_type && is_exact) return false;
-        if (!is_same_type && (a == b || (std::isnan(a) && std::isnan(b)))) return true;
-        return std::isfinite(distance) && distance <= options_->atol + options_->rtol * std::abs(b);
+        if (!is_same_type && (p == q || (std::isnan(p) && std::isnan(q)))) return true;
+        return std::isfinite(distance) && distance <= options.atol + options.rtol * std::abs(q);
     }
-
-    LoadFiles* first_;
-    LoadFiles* second_;
-    std::span<ComparedTensor const> tensors_;
-    CompareOptions const* options_;
-    std::vector<ReadBox> boxes_;
-    std::vector<std::byte> a_;
-    std::vector<std::byte> b_;
-    std::size_t first_found_ = 0;  ///< of a tensor, its first record
 };
 
 /// The tensors of two catalogues side by side: what both have alike is to be compared, all else is a difference.
@@ -303,7 +295,7 @@ inline void join(std::vector<CheckpointDifference>& differences, std::span<Found
         ByteLine const line(std::move(tensors));
         report.tensors = std::ssize(alike);
         report.bytes = line.bytes();
-        CompareWindows(a, b, alike, options).run(line, comm.rank(), comm.size(), found);
+        CompareWindows{a, b, alike, options}.run(line, comm.rank(), comm.size(), found);
         a.check_unchanged();
         b.check_unchanged();
     });

@@ -23,8 +23,8 @@ template <class Make>
     check_replicas(from, output.catalogue, options);
     if (ranks < 1) raise(ErrorCode::mesh, "reshard::", function, ": ", ranks, " ranks. Fix: at least one.");
     Catalogue const& to = output.catalogue;
-    PieceMaker const maker(from, to, options.replica);
-    ByteLine const& line = maker.line();
+    PieceMaker const maker{from, to, options.replica};
+    ByteLine const& line = maker.line;
     RewritePlan plan;
     plan.kind = from.kind();
     plan.unlisted = with_unlisted(from.manifest().files);

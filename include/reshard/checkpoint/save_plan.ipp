@@ -32,14 +32,16 @@ inline void check(SaveOptions const& options) {
 class SavePlanner {
 public:
     SavePlanner(std::span<PlacedTensor const> sources, int ranks, SaveOptions const& options)
-        : sources_(sources), options_(options), dealer_(checked(ranks), options) {
+        : sources_(sources), options_(options) {
         plan_.dedup = options.dedup;
         plan_.ranks = ranks;
     }
 
     /// With the extents of `only`, or of all (-1).
     [[nodiscard]] SavePlan run(int only) {
+        if (plan_.ranks < 1) raise(ErrorCode::mesh, "reshard::plan_save: ", plan_.ranks, " ranks. Fix: at least one.");
         check(options_);
+        dealer_ = SaveDealer(plan_.ranks, options_);
         sort_names();
         take_metadata();
         for (std::size_t place : order_) add(sources_[place]);
@@ -56,10 +58,6 @@ public:
     [[nodiscard]] SaveDealer dealt() noexcept { return std::move(dealer_); }
 
 private:
-    [[nodiscard]] static int checked(int ranks) {
-        if (ranks < 1) raise(ErrorCode::mesh, "reshard::plan_save: ", ranks, " ranks. Fix: at least one.");
-        return ranks;
-    }
     void take_metadata() {
         Metadata& metadata = plan_.manifest.metadata;
         metadata = options_.metadata;

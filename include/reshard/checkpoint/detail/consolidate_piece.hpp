@@ -175,16 +175,14 @@ inline void append_reads(std::vector<ReadBox>& reads, Catalogue const& from, std
 }
 
 /// Finds reads and writes of pieces. \pre the catalogues outlive it
-class PieceMaker {
-public:
-    PieceMaker(Catalogue const& from, Catalogue const& to, int replica)
-        : from_(&from), to_(&to), line_(from, to), replica_(replica) {}
+struct PieceMaker {
+    Catalogue const& from;
+    Catalogue const& to;
+    int replica = -1;  ///< the copy that is read, as in RewriteOptions
+    ByteLine line{from, to};
 
-    [[nodiscard]] Catalogue const& from() const noexcept { return *from_; }
-    [[nodiscard]] Catalogue const& to() const noexcept { return *to_; }
-    [[nodiscard]] ByteLine const& line() const noexcept { return line_; }
     [[nodiscard]] LineTensor const& tensor_of(ElementRun const& write) const noexcept {
-        return line_.tensor(to_->extents()[write.of].tensor);
+        return line.tensor(to.extents()[write.of].tensor);
     }
     /// `buffer` takes the runs that are put together; it may be null when nothing will be read. It has room for the
     /// bytes that a piece reads.
@@ -193,18 +191,19 @@ public:
         work.writes.clear();
         work.bytes_written = 0;
         for (ElementRun const& run : piece) {
-            LineItem const& item = line_.items()[run.of];
-            LineTensor const& tensor = line_.tensor_of(item);
+            LineItem const& item = line.items()[run.of];
+            LineTensor const& tensor = line.tensor_of(item);
             for_each_box(tensor.shape, run.begin, run.end,
                          [&, this](Box const& slab) { add(item, tensor, slab, work); });
         }
         join(work.writes);
         for (ElementRun const& write : work.writes) {  // what the boxes of the copy that is read have of it
-            Extent const& to = to_->extents()[write.of];
+            Extent const& extent = to.extents()[write.of];
             LineTensor const& tensor = tensor_of(write);
             // Copies that are asked for go round.
-            int const copy = (replica_ < 0 ? to.replica : replica_) % larger(from_->tensors()[to.tensor].replicas, 1);
-            append_reads(work.reads, *from_, to.tensor, tensor, copy, tensor.box(to.box), write.begin, write.end,
+            int const copy =
+                (replica < 0 ? extent.replica : replica) % larger(from.tensors()[extent.tensor].replicas, 1);
+            append_reads(work.reads, from, extent.tensor, tensor, copy, tensor.box(extent.box), write.begin, write.end,
                          buffer);
             buffer += (write.end - write.begin) * tensor.from_bytes();
         }
@@ -213,9 +212,9 @@ public:
 private:
     /// What a slab writes: a run of each extent that it meets.
     void add(LineItem const& item, LineTensor const& tensor, Box const& slab, PieceWork& work) const {
-        Box const wanted = tensor.is_raw ? Box(to_->tensors()[item.tensor].shape) : slab;
-        to_->for_each_near(item.tensor, wanted, [&, this](std::size_t place) {
-            Extent const& extent = to_->extents()[place];
+        Box const wanted = tensor.is_raw ? Box(to.tensors()[item.tensor].shape) : slab;
+        to.for_each_near(item.tensor, wanted, [&, this](std::size_t place) {
+            Extent const& extent = to.extents()[place];
             if (extent.replica != item.replica) return;
             Box const frame = tensor.box(extent.box);
             Box const part = intersect(slab, frame);
@@ -242,11 +241,6 @@ private:
         }
         writes.resize(kept);
     }
-
-    Catalogue const* from_;
-    Catalogue const* to_;
-    ByteLine line_;
-    int replica_;
 };
 
 }  // namespace reshard::inline v0_1::detail

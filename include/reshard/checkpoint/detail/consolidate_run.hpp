@@ -142,8 +142,8 @@ public:
             for (std::size_t i = 0; i < in.catalogue().extents().size(); ++i) summed.push_back(i);
         in.count_sums(whole_runs(in.catalogue(), std::move(summed)));
         std::vector<Index> written;
-        for (Extent const& extent : maker.to().extents()) written.push_back(maker.to().extent_bytes(extent));
-        written_ = BlockSums(std::move(written), maker.to().manifest().block_bytes);
+        for (Extent const& extent : maker.to.extents()) written.push_back(maker.to.extent_bytes(extent));
+        written_ = BlockSums(std::move(written), maker.to.manifest().block_bytes);
     }
 
     /// All pieces of a window. Throws what the first failure threw, when all that run have ended.
@@ -196,7 +196,7 @@ private:
             ++writes;
         };
         for (ElementRun const& run : work.writes) {
-            Extent const& to = maker_->to().extents()[run.of];
+            Extent const& to = maker_->to.extents()[run.of];
             LineTensor const& tensor = maker_->tensor_of(run);
             Index const begin = run.begin * tensor.to_bytes();
             Index const bytes = run.end * tensor.to_bytes() - begin;
@@ -254,8 +254,8 @@ struct PieceSurvey {
 [[nodiscard]] inline PieceSurvey survey(PieceMaker const& maker, PieceList const& pieces,
                                         RewriteOptions const& options) {
     PieceSurvey result;
-    result.reads_file.resize(maker.from().files().size(), 0);
-    result.writes_file.resize(maker.to().files().size(), 0);
+    result.reads_file.resize(maker.from.files().size(), 0);
+    result.writes_file.resize(maker.to.files().size(), 0);
     RewriteShare& share = result.share;
     share.begin = pieces.begin;
     share.end = pieces.end;
@@ -270,8 +270,7 @@ struct PieceSurvey {
         share.bytes_read += totals.bytes_read;
         share.runs += as_index(work.writes.size());
         for (ReadBox const& box : work.reads) result.reads_file[as_size(box.file)] = 1;
-        for (ElementRun const& write : work.writes)
-            result.writes_file[as_size(maker.to().extents()[write.of].file)] = 1;
+        for (ElementRun const& write : work.writes) result.writes_file[as_size(maker.to.extents()[write.of].file)] = 1;
     }
     share.files_read = std::count(result.reads_file.begin(), result.reads_file.end(), 1);
     share.files_written = std::count(result.writes_file.begin(), result.writes_file.end(), 1);

@@ -99,7 +99,7 @@ private:
                 check_coverage(from().manifest(), input_);
                 output_ = make(from(), hex_text(id_, 16));
                 check_replicas(from(), output_.catalogue, options_);
-                maker_.emplace(from(), output_.catalogue, options_.replica);
+                maker_.emplace(PieceMaker{from(), output_.catalogue, options_.replica});
                 for (StoredTensor const& tensor : output_.catalogue.tensors())
                     digest.tensors.push_back(Digest{}.add_text(output_text(tensor)).value());
                 digest.tensors.push_back(output_.catalogue.digest());  // headers have theirs in it
@@ -188,7 +188,7 @@ private:
             report_.written = output_.catalogue.manifest();
             runs_.make_room(comm().size());
             blocks_.make_room(comm().size());
-            pieces_.emplace(list_pieces(maker_->line(), comm().rank(), comm().size(), options_));
+            pieces_.emplace(list_pieces(maker_->line, comm().rank(), comm().size(), options_));
             PieceSurvey const needs = survey(*maker_, *pieces_, options_);
             for (std::size_t i = 0; i < needs.reads_file.size(); ++i)
                 if (needs.reads_file[i] != 0) in_.open(static_cast<int>(i));
@@ -263,7 +263,7 @@ private:
             pending_.raise_pending();
             report_.kind = from().kind();
             report_.unlisted = with_unlisted(from().manifest().files);
-            report_.bytes_total = maker_->line().bytes();
+            report_.bytes_total = maker_->line.bytes();
             report_.files_opened += in_.count() + shared_.count();
         });
         commit_.agree([&] {  // all ranks are done: before that nothing has its name

@@ -200,12 +200,11 @@ void fill(LocalTensor const& tensor, int rank, std::uint64_t seed, Law const& in
         std::uint64_t const stream = name_stream(tensor.name);
         with_float(view.dtype(), [&]<class T>() {
             RandomValues<T, Law> const values(initializer);
-            auto const write = [&](GlobalRun const& run) {
+            for_each_global_run(tensor, rank, [&](GlobalRun const& run) {
                 constexpr Index size = sizeof(T);
                 write_values<T>(values, seed, stream, run.first, run.count, view.data() + run.offset * size,
                                 run.step * size);
-            };
-            for_each_global_run(tensor.distribution, rank, view.strides(), write, tensor.within);
+            });
         });
     }
 }

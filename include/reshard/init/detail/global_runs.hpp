@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/init/detail/global_runs.hpp
 /// \brief  A rank's local tensor as runs of elements that lie side by side in the whole tensor.
-/// \depends algebra, exec/local_tensor (Within). No allocation.
+/// \depends algebra, exec/local_tensor. No allocation.
 #pragma once
 
 #include <reshard/algebra/distribution.hpp>
@@ -18,81 +18,53 @@ struct GlobalRun {
     Index step = 1;
 };
 
-/// The loops over a rank's local tensor. Trailing dimensions that the rank holds whole, and that lie in memory without
-/// gaps, are part of the runs.
+/// Calls body(GlobalRun) until every element of the rank's local tensor has been in one run. Trailing dimensions that
+/// the rank holds whole, and that lie in memory without gaps, are part of the runs. \pre the mesh has the rank.
 template <class Body>
-class GlobalRuns {
-public:
-    GlobalRuns(DynamicDistribution const& distribution, Within const& within, Index rank, Indices const& strides,
-               Body& body)
-        : body_(body) {
-        Indices const coordinates = distribution.mesh().coordinates(rank);
-        DynamicShape const& shape = distribution.shape();
-        Index pitch = 1;
-        for (int dim = shape.rank() - 1; dim >= 0; --dim) {
-            IndexSet const set = distribution.index_set(coordinates, dim);
-            empty_ = empty_ || set.size() == 0;
-            Index const extent = within.is_whole() ? shape.extent(dim) : within.shape.extent(dim);
-            if (!within.is_whole()) begin_ += within.begin[dim] * pitch;
-            if (!empty_ && extent != 1) add(set, extent, pitch, strides[dim]);
-            pitch *= extent;
-        }
-    }
-    void visit() const {
-        if (empty_) return;
-        if (dims_.empty()) return body_(GlobalRun{begin_, 1, 0, 1});
-        walk(dims_.size() - 1, begin_, 0);
-    }
-
-private:
+void for_each_global_run(LocalTensor const& tensor, Index rank, Body&& body) {
     struct Dim {
         IndexSet set;
         Index pitch;   ///< between neighbours, in the whole tensor
         Index stride;  ///< and in local memory
         bool whole;
     };
-
-    /// Dimensions come inner to outer. dims_[0] makes the runs, of pitch elements for each of its indices.
-    void add(IndexSet const& set, Index extent, Index pitch, Index stride) {
-        Dim const dim{set, pitch, stride, set.is_interval() && set.size() == extent};
-        if (dims_.size() == 1 && dims_[0].whole && (set.size() == 1 || stride == pitch * step_)) {
-            dims_[0] = dim;  // what was the run is now one of its steps
-            return;
+    DynamicShape const& shape = whole_shape(tensor);
+    Indices const coordinates = tensor.distribution.mesh().coordinates(rank);
+    InlineList<Dim, max_dims>
+        dims;         // inner to outer; dims[0] makes the runs, of pitch elements for each of its indices
+    Index begin = 0;  // of the tensor's box, in the whole tensor
+    Index step = 1;
+    Index pitch = 1;
+    for (int d = shape.rank() - 1; d >= 0; pitch *= shape.extent(d--)) {
+        IndexSet const set = tensor.distribution.index_set(coordinates, d);
+        if (set.size() == 0) return;
+        if (!tensor.within.is_whole()) begin += tensor.within.begin[d] * pitch;
+        if (shape.extent(d) == 1) continue;
+        Dim const dim{set, pitch, tensor.view.stride(d), set.is_interval() && set.size() == shape.extent(d)};
+        if (dims.empty()) step = dim.stride;
+        if (dims.size() == 1 && dims[0].whole && (set.size() == 1 || dim.stride == pitch * step)) {
+            dims[0] = dim;  // what was the run is now one of its steps
+        } else {
+            dims.push_back(dim);
         }
-        if (dims_.empty()) step_ = stride;
-        dims_.push_back(dim);
     }
-
-    void walk(int dim, Index first, Index offset) const {
-        Dim const& at = dims_[dim];
+    auto const walk = [&](auto const& self, int d, Index first, Index offset) -> void {
+        Dim const& at = dims[d];
         Index local = 0;
         for (Index k = 0; k < at.set.segments(); ++k) {
             Interval const segment = at.set.segment(k);
-            if (dim == 0) {
-                body_(GlobalRun{first + segment.begin * at.pitch, segment.size() * at.pitch, offset + local * at.stride,
-                                step_});
+            if (d == 0) {
+                body(GlobalRun{first + segment.begin * at.pitch, segment.size() * at.pitch, offset + local * at.stride,
+                               step});
                 local += segment.size();
                 continue;
             }
             for (Index i = segment.begin; i < segment.end; ++i, ++local) {
-                walk(dim - 1, first + i * at.pitch, offset + local * at.stride);
+                self(self, d - 1, first + i * at.pitch, offset + local * at.stride);
             }
         }
-    }
-
-    Body& body_;
-    InlineList<Dim, max_dims> dims_;
-    Index begin_ = 0;  ///< of the tensor's box, in the whole tensor
-    Index step_ = 1;
-    bool empty_ = false;
-};
-
-/// Calls body(GlobalRun) until every element of the rank's local tensor has been in one run. \pre the mesh has the
-/// rank.
-template <class Body>
-void for_each_global_run(DynamicDistribution const& distribution, Index rank, Indices const& strides, Body&& body,
-                         Within const& within = {}) {
-    GlobalRuns<Body>(distribution, within, rank, strides, body).visit();
+    };
+    dims.empty() ? body(GlobalRun{begin, 1, 0, 1}) : walk(walk, dims.size() - 1, begin, 0);
 }
 
 }  // namespace reshard::inline v0_1::detail

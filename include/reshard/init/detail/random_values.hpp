@@ -86,6 +86,13 @@ template <class C, int Digits>
     }
 }
 
+/// a * b + c, rounded once to a double: what floats are computed from has an exact product, doubles need an fma.
+template <class C>
+[[nodiscard]] double multiply_add(double a, double b, double c) noexcept {
+    if constexpr (sizeof(C) == 4) return a * b + c;
+    return __builtin_fma(a, b, c);
+}
+
 template <class C>
 [[nodiscard]] C clamped(C value, C first, C last) noexcept {
     C const above = value < first ? first : value;
@@ -107,22 +114,19 @@ class RandomValues<T, Uniform> {
 public:
     explicit RandomValues(Uniform const& uniform) noexcept
         : low_(uniform.low),
-          step_(number(nearest<C>(uniform.high - uniform.low)) * (sizeof(C) == 4 ? 0x1p-24 : 0x1p-53)),
+          step_(number(nearest<C>(uniform.high - uniform.low)) * (digits == 24 ? 0x1p-24 : 0x1p-53)),
           first_(static_cast<C>(least_from<T>(uniform.low))),
           last_(static_cast<C>(greatest_below<T>(uniform.high))) {}
 
     void operator()(std::uint32_t const* words, Index count, C* values) const noexcept {
         for (Index i = 0; i < count; ++i) {
-            if constexpr (sizeof(C) == 4) {
-                auto const sum = static_cast<float>(digits_of<C, 24>(words, i) * step_ + low_);  // an exact product
-                values[i] = clamped(sum, first_, last_);
-            } else {
-                values[i] = clamped(__builtin_fma(digits_of<C, 53>(words, i), step_, low_), first_, last_);
-            }
+            auto const sum = static_cast<C>(multiply_add<C>(digits_of<C, digits>(words, i), step_, low_));
+            values[i] = clamped(sum, first_, last_);
         }
     }
 
 private:
+    static constexpr int digits = sizeof(C) == 4 ? 24 : 53;
     double low_;
     double step_;
     C first_;
@@ -165,11 +169,8 @@ template <class C>
 void normal_values(double const* p, Index count, double mean, C deviation, C* values) noexcept {
     normal_quantiles(p, count, values);
     for (Index i = 0; i < count; ++i) {
-        if constexpr (sizeof(C) == 4) {
-            values[i] = static_cast<float>(static_cast<double>(values[i]) * static_cast<double>(deviation) + mean);
-        } else {
-            values[i] = __builtin_fma(values[i], deviation, mean);
-        }
+        values[i] =
+            static_cast<C>(multiply_add<C>(static_cast<double>(values[i]), static_cast<double>(deviation), mean));
     }
 }
 
@@ -225,18 +226,14 @@ public:
     [[nodiscard]] bool has_mass() const noexcept { return low_ + range_ > 0.0; }
 
     void operator()(std::uint32_t const* words, Index count, C* values) const noexcept {
+        constexpr int digits = sizeof(C) == 4 ? 28 : 52;
         constexpr double unit = sizeof(C) == 4 ? 0x1p-28 : 0x1p-52;
         constexpr double most = 1.0 - 0x1p-53;
         double p[value_block];
         p[0] = 0;  // g++ 12 cannot see that there is one
         for (Index i = 0; i < count; ++i) {
-            if constexpr (sizeof(C) == 4) {
-                double const u = (digits_of<C, 28>(words, i) + 0.5) * unit;
-                p[i] = clamped(u * range_ + low_, 1e-300, most);  // an exact product: 29 digits times 24
-            } else {
-                double const u = (digits_of<C, 52>(words, i) + 0.5) * unit;
-                p[i] = clamped(__builtin_fma(u, range_, low_), 1e-300, most);
-            }
+            double const u = (digits_of<C, digits>(words, i) + 0.5) * unit;  // of floats 29 digits, the range 24
+            p[i] = clamped(multiply_add<C>(u, range_, low_), 1e-300, most);
         }
         normal_values(p, count, mean_, deviation_, values);
         for (Index i = 0; i < count; ++i) values[i] = clamped(values[i], first_, last_);

@@ -80,11 +80,6 @@ struct DeleteManaged {
     }
 };
 
-[[noreturn]] inline void raise_dtype(DType found, DType asked) {
-    errors::raise(ErrorCode::dtype, "reshard::dlpack::view: the tensor is ", name(found), ", the view asked for is of ",
-                  name(asked), ". Fix: view<T> with the T of its elements, or view without T.");
-}
-
 template <class M>
 void check_version(M const& managed) {
     if (managed.version.major > 1) {
@@ -137,53 +132,13 @@ DynamicView view_of(T const& tensor, DType dtype, Device where) {
 /// A managed tensor and all it points at, in one piece of memory.
 template <class M, class Owner>
 struct Shared {
+    Owner owner;
     M managed{};
     Index shape[max_dims] = {};
     Index strides[max_dims] = {};
-    Owner owner;
 
-    explicit Shared(Owner&& given) : owner(std::move(given)) {}
-    explicit Shared(Owner const& given) : owner(given) {}
     static void destroy(M* managed) { delete static_cast<Shared*>(managed->manager_ctx); }
 };
-
-template <class M, class Owner>
-std::unique_ptr<M, DeleteManaged> share(ConstDynamicView const& view, Owner&& owner, Device where, unsigned flags) {
-    Type const type = types[static_cast<int>(view.dtype())];
-    if (type.code < 0) {
-        errors::raise(ErrorCode::dtype, "reshard::dlpack::share: elements of ", name(view.dtype()),
-                      " have no address. Fix: share their bytes as U8.");
-    }
-    using Block = Shared<M, std::remove_cvref_t<Owner>>;
-    auto* const block = new Block(std::forward<Owner>(owner));
-    M& managed = block->managed;
-    managed.manager_ctx = block;
-    managed.deleter = &Block::destroy;
-    if constexpr (requires {
-                      managed.flags;
-                      managed.version;
-                  }) {
-        managed.version.major = 1;
-        managed.version.minor = 1;
-        managed.flags = flags;
-    }
-    auto& tensor = managed.dl_tensor;
-    tensor.data = const_cast<std::byte*>(view.data());
-    tensor.device.device_type = static_cast<decltype(tensor.device.device_type)>(where.type);
-    tensor.device.device_id = where.id;
-    tensor.ndim = view.rank();
-    tensor.dtype.code = static_cast<decltype(tensor.dtype.code)>(type.code);
-    tensor.dtype.bits = static_cast<decltype(tensor.dtype.bits)>(type.bits);
-    tensor.dtype.lanes = 1;
-    tensor.shape = block->shape;
-    tensor.strides = block->strides;
-    tensor.byte_offset = 0;
-    for (int dim = 0; dim < view.rank(); ++dim) {
-        block->shape[dim] = view.extent(dim);
-        block->strides[dim] = view.stride(dim);
-    }
-    return std::unique_ptr<M, DeleteManaged>(&managed);
-}
 }  // namespace detail
 
 /// Keeps a tensor of somebody else alive, and calls its deleter in the end: what is in a capsule named "dltensor" or
@@ -244,7 +199,11 @@ template <Element E, class T>
             return view(tensor, where);
         }
     }();
-    if (bytes.dtype() != reshard::dtype_of<E>) detail::raise_dtype(bytes.dtype(), reshard::dtype_of<E>);
+    if (bytes.dtype() != reshard::dtype_of<E>) {
+        errors::raise(ErrorCode::dtype, "reshard::dlpack::view: the tensor is ", name(bytes.dtype()),
+                      ", the view asked for is of ", name(reshard::dtype_of<E>),
+                      ". Fix: view<T> with the T of its elements, or view without T.");
+    }
     if (reinterpret_cast<std::uintptr_t>(bytes.data()) % alignof(E) != 0) {
         errors::raise(ErrorCode::buffer, "reshard::dlpack::view: memory that is not aligned to its elements, ",
                       name(bytes.dtype()), ". Fix: view it without a type, or copy it first.");
@@ -265,7 +224,38 @@ template <Managed M, class View, class Owner>
         writable || Versioned<M>,
         "reshard::dlpack::share: DLManagedTensor cannot say that its elements are const. Fix: share them as a "
         "DLManagedTensorVersioned, or give a view that may be written to.");
-    return detail::share<M>(view, std::forward<Owner>(owner), where, writable ? 0U : 1U);
+    ConstDynamicView const elements(view);
+    Type const type = detail::types[static_cast<int>(elements.dtype())];
+    if (type.code < 0) {
+        errors::raise(ErrorCode::dtype, "reshard::dlpack::share: elements of ", name(elements.dtype()),
+                      " have no address. Fix: share their bytes as U8.");
+    }
+    using Block = detail::Shared<M, std::remove_cvref_t<Owner>>;
+    auto* const block = new Block{std::forward<Owner>(owner)};
+    M& managed = block->managed;
+    managed.manager_ctx = block;
+    managed.deleter = &Block::destroy;
+    if constexpr (Versioned<M>) {
+        managed.version.major = 1;
+        managed.version.minor = 1;
+        managed.flags = writable ? 0U : 1U;
+    }
+    auto& tensor = managed.dl_tensor;
+    tensor.data = const_cast<std::byte*>(elements.data());
+    tensor.device.device_type = static_cast<decltype(tensor.device.device_type)>(where.type);
+    tensor.device.device_id = where.id;
+    tensor.ndim = elements.rank();
+    tensor.dtype.code = static_cast<decltype(tensor.dtype.code)>(type.code);
+    tensor.dtype.bits = static_cast<decltype(tensor.dtype.bits)>(type.bits);
+    tensor.dtype.lanes = 1;
+    tensor.shape = block->shape;
+    tensor.strides = block->strides;
+    tensor.byte_offset = 0;
+    for (int dim = 0; dim < elements.rank(); ++dim) {
+        block->shape[dim] = elements.extent(dim);
+        block->strides[dim] = elements.stride(dim);
+    }
+    return Owned<M>(&managed);
 }
 
 }  // namespace dlpack

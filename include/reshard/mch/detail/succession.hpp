@@ -151,9 +151,9 @@ public:
         auto const* const ids = reinterpret_cast<Index const*>(block);
         for (Index begin = 0; begin < entries && ascends_;) {
             Index const end = end_of_run(ids, begin, entries);
-            runs_.push_back({block, entries, begin, end, 0});
+            pieces_.push_back({ids[begin], ids[end - 1], block, entries, begin, end, 0, nullptr});
             begin = end;
-            ascends_ = as_index(runs_.size()) <= most_runs;
+            ascends_ = as_index(pieces_.size()) <= most_runs;
         }
     }
     /// Works out the shard and what becomes of its ids; false when this is a case for the caller. Writes nothing of the
@@ -187,21 +187,19 @@ public:
     }
 
 private:
-    /// Entries [begin, end) of a block, whose ids ascend.
-    struct Run {
+    static constexpr Index most_runs = 4096;
+    /// Entries [begin, end) of a block that arrived, or of the shard itself, whose ids ascend.
+    struct Piece {
+        Index first;  ///< id
+        Index last;
         std::byte const* block;
         Index entries;  ///< of the block
         Index begin;
         Index end;
         Index to;
-    };
-    static constexpr Index most_runs = 4096;
-    /// A run of what arrives or of what stays.
-    struct Piece {
-        Index first;  ///< id
-        Index last;
-        Run* run;
-        MchOwnRun* own;
+        MchOwnRun* own;  ///< of the shard: which of them stay, and where they go
+
+        [[nodiscard]] Index count() const noexcept { return own != nullptr ? own->count : end - begin; }
     };
 
     [[nodiscard]] static Index end_of_run(Index const* ids, Index begin, Index end) noexcept {
@@ -214,31 +212,24 @@ private:
 
     /// Puts runs in order and gives them their places; false when their ids overlap.
     [[nodiscard]] bool line_up() {
-        for (Run& run : runs_) {
-            auto const* const ids = reinterpret_cast<Index const*>(run.block);
-            pieces_.push_back({ids[run.begin], ids[run.end - 1], &run, nullptr});
-        }
         if (own_ != nullptr) {
             if (!own_->in_runs) return false;
             for (MchOwnRun& one : own_->runs) {
-                pieces_.push_back({shard_.ids[one.begin], shard_.ids[one.end - 1], nullptr, &one});
+                pieces_.push_back(
+                    {shard_.ids[one.begin], shard_.ids[one.end - 1], nullptr, 0, one.begin, one.end, 0, &one});
             }
         }
         sort_list(pieces_, [](Piece const& a, Piece const& b) { return a.first < b.first; });
         Index to = 0;
         Index last_position = -1;
-        for (std::size_t p = 0; p < pieces_.size(); ++p) {
-            Piece const& one = pieces_[p];
+        for (std::size_t p = 0; p < pieces_.size(); to += pieces_[p++].count()) {
+            Piece& one = pieces_[p];
             if (p != 0 && pieces_[p - 1].last >= one.first) return false;
-            if (one.run != nullptr) {
-                one.run->to = to;
-                to += one.run->end - one.run->begin;
-                continue;
-            }
-            if (one.own->begin < last_position) return false;  // shards that were not loaded in their order
-            last_position = one.own->begin;
+            one.to = to;
+            if (one.own == nullptr) continue;
+            if (one.begin < last_position) return false;  // shards that were not loaded in their order
+            last_position = one.begin;
             own_->place(*one.own, to);
-            to += one.own->count;
         }
         return true;
     }
@@ -258,37 +249,35 @@ private:
     template <class Sign>
     [[nodiscard]] bool all_of_column(int place, Sign const& sign) const noexcept {
         if (place < 0) return true;
-        auto const column = as_size(place);
         Index signs = 0;
-        for (Run const& run : runs_) {
-            auto const* const numbers = reinterpret_cast<Index const*>(column_of(run, column));
-            for (Index i = 0; i < run.end - run.begin; ++i) signs |= sign(numbers[i]);
-        }
-        if (own_ == nullptr) return signs >= 0;
-        auto const* const numbers = reinterpret_cast<Index const*>(shard_.column(column));
-        for (MchOwnRun const& one : own_->runs) {
+        for (Piece const& one : pieces_) {
+            auto const* const numbers = reinterpret_cast<Index const*>(column_of(one, as_size(place)));
             Index found = 0;
-            for (Index i = one.begin; i < one.end; ++i) found |= sign(numbers[i]);
-            if (found >= 0) continue;
-            for (Index i = one.begin; i < one.end; ++i) signs |= sign(numbers[i]) & -own_->stays(i);
+            for (Index i = 0; i < one.end - one.begin; ++i) found |= sign(numbers[i]);
+            if (one.own == nullptr || found >= 0) {
+                signs |= found;
+                continue;
+            }
+            for (Index i = 0; i < one.end - one.begin; ++i) signs |= sign(numbers[i]) & -own_->stays(one.begin + i);
         }
         return signs >= 0;
     }
-    [[nodiscard]] std::byte const* column_of(Run const& run, std::size_t column) const noexcept {
-        return run.block + packed_column_begin(run.entries, widths_, column) + run.begin * widths_[column];
+    [[nodiscard]] std::byte const* column_of(Piece const& one, std::size_t column) const noexcept {
+        std::byte const* const first =
+            one.own != nullptr ? shard_.column(column) : one.block + packed_column_begin(one.entries, widths_, column);
+        return first + one.begin * widths_[column];
     }
 
     /// Gives every entry a slot of the shard.
     [[nodiscard]] bool give_slots(bool may_move, std::vector<MchRowMove>& moves) {
         given_.emplace(shard_.range(), kept_);
         for (Piece const& one : pieces_) {
-            if (one.run != nullptr) {
-                given_->look(reinterpret_cast<Index const*>(column_of(*one.run, 1)), one.run->end - one.run->begin);
-            } else if (one.own->is_dense()) {
-                given_->look(shard_.slots + one.own->begin, one.own->count);
+            auto const* const slots = reinterpret_cast<Index const*>(column_of(one, 1));
+            if (one.own == nullptr || one.own->is_dense()) {
+                given_->look(slots, one.count());
             } else {
-                given_->look(shard_.slots + one.own->begin, one.own->end - one.own->begin,
-                             [own = own_, begin = one.own->begin](Index i) { return own->stays(begin + i); });
+                given_->look(slots, one.end - one.begin,
+                             [own = own_, begin = one.begin](Index i) { return own->stays(begin + i); });
             }
         }
         return given_->give(may_move, moves);
@@ -298,8 +287,8 @@ private:
         std::byte* const to = shard_.column(c);
         if (to == nullptr) return;
         Index const width = widths_[c];
-        for (Run const& run : runs_) {
-            std::memcpy(to + run.to * width, column_of(run, c), as_size((run.end - run.begin) * width));
+        for (Piece const& one : pieces_) {
+            if (one.own == nullptr) std::memcpy(to + one.to * width, column_of(one, c), as_size(one.count() * width));
         }
         if (c == 0) {
             std::fill(shard_.ids + kept_, shard_.ids + shard_.entries, empty_id(table_->layout));
@@ -315,9 +304,8 @@ private:
     MchOwnEntries* own_;
     std::vector<Index> widths_;  ///< of columns
     Index kept_ = 0;
-    bool ascends_ = true;  ///< whether there are few runs
-    std::vector<Run> runs_;
-    std::vector<Piece> pieces_;           ///< by their ids
+    bool ascends_ = true;                 ///< whether there are few runs
+    std::vector<Piece> pieces_;           ///< by their ids, once line_up() has sorted them
     std::optional<MchGivenSlots> given_;  ///< once they are in order
 };
 

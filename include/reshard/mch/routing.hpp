@@ -46,14 +46,10 @@ public:
         }
     }
 
-    /// The part that owns a slot. \pre 0 <= slot < Z.
-    [[nodiscard]] RESHARD_HOST_DEVICE constexpr std::int32_t operator()(Index slot) const noexcept {
-        return (*this)(slot, table());
-    }
-    /// The same, where a copy of table() is nearer.
+    /// The part that owns a slot. `nearer`: a copy of table(), where that is nearer. \pre 0 <= slot < Z.
     [[nodiscard]] RESHARD_HOST_DEVICE constexpr std::int32_t operator()(Index slot,
-                                                                        Index const* offsets) const noexcept {
-        if (search_) return detail::part_at(offsets, parts_, slot);
+                                                                        Index const* nearer = nullptr) const noexcept {
+        if (search_) return detail::part_at(nearer != nullptr ? nearer : table(), parts_, slot);
         if (parts_ == 1) return 0;
         if (slot < begin_of_short_) return static_cast<std::int32_t>(long_(static_cast<std::uint64_t>(slot)));
         Index const rest = slot - begin_of_short_;
@@ -133,14 +129,10 @@ public:
 
     /// The part that looks an id up. With blocks of ceil(H / nb) ids and l = nb / W buckets a part, ids are counted off
     /// in blocks up to nb of them and dealt out by `id mod nb` beyond, as unsigned numbers:
-    /// `id < block * nb ? id / (block * l) : (id mod nb) / l`.
-    [[nodiscard]] RESHARD_HOST_DEVICE constexpr std::int32_t part_of_id(Index raw) const noexcept {
-        return part_of_id(raw, table());
-    }
-    /// The same, where a copy of table() is nearer.
+    /// `id < block * nb ? id / (block * l) : (id mod nb) / l`. `nearer`: a copy of table(), where that is nearer.
     [[nodiscard]] RESHARD_HOST_DEVICE constexpr std::int32_t part_of_id(Index raw,
-                                                                        Index const* offsets) const noexcept {
-        if (bucket_slots_ != 0) return slots_(bucket_of_id(raw) * bucket_slots_, offsets);
+                                                                        Index const* nearer = nullptr) const noexcept {
+        if (bucket_slots_ != 0) return slots_(bucket_of_id(raw) * bucket_slots_, nearer);
         auto const id = static_cast<std::uint64_t>(raw);
         if (id < limit_) return static_cast<std::int32_t>(by_span_(id));
         return static_cast<std::int32_t>(by_local_(id - by_buckets_(id) * buckets_));
@@ -178,12 +170,9 @@ public:
         return within >= 0 && within < bucket_slots_;
     }
     /// The part that owns a slot. \pre 0 <= slot < Z.
-    [[nodiscard]] RESHARD_HOST_DEVICE constexpr std::int32_t part_of_slot(Index slot) const noexcept {
-        return slots_(slot);
-    }
-    [[nodiscard]] RESHARD_HOST_DEVICE constexpr std::int32_t part_of_slot(Index slot,
-                                                                          Index const* offsets) const noexcept {
-        return slots_(slot, offsets);
+    [[nodiscard]] RESHARD_HOST_DEVICE constexpr std::int32_t part_of_slot(
+        Index slot, Index const* nearer = nullptr) const noexcept {
+        return slots_(slot, nearer);
     }
     [[nodiscard]] RESHARD_HOST_DEVICE constexpr SlotRouter::Range slots_of(std::int32_t part) const noexcept {
         return slots_.range(part);

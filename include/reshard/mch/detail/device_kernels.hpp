@@ -35,11 +35,6 @@ struct MchIsStray {
         return ids[i] != empty && !router.finds(ids[i], offset + i, part);
     }
 };
-struct MchIsFilled {
-    Index const* ids;
-    Index const* slots;
-    [[nodiscard]] RESHARD_HOST_DEVICE bool operator()(Index i) const noexcept { return (ids[i] | slots[i]) != 0; }
-};
 
 // ---- What came ---------------------------------------------------------------------------------------------------
 

@@ -24,7 +24,7 @@ struct MchMoveRule {
         return owner(move.from);
     }
 };
-/// Lists the rows that moves begin at, and finds the lowest one that two of them end at.
+/// Lists the rows that moves begin at, and counts those that end where another does.
 struct MchListWanted {
     MchRowMove const* moves;
     Index* wanted;
@@ -34,8 +34,7 @@ struct MchListWanted {
     template <class Block>
     RESHARD_HOST_DEVICE void operator()(Block& block, Index i) const {
         wanted[i] = moves[i].from;
-        if (!set_bit(block, taken, moves[i].to - first)) return;
-        block.lower(twice, static_cast<unsigned long long>(moves[i].to));
+        if (set_bit(block, taken, moves[i].to - first)) block.add(twice, 1ULL);
     }
 };
 /// Rows of one view to records, or back, in pieces of T.
@@ -115,24 +114,22 @@ void apply_row_moves_with(Work& work, std::span<MchRowMove const> moves, MchTabl
         partition.count(work);
         auto const words = fetch(work, partition.report_words(only), PartitionReport::words(table.parts()));
         PartitionReport const report(words, table.parts());
-        if (report.out_of_range() != 0) {
-            refuse_move(table, rank, fetch(work, moves.data() + report.first_out_of_range()), range);
-        }
+        exchange.resize(as_size(comm.size()), views);
+        // What is wrong, the host finds in the same moves.
+        auto const refuse = [&] { MchRowMoves().sort(fetch(work, moves.data(), count), table, rank, exchange); };
+        if (report.out_of_range() != 0) refuse();
         sorted = WorkList<std::byte, Work>(work, report.packed_bytes());
         partition.pack(only, sorted.data());
         partition.scatter(work);
         wanted = WorkList<Index, Work>(work, count);
         if (count != 0) {
-            constexpr unsigned long long none = ~0ULL;
             auto const taken = zeros<std::uint32_t>(work, ceil_div(range.size(), 32));
-            WorkList<unsigned long long, Work> const twice(work, std::span(&none, 1));
+            auto const twice = zeros<unsigned long long>(work, 1);
             for_each_index(work, "moves", count,
                            MchListWanted{reinterpret_cast<MchRowMove const*>(sorted.data()), wanted.data(), range.begin,
                                          taken.data(), twice.data()});
-            auto const row = fetch(work, twice.data());
-            if (row != none) refuse_target_twice(table, rank, as_index(row));
+            if (fetch(work, twice.data()) != 0) refuse();
         }
-        exchange.resize(as_size(comm.size()), views);
         for (Index part = 0; part < table.parts(); ++part) {
             auto const r = as_size(table.slots.mesh().rank_at(part));
             exchange.counts[r].rows = report.counts()[as_size(part)];

@@ -39,6 +39,10 @@ public:
     }
     /// Asks what is known of what leaves, once it has been counted.
     void look(Work& work, Partitions<Work, MchLeavingRule> const& leaving, Fetches<Work>& asked) {
+        if (shard.entries >= 2) {
+            ends_at_ = asked.add(shard.ids);
+            asked.add(shard.ids + shard.entries - 1);
+        }
         if (stays()) {
             Index const empty = empty_id(current.layout);
             counted_ = zeros<Count>(work, 2);
@@ -49,25 +53,18 @@ public:
         }
         report_at_ = asked.add(leaving.report_words(leaving_), PartitionReport::words(destinations()));
         if (shard.iteration != nullptr) iteration_at_ = asked.add(shard.iteration);
-        if (shard.entries < 2) return;
-        ends_at_ = asked.add(shard.ids);
-        for (Index const* at : {shard.ids + shard.entries - 1, shard.slots, shard.slots + shard.entries - 1}) {
-            asked.add(at);
-        }
     }
     /// Looks at what was counted.
     void examine(Work& work, Fetches<Work> const& asked) {
+        refuse_zeros(work, asked);
         if (stays()) {
             change().live_before = change().live_after = asked[counts_at_];
             change().unreachable = asked[counts_at_ + 1];
-            bool const full = shard.entries >= 2 && change().live_after == shard.entries;  // zeros are ids
-            if (full && are_zeros(work, shard.ids)) refuse_never_loaded(current, shard.entries, shard.offset);
             return;
         }
         auto const words = asked.list(report_at_, PartitionReport::words(destinations()));
         words_.assign(words.begin(), words.end());
         if (shard.iteration != nullptr) iteration = asked[iteration_at_];
-        if (never_loaded(work, asked)) refuse_never_loaded(current, shard.entries, shard.offset);
         if (report().out_of_range() == 0) return;
         Index const wrong = report().first_out_of_range();
         refuse_misplaced(saved, current, shard.offset, wrong, fetch(work, shard.ids + wrong),
@@ -136,18 +133,14 @@ private:
     static void count(Work& work, Index entries, Answer const& answer, Count* total) {
         count_indices(work, "count", CountIndices<Answer>{entries, answer, total});
     }
-    /// Looks at all only where the first and the last would be zeros.
-    [[nodiscard]] bool never_loaded(Work& work, Fetches<Work> const& asked) const {
-        if (shard.entries < 2) return false;
-        for (Index word : asked.list(ends_at_, 4))
-            if (word != 0) return false;
-        return are_zeros(work, shard.slots);
-    }
-    /// Whether these are all zeros, and the ids.
-    [[nodiscard]] bool are_zeros(Work& work, Index const* slots) const {
-        auto const filled = zeros<Count>(work, 1);
-        count(work, shard.entries, MchIsFilled{shard.ids, slots}, filled.data());
-        return fetch(work, filled.data()) == 0;
+    /// Looks at all, on the host, only where the first id and the last are 0, as no two are where something was loaded.
+    void refuse_zeros(Work& work, Fetches<Work> const& asked) const {
+        if (shard.entries < 2 || asked[ends_at_] != 0 || asked[ends_at_ + 1] != 0) return;
+        auto const ids = fetch(work, shard.ids, shard.entries);
+        auto const slots = fetch(work, stays() ? shard.ids : shard.slots, shard.entries);
+        if (never_loaded(ids.data(), slots.data(), shard.entries)) {
+            refuse_never_loaded(current, shard.entries, shard.offset);
+        }
     }
 
     List<Index> current_offsets_;

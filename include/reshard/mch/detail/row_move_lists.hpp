@@ -20,16 +20,6 @@ struct MchRowCount {
     std::uint64_t widths = 0;  ///< digest of those of the views, in their order
 };
 
-[[noreturn]] inline void refuse_move(MchTable const& table, Index rank, MchRowMove const& move, Interval range) {
-    refuse_table(ErrorCode::mismatch, table, "on rank ", rank, ": a move from row ", move.from, " to row ", move.to,
-                 ", but the table has ", table.size(), " rows, this rank those from ", range.begin, " to ", range.end,
-                 ". Fix: pass the moves that redistribute() returned on this rank.");
-}
-[[noreturn]] inline void refuse_target_twice(MchTable const& table, Index rank, Index row) {
-    refuse_table(ErrorCode::mismatch, table, "on rank ", rank, ": two moves end at row ", row,
-                 ". Fix: pass the moves that redistribute() returned on this rank, each once.");
-}
-
 /// Collective: a rank's first work, then what it has in hand, told to all where that differs. Returns what the
 /// agreements that follow compare.
 template <class Work>
@@ -157,12 +147,17 @@ struct MchRowMoves {
         Index twice = INT64_MAX;
         for (MchRowMove const& move : moves) {
             if (move.from < 0 || move.from >= table.size() || !range.contains(move.to)) {
-                refuse_move(table, rank, move, range);
+                refuse_table(ErrorCode::mismatch, table, "on rank ", rank, ": a move from row ", move.from, " to row ",
+                             move.to, ", but the table has ", table.size(), " rows, this rank those from ", range.begin,
+                             " to ", range.end, ". Fix: pass the moves that redistribute() returned on this rank.");
             }
             if (!taken.take(move.to)) twice = smaller(twice, move.to);
             ++exchange.counts[holder(move)].rows;
         }
-        if (twice != INT64_MAX) refuse_target_twice(table, rank, twice);
+        if (twice != INT64_MAX) {
+            refuse_table(ErrorCode::mismatch, table, "on rank ", rank, ": two moves end at row ", twice,
+                         ". Fix: pass the moves that redistribute() returned on this rank, each once.");
+        }
         for (std::size_t r = 1; r < exchange.begins.size(); ++r) {
             exchange.begins[r] = exchange.begins[r - 1] + exchange.counts[r - 1].rows;
         }

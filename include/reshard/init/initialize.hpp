@@ -56,86 +56,64 @@ void with_float(DType dtype, Body&& body) {
     }
 }
 
-/// What can be wrong with the numbers of an initializer, for one tensor.
+template <class... Parts>
+[[noreturn]] void refuse_initializer(std::string_view tensor, Parts const&... parts) {
+    raise(ErrorCode::dtype, "reshard::initialize: tensor '", tensor, "': ", parts...);
+}
+
+/// What can be wrong with the numbers of an initializer, for a tensor of floats T.
+template <class T>
 class InitializerCheck {
 public:
-    InitializerCheck(std::string_view tensor, DType dtype) : tensor_(tensor), dtype_(dtype) {}
+    explicit InitializerCheck(std::string_view tensor) : tensor_(tensor) {}
 
     void operator()(Uniform const& uniform) const {
-        require_floating();
-        double const range = uniform.high - uniform.low;
-        require_bounds(uniform.low, uniform.high, uniform.low < uniform.high, ")");
-        with_float(dtype_, [&]<class T>() {
-            bool const within = uniform.low >= -largest_number<T>() && uniform.high <= largest_number<T>() &&
-                                range <= largest_number<Computed<T>>();
-            if (!within) {
-                refuse(interval(uniform.low, uniform.high, ")"), " is beyond ", name(dtype_),
-                       ". Fix: choose bounds that it can hold.");
-            }
-            require_number<T>(least_from<T>(uniform.low), greatest_below<T>(uniform.high), uniform.low, uniform.high,
-                              ")");
-        });
+        require_bounds(uniform.low, uniform.high, ")");
+        bool const within = uniform.low >= -largest() && uniform.high <= largest() &&
+                            uniform.high - uniform.low <= largest_number<Computed<T>>();
+        if (!within) {
+            refuse(interval(uniform.low, uniform.high, ")"), " is beyond ", dtype,
+                   ". Fix: choose bounds that it can hold.");
+        }
+        require_number(least_from<T>(uniform.low), greatest_below<T>(uniform.high), uniform.low, uniform.high, ")");
     }
     void operator()(Normal const& normal) const {
-        require_floating();
         require_deviation(normal.mean, normal.deviation, normal.deviation >= 0.0);
-        with_float(dtype_, [&]<class T>() {  // no value is further from the mean than ten deviations
-            if (std::fabs(normal.mean) + 10.0 * normal.deviation <= largest_number<T>()) return;
-            refuse(bell(normal.mean, normal.deviation), " has values beyond ", name(dtype_),
-                   ". Fix: choose a type that holds them, or TruncatedNormal.");
-        });
+        // No value is further from the mean than ten deviations.
+        if (std::fabs(normal.mean) + 10.0 * normal.deviation <= largest()) return;
+        refuse(bell(normal.mean, normal.deviation), " has values beyond ", dtype,
+               ". Fix: choose a type that holds them, or TruncatedNormal.");
     }
     void operator()(TruncatedNormal const& normal) const {
-        require_floating();
         require_deviation(normal.mean, normal.deviation, normal.deviation > 0.0);
-        require_bounds(normal.low, normal.high, normal.low < normal.high, "]");
-        with_float(dtype_, [&]<class T>() {
-            require_number<T>(least_from<T>(normal.low), greatest_to<T>(normal.high), normal.low, normal.high, "]");
-            if (!RandomValues<T, TruncatedNormal>(normal).has_mass()) {
-                refuse(interval(normal.low, normal.high, "]"), " is more than 37 deviations from the mean. ",
-                       "Fix: choose bounds that values are near to.");
-            }
-            // No value is further from the mean, or from a bound behind it, than ten deviations.
-            double const reach = 10.0 * normal.deviation;
-            double const least = larger(normal.low, smaller(normal.mean, normal.high) - reach);
-            double const most = smaller(normal.high, larger(normal.mean, normal.low) + reach);
-            if (least >= -largest_number<T>() && most <= largest_number<T>()) return;
-            refuse(bell(normal.mean, normal.deviation), " within ", interval(normal.low, normal.high, "]"),
-                   " has values beyond ", name(dtype_),
-                   ". Fix: choose a type that holds them, or bounds that it can hold.");
-        });
+        require_bounds(normal.low, normal.high, "]");
+        require_number(least_from<T>(normal.low), greatest_to<T>(normal.high), normal.low, normal.high, "]");
+        if (!RandomValues<T, TruncatedNormal>(normal).has_mass()) {
+            refuse(interval(normal.low, normal.high, "]"), " is more than 37 deviations from the mean. ",
+                   "Fix: choose bounds that values are near to.");
+        }
+        // No value is further from the mean, or from a bound behind it, than ten deviations.
+        double const reach = 10.0 * normal.deviation;
+        double const least = larger(normal.low, smaller(normal.mean, normal.high) - reach);
+        double const most = smaller(normal.high, larger(normal.mean, normal.low) + reach);
+        if (least >= -largest() && most <= largest()) return;
+        refuse(bell(normal.mean, normal.deviation), " within ", interval(normal.low, normal.high, "]"),
+               " has values beyond ", dtype, ". Fix: choose a type that holds them, or bounds that it can hold.");
     }
     void operator()(Constant const& constant) const {
-        if (!can_convert(DType::f64, dtype_)) refuse(name(dtype_), " elements cannot be set. Fix: use numbers.");
-        if (is_floating(dtype_)) {
-            with_float(dtype_, [&]<class T>() {
-                double const size = std::fabs(constant.value);
-                if (size > largest_number<T>() && size - size == 0.0)
-                    refuse(number_text(constant.value, 9), " is beyond ", name(dtype_),
-                           ". Fix: choose a type that holds it.");
-            });
-            return;
-        }
-        std::byte stored[8]{};
-        double again = 0.0;
-        StridedBox one;
-        StridedBox wide;
-        one.element_bytes = bytes(dtype_);
-        wide.element_bytes = 8;
-        auto const* value = reinterpret_cast<std::byte const*>(&constant.value);
-        convert(value, wide, DType::f64, stored, one, dtype_, 1.0);
-        convert(stored, one, dtype_, reinterpret_cast<std::byte*>(&again), wide, DType::f64, 1.0);
-        if (again != constant.value) {
-            refuse(name(dtype_), " has no ", number_text(constant.value, 9),
-                   ". Fix: give it a value it has, or use F32.");
-        }
+        double const size = std::fabs(constant.value);
+        if (size <= largest() || size - size != 0.0) return;
+        refuse(number_text(constant.value, 9), " is beyond ", dtype, ". Fix: choose a type that holds it.");
     }
 
 private:
+    static constexpr std::string_view dtype = name(dtype_of<T>);
+
     template <class... Parts>
     [[noreturn]] void refuse(Parts const&... parts) const {
-        raise(ErrorCode::dtype, "reshard::initialize: tensor '", tensor_, "': ", parts...);
+        refuse_initializer(tensor_, parts...);
     }
+    [[nodiscard]] static double largest() noexcept { return largest_number<T>(); }
     [[nodiscard]] static std::string bell(double mean, double deviation) {
         return concat("a normal distribution with mean ", number_text(mean, 9), " and deviation ",
                       number_text(deviation, 9));
@@ -143,40 +121,59 @@ private:
     [[nodiscard]] static std::string interval(double low, double high, char const* end) {
         return concat("[", number_text(low, 9), ", ", number_text(high, 9), end);
     }
-    void require_floating() const {
-        if (is_floating(dtype_)) return;
-        refuse("random values for elements of ", name(dtype_),
-               ". Fix: use F64, F32, BF16 or F16, or initialise with Constant.");
-    }
-    void require_bounds(double low, double high, bool ascending, char const* end) const {
-        if (ascending) return;
+    void require_bounds(double low, double high, char const* end) const {
+        if (low < high) return;
         refuse(interval(low, high, end), " is empty. Fix: low must be less than high; for one value use Constant.");
     }
-    template <class T>
     void require_number(T first, T last, double low, double high, char const* end) const {
-        double const largest = largest_number<T>();
-        if (number(first) <= number(last) && number(first) <= largest && number(last) >= -largest) return;
-        refuse("no ", name(dtype_), " lies in ", interval(low, high, end), ". Fix: choose wider bounds.");
+        if (number(first) <= number(last) && number(first) <= largest() && number(last) >= -largest()) return;
+        refuse("no ", dtype, " lies in ", interval(low, high, end), ". Fix: choose wider bounds.");
     }
     void require_deviation(double mean, double deviation, bool in_range) const {
-        bool fits = in_range && mean - mean == 0.0 && deviation - deviation == 0.0;
-        with_float(dtype_, [&]<class T>() {
-            fits = fits && deviation <= largest_number<Computed<T>>() && nearest<Computed<T>>(deviation) >= 0;
-        });
-        if (fits) return;
+        bool const finite = mean - mean == 0.0 && deviation - deviation == 0.0;
+        if (in_range && finite && deviation <= largest_number<Computed<T>>() && nearest<Computed<T>>(deviation) >= 0) {
+            return;
+        }
         refuse(bell(mean, deviation), ". Fix: both must be finite, the deviation positive.");
     }
 
     std::string_view tensor_;
-    DType dtype_;
 };
+
+/// The same of elements that are no floats: they may be constant.
+template <Initializer Law>
+void check_numbers(std::string_view tensor, DType dtype, Law const& initializer) {
+    if constexpr (!std::same_as<Law, Constant>) {
+        refuse_initializer(tensor, "random values for elements of ", name(dtype),
+                           ". Fix: use F64, F32, BF16 or F16, or initialise with Constant.");
+    } else {
+        if (!can_convert(DType::f64, dtype)) {
+            refuse_initializer(tensor, name(dtype), " elements cannot be set. Fix: use numbers.");
+        }
+        std::byte stored[8]{};
+        double again = 0.0;
+        StridedBox one;
+        StridedBox wide;
+        one.element_bytes = bytes(dtype);
+        wide.element_bytes = 8;
+        auto const* value = reinterpret_cast<std::byte const*>(&initializer.value);
+        convert(value, wide, DType::f64, stored, one, dtype, 1.0);
+        convert(stored, one, dtype, reinterpret_cast<std::byte*>(&again), wide, DType::f64, 1.0);
+        if (again == initializer.value) return;
+        refuse_initializer(tensor, name(dtype), " has no ", number_text(initializer.value, 9),
+                           ". Fix: give it a value it has, or use F32.");
+    }
+}
 
 template <Initializer Law>
 void check_initialize(LocalTensor const& tensor, int rank, Law const& initializer) {
-    InitializerCheck(tensor.name, tensor.view.dtype())(initializer);
-    check_reductions(tensor.distribution, tensor.view.dtype(), [&](std::string const& why) {
-        raise(ErrorCode::dtype, "reshard::initialize: tensor '", tensor.name, "': ", why);
-    });
+    DType const dtype = tensor.view.dtype();
+    if (is_floating(dtype)) {
+        with_float(dtype, [&]<class T>() { InitializerCheck<T>{tensor.name}(initializer); });
+    } else {
+        check_numbers(tensor.name, dtype, initializer);
+    }
+    check_reductions(tensor.distribution, dtype, [&](std::string const& why) { refuse_initializer(tensor.name, why); });
     check_local_tensor(tensor, rank, "initialize");
     check_written(tensor, rank, "initialize");
     check_on_host(tensor, rank, "initialize");

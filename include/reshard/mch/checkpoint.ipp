@@ -52,11 +52,8 @@ RESHARD_INLINE MchLoadResult MchCheckpoint::load(std::string_view name, MchTable
     detail::MchSavedTable const& saved = find(name);
     detail::MchReader reader(*files_, saved, current, rank, state, rows, options);
     MchShard const& shard = reader.shard();
-    if (shard.segments != nullptr && shard.segment_count < saved.table.parts() + 1) {
-        detail::MchBuffers(current, rank)
-            .refuse(ErrorCode::buffer, "the list of segments has ", shard.segment_count, " places for the ",
-                    saved.table.parts() + 1,
-                    " offsets that were saved. Fix: a longer list (TorchRec's holds 1024 shards).");
+    if (shard.segments != nullptr) {
+        detail::MchBuffers(current, rank).check_segments(shard.segment_count, saved.table, "that were saved");
     }
     MchLoadResult loaded{reader.adapted(), saved.iteration};
     std::vector<MchRead> const overlaps = detail::overlaps_of(saved.table, shard.range());
@@ -71,7 +68,7 @@ RESHARD_INLINE MchLoadResult MchCheckpoint::load(std::string_view name, MchTable
     }
     for (MchRows const& one : rows) reader.read_rows_in_place(one);
     files_->check_unchanged();
-    reader.write_constants();
+    shard.write_constants(saved.table, saved.iteration);
     loaded.bytes_read = reader.bytes_read();
     loaded.shards_read = detail::as_index(overlaps.size());
     return loaded;

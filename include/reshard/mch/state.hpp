@@ -52,6 +52,11 @@ struct MchShard {
     Index* iteration = nullptr;  ///< sorted only; may be null where there are no entries
 
     [[nodiscard]] Interval range() const noexcept { return {offset, offset + entries}; }
+    /// Writes the iteration, and the offsets of `table`, where the shard has them.
+    void write_constants(MchTable const& table, Index now) const noexcept {
+        if (iteration != nullptr) *iteration = now;
+        for (Index i = 0; i < segment_count; ++i) segments[i] = table.segment(i);
+    }
     /// Of the columns that travel with an entry: ids, slots, metadata in the table's order.
     [[nodiscard]] std::byte* column(std::size_t c) const noexcept {
         return c < 2 ? reinterpret_cast<std::byte*>(c == 0 ? ids : slots) : metadata[c - 2];

@@ -18,6 +18,10 @@ RESHARD_INLINE MchShard detail::shard_among(MchTable const& table, MchState cons
     shard.offset = range.begin;
     shard.ids = buffers.integers(state.ids, "the column of ids", shard.entries);
     for (MchColumnView const& one : state.metadata) {
+        if (find_column(table, one.name) == nullptr) {
+            buffers.refuse(ErrorCode::mismatch, "the table has no column '", one.name,
+                           "'. Fix: describe it in the table.");
+        }
         if (find_named(state.metadata, one.name) == &one) continue;
         buffers.refuse(ErrorCode::mismatch, "the state has two columns '", one.name, "'. Fix: pass one.");
     }
@@ -34,10 +38,6 @@ RESHARD_INLINE MchShard detail::shard_among(MchTable const& table, MchState cons
         shard.metadata.push_back(
             nothing ? nullptr : buffers.column(found->view, what, shard.entries, column.bytes, scored ? 8 : 1));
     }
-    for (MchColumnView const& one : state.metadata) {
-        if (find_column(table, one.name) != nullptr) continue;
-        buffers.refuse(ErrorCode::mismatch, "the table has no column '", one.name, "'. Fix: describe it in the table.");
-    }
     if (table.layout == MchLayout::buckets) {
         buffers.absent(state.slots, "a column of slots");
         buffers.absent(state.segments, "a list of segments");
@@ -50,11 +50,7 @@ RESHARD_INLINE MchShard detail::shard_among(MchTable const& table, MchState cons
     shard.iteration = buffers.integers(state.iteration, "the current iteration", 1);
     shard.segment_count = state.segments.rank() == 0 ? 0 : state.segments.extent(0);
     shard.segments = buffers.integers(state.segments, "the list of segments", shard.segment_count);
-    if (shard.segment_count < table.parts() + 1) {
-        buffers.refuse(ErrorCode::buffer, "the list of segments has ", shard.segment_count, " places for the ",
-                       table.parts() + 1, " offsets of ", table.parts(),
-                       " shards. Fix: a longer list (TorchRec's holds 1024 shards).");
-    }
+    buffers.check_segments(shard.segment_count, table, concat("of ", table.parts(), " shards"));
     return shard;
 }
 

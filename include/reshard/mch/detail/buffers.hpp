@@ -65,17 +65,6 @@ public:
             refuse(ErrorCode::buffer, what, " has ", entry_bytes(view), " bytes an entry, the table says ",
                    bytes_per_row, ". Fix: describe the column as it is.");
         }
-        return memory(view, what, alignment);
-    }
-    Index* integers(DynamicView const& view, std::string_view what, Index rows) {
-        check_integers(view, what);
-        return reinterpret_cast<Index*>(column(view, what, rows, 8, 8));
-    }
-    void check_integers(DynamicView const& view, std::string_view what) const {
-        if (view.data() == nullptr || view.dtype() == DType::i64) return;
-        refuse(ErrorCode::dtype, what, " is ", name(view.dtype()), ", not I64. Fix: convert it.");
-    }
-    std::byte* memory(DynamicView const& view, std::string_view what, Index alignment) {
         if (view.size() == 0) return nullptr;
         if (!is_dense(view)) {
             refuse(ErrorCode::buffer, what, " has strides ", to_string(view.strides()), " for shape ",
@@ -96,6 +85,20 @@ public:
             refuse(ErrorCode::buffer, "a buffer lies in device memory. Fix: copy the shard to the host.");
         }
         return view.data();
+    }
+    Index* integers(DynamicView const& view, std::string_view what, Index rows) {
+        check_integers(view, what);
+        return reinterpret_cast<Index*>(column(view, what, rows, 8, 8));
+    }
+    void check_integers(DynamicView const& view, std::string_view what) const {
+        if (view.data() == nullptr || view.dtype() == DType::i64) return;
+        refuse(ErrorCode::dtype, what, " is ", name(view.dtype()), ", not I64. Fix: convert it.");
+    }
+    /// `which`: the offsets are, in words.
+    void check_segments(Index places, MchTable const& table, std::string_view which) const {
+        if (places > table.parts()) return;
+        refuse(ErrorCode::buffer, "the list of segments has ", places, " places for the ", table.parts() + 1,
+               " offsets ", which, ". Fix: a longer list (TorchRec's holds 1024 shards).");
     }
     void absent(DynamicView const& view, std::string_view what) const {
         if (view.data() == nullptr) return;

@@ -129,12 +129,6 @@ public:
         read_rows(rows, intersect(shard_.range(), {0, saved_.table.size()}), rows.view.data());
     }
 
-    /// Iteration and offsets as they were saved.
-    void write_constants() const {
-        if (shard_.iteration != nullptr) *shard_.iteration = saved_.iteration;
-        for (Index i = 0; i < shard_.segment_count; ++i) shard_.segments[i] = saved_.table.segment(i);
-    }
-
 private:
     /// Entries [begin, end) of a part, counted from its first; the id before them is `last`.
     MchIdBounds read_piece(Index part, Index begin, Index end, MchShard const& to, Index last) {

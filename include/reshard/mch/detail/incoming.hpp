@@ -79,8 +79,7 @@ public:
     /// Writes the shard. \pre all ranks have agreed.
     void commit() {
         succession_->commit(threads_);
-        if (shard_.iteration != nullptr) *shard_.iteration = iteration_;
-        for (Index i = 0; i < shard_.segment_count; ++i) shard_.segments[i] = table_->segment(i);
+        shard_.write_constants(*table_, iteration_);
     }
     [[nodiscard]] Index live() const noexcept { return succession_->kept(); }
     /// Ids of the shard, once it is written, that another part than this looks up. They are in order: of most blocks

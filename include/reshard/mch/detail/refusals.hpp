@@ -13,10 +13,7 @@ namespace reshard::inline v0_1::detail {
 
 /// Throws MeshError for a table on ranks that the communicator does not have.
 inline void check_ranks(MchTable const& table, int ranks) {
-    DynamicMesh const& mesh = table.slots.mesh();
-    if (mesh.last_rank() < ranks) return;
-    refuse_table(ErrorCode::mesh, table, "the mesh ", to_string(mesh), " has rank ", mesh.last_rank(),
-                 ", the communicator only ", ranks, " ranks. Fix: use a mesh of ranks that exist.");
+    check_mesh(table.slots.mesh(), ranks, "reshard::mch: table '", table.name, "': ");
 }
 
 /// Throws MismatchError for two tables of a list that have one name.

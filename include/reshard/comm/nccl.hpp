@@ -97,7 +97,7 @@ public:
         team().guarded([&] {
             team().settle(start(team().comm(), team().stream()), call);
             team().mark();
-            team().await([&] { return team().done(); });
+            team().await([&] { return team().done(); }, team().everybody());
         });
     }
 

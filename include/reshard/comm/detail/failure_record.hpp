@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/comm/detail/failure_record.hpp
 /// \brief  What ranks were doing, and the first thing that went wrong among them: as it travels, and as each throws it.
-/// \depends core.
+/// \depends comm/communicator.hpp.
 #pragma once
 
-#include <reshard/core/error.hpp>
-#include <reshard/core/index.hpp>
+#include <reshard/comm/communicator.hpp>
 
 #include <sched.h>
 #include <unistd.h>  // getpid
@@ -44,6 +43,17 @@ struct FailureRecord {
     return failure;
 }
 
+// What is said on every transport; `who` is what it calls the communicator.
+
+[[nodiscard]] inline std::string calls_text(std::string_view who, int rank, TeamCall call, int other, TeamCall theirs) {
+    return concat("reshard::", who, ": rank ", rank, " called ", name(call), " while rank ", other, " called ",
+                  name(theirs), ". Fix: ", same_calls, transport::who_agrees);
+}
+[[nodiscard]] inline std::string late_text(std::string_view who, std::chrono::milliseconds deadline, TeamCall call,
+                                           std::string_view for_whom, std::string_view options) {
+    return concat("reshard::", who, ": waited ", Index{deadline.count()}, " ms in ", name(call), for_whom,
+                  ". Fix: find out why it does not come, or raise ", options, "::deadline.");
+}
 [[nodiscard]] inline std::string died_text(int rank, Index process) {
     return concat(
         "rank ", rank, " (process ", process,

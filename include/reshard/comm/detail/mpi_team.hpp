@@ -14,8 +14,6 @@
 namespace reshard::inline v0_1::detail {
 
 class MpiTeam : public Team<MpiTeam, MpiFamily> {
-    using Base = Team<MpiTeam, MpiFamily>;
-
 public:
     static constexpr std::string_view name = "MpiCommunicator";
     static constexpr std::string_view settings = "MpiOptions";
@@ -24,7 +22,7 @@ public:
 
     /// Collective over `comm`, which becomes this object's. A null family: this is the first of its family.
     MpiTeam(MPI_Comm comm, std::shared_ptr<MpiFamily> family, std::uint64_t scope, MpiOptions const& options)
-        : Base(std::move(family)), comm_(comm) {
+        : Team(std::move(family)), comm_(comm) {
         rank_ = mpi_rank(comm);
         size_ = mpi_size(comm);
         scope_ = scope;
@@ -140,7 +138,7 @@ public:
             [&] {
                 int done = 0;
                 mpi_check(MPI_Test(&request, &done, MPI_STATUS_IGNORE), "MPI_Iallreduce");
-                return done != 0 ? TeamStep::complete : TeamStep::idle;
+                return done != 0;
             },
             everybody(), patience);
         std::copy_n(all, words.size(), words.begin());
@@ -221,7 +219,7 @@ private:
         await(
             [&] {
                 while (come < size_ && has_come(come)) ++come;
-                return come == size_ ? TeamStep::complete : TeamStep::idle;
+                return come == size_;
             },
             [&](auto&& visit) {
                 for (int l = come; l < size_; ++l)

@@ -83,7 +83,10 @@ public:
         });
     }
     [[nodiscard]] bool advance(bool may_block) override {
-        return team_->guarded([&, this] { return team_->advance(may_block, [&, this] { return step(); }); });
+        return team_->guarded([&, this] {
+            return team_->advance(
+                may_block, [&, this] { return step(); }, team_->everybody());
+        });
     }
 
 private:

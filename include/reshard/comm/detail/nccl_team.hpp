@@ -17,8 +17,6 @@
 namespace reshard::inline v0_1::detail {
 
 class NcclTeam : public Team<NcclTeam, NcclFamily> {
-    using Base = Team<NcclTeam, NcclFamily>;
-
 public:
     static constexpr std::string_view name = "NcclCommunicator";
     static constexpr std::string_view settings = "NcclOptions";
@@ -27,7 +25,7 @@ public:
 
     /// `comm` may be null: a group of one. An owned communicator is destroyed with this, whatever happens.
     NcclTeam(ncclComm_t comm, bool owned, cudaStream_t stream, std::shared_ptr<NcclFamily> family)
-        : Base(std::move(family)),
+        : Team(std::move(family)),
           comm_(comm),
           owned_(owned),
           stream_(stream),
@@ -123,17 +121,6 @@ public:
             raise_mismatch(-1, -1, transport::order_text(rank_, r));
         }
     }
-    /// Until ready() is true.
-    template <class Ready>
-    void await(Ready&& ready, std::chrono::milliseconds patience = {}) {
-        Base::await([&] { return ready() ? TeamStep::complete : TeamStep::idle; }, everybody(), patience);
-    }
-    /// The same, or a look at it. Whether it is.
-    template <class Ready>
-    [[nodiscard]] bool advance(bool may_block, Ready&& ready) {
-        return Base::advance(
-            may_block, [&] { return ready() ? TeamStep::complete : TeamStep::idle; }, everybody());
-    }
 
     /// Everything enqueued so far: done() says whether the stream has come this far.
     void mark() { event_->record(stream_); }
@@ -145,7 +132,8 @@ public:
     }
     void await_settled(std::string_view call) {
         // What a peer has taken part in may end, although that peer has gone on and failed.
-        await([&, this] { return async_state(call) == ncclSuccess; }, patience(std::chrono::milliseconds(100)));
+        await([&, this] { return async_state(call) == ncclSuccess; }, everybody(),
+              patience(std::chrono::milliseconds(100)));
     }
 
     /// Small values of all ranks meet in memory of the device: copies `bytes` of host_in() there, lets `start` (from,
@@ -162,7 +150,7 @@ public:
     template <class Start>
     void meet(Index bytes, Index got, std::string_view call, Start&& start, std::chrono::milliseconds patience = {}) {
         begin_meeting(bytes, got, call, start);
-        await([&] { return done(); }, patience);
+        await([&] { return done(); }, everybody(), patience);
     }
     [[nodiscard]] std::byte* host_in() const noexcept { return host_.data(); }
     [[nodiscard]] std::byte* host_out() const noexcept { return host_.data() + meeting_bytes_; }

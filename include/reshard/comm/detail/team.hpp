@@ -94,6 +94,10 @@ struct Attendance {
 
 /// What a step towards the end of a wait did.
 enum class TeamStep : std::uint8_t { idle, moved, complete };
+[[nodiscard]] constexpr TeamStep step_of(TeamStep step) noexcept { return step; }
+[[nodiscard]] constexpr TeamStep step_of(bool complete) noexcept {
+    return complete ? TeamStep::complete : TeamStep::idle;
+}
 
 /// One communicator of one rank. `Family`, a TeamFamily, is shared with its relatives. `Self` inherits this and has
 ///
@@ -123,7 +127,16 @@ public:
 
     // ---- Calls and waits -------------------------------------------------------------------------------------
 
-    /// Calls step() until it is complete. `missing(visit)` visits the ranks it waits for, as far as this rank knows.
+    /// Visits whoever has a part in a call that does not say whom it waits for: who has entered is waited for as well,
+    /// since it may die, or stop, before it has done its part.
+    [[nodiscard]] auto everybody() const noexcept {
+        return [this](auto&& visit) {
+            for (int rank = 0; rank < size_; ++rank)
+                if (rank != rank_) visit(rank);
+        };
+    }
+    /// Calls step(), a TeamStep or whether it is complete, until it is complete. `missing(visit)` visits the ranks it
+    /// waits for, as far as this rank knows.
     /// Throws DeadlineExceeded when nothing moves for too long, PeerFailed when somebody fails, leaves or dies: then
     /// only after `patience`, for what may still complete although somebody has gone on and failed.
     template <class Step, class Missing>
@@ -135,7 +148,7 @@ public:
         auto limit = Clock::time_point::max();  // of the patience
         int idle = 0;
         for (;;) {
-            switch (step()) {
+            switch (step_of(step())) {
                 case TeamStep::complete: return;
                 case TeamStep::moved: idle = 0; break;
                 case TeamStep::idle: idle = smaller(idle + 1, 1 << 20); break;
@@ -176,7 +189,7 @@ public:
     template <class Step, class Missing>
     [[nodiscard]] bool advance(bool may_block, Step&& step, Missing&& missing) {
         if (may_block) return await(step, missing), true;
-        if (step() == TeamStep::complete) return true;
+        if (step_of(step()) == TeamStep::complete) return true;
         if (family_->hear()) raise_failure();
         if (++glances_ % 256 != 0) return false;
         self().look_around();
@@ -239,14 +252,6 @@ protected:
         if (own_ != nullptr)
             own_->entered.store(calls_ << 8U | static_cast<std::uint64_t>(call), std::memory_order_release);
     }
-    /// Visits whoever has a part in a call that does not say whom it waits for: who has entered is waited for as well,
-    /// since it may die, or stop, before it has done its part.
-    [[nodiscard]] auto everybody() const noexcept {
-        return [this](auto&& visit) {
-            for (int rank = 0; rank < size_; ++rank)
-                if (rank != rank_) visit(rank);
-        };
-    }
     /// Before a blocking call of the transport: nobody enters it before all have come to this same one.
     void meet_in(std::string_view call) {
         agree_or_raise(*this, verdict_of([] {}, call));
@@ -282,12 +287,8 @@ private:
             Departure const left = there->left.load(std::memory_order_acquire);  // before `entered`
             std::uint64_t const entered = there->entered.load(std::memory_order_acquire);
             auto const theirs = static_cast<TeamCall>(entered & 0xffU);
-            if (entered >> 8U == calls_ && theirs != call_) {
-                raise_mismatch(
-                    -1, -1,
-                    concat("reshard::", Self::name, ": rank ", rank_, " called ", detail::name(call_), " while rank ",
-                           rank, " called ", detail::name(theirs), ". Fix: ", same_calls, transport::who_agrees));
-            }
+            if (entered >> 8U == calls_ && theirs != call_)
+                raise_mismatch(-1, -1, calls_text(Self::name, rank_, call_, rank, theirs));
             if (entered >> 8U >= calls_ || left == Departure::none) return;
             // An exception that destroys a communicator is told to all by whoever catches it, in words that say more
             // than 'has left': they have a while to come.
@@ -345,9 +346,8 @@ private:
         std::string who;
         for (int rank : found.ranks) who = concat(who, who.empty() ? " for rank " : ", ", member(rank));
         if (who.empty()) who = self().silence();
-        std::string const text = concat(
-            "reshard::", Self::name, ": waited ", Index{family_->deadline.count()}, " ms in ", detail::name(call_), who,
-            found.why, ". Fix: find out why it does not come, or raise ", Self::settings, "::deadline.");
+        std::string const text =
+            late_text(Self::name, family_->deadline, call_, concat(who, found.why), Self::settings);
         // One that cannot be seen: nobody knows, but for who waits for a device of its own.
         int const unseen = Self::knows_senders ? -1 : family_->rank;
         int const culprit = found.ranks.empty() ? unseen : member(found.ranks.front());

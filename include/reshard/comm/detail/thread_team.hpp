@@ -248,10 +248,7 @@ public:
         check_poison(me);
         for (int r = 0; r < size(); ++r) {
             TeamCall const other = seat(r).words[seat(me).phase % 2].call;
-            if (other == call) continue;
-            raise_mismatch(me, -1, -1,
-                           concat("reshard::ThreadCommunicator: rank ", me, " called ", name(call), " while rank ", r,
-                                  " called ", name(other), ". Fix: ", same_calls, transport::who_agrees));
+            if (other != call) raise_mismatch(me, -1, -1, calls_text("ThreadCommunicator", me, call, r, other));
         }
         body();
     }
@@ -314,9 +311,8 @@ private:
             missing = concat(member(r), missing.empty() ? "" : ", ", missing);
             rank = r;
         }
-        std::string text = concat("reshard::ThreadCommunicator: waited ", as_index(family_->options().deadline.count()),
-                                  " ms in ", name(seat(me).call), " for rank ", missing,
-                                  ". Fix: find out why it does not come, or raise ThreadOptions::deadline.");
+        std::string const text = late_text("ThreadCommunicator", family_->options().deadline, seat(me).call,
+                                           concat(" for rank ", missing), "ThreadOptions");
         poison(ErrorCode::deadline, member(rank), -1, -1, text);
         raise_failure(me, true);
     }

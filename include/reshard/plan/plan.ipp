@@ -46,14 +46,12 @@ RESHARD_INLINE planning::Exchange detail::plan_within(Steps const& steps, Step c
     for (Grid* grid : {&grids.source, &grids.target})
         if (steps.inside != 0) grid->lay_on(steps.nodes);
     if (grids.source.mesh->contains(rank)) OneMesh(grids.source, grids.target, steps.inside).plan(rank, exchange);
-    sort_exchange(exchange);
     return exchange;
 }
 RESHARD_INLINE planning::Exchange detail::plan_between(Steps const& steps, Step const& step, Index rank) {
     planning::Exchange exchange;
     Grids const grids(steps, step);
     TwoMeshes(grids.source, grids.target).plan(rank, exchange);
-    sort_exchange(exchange);
     return exchange;
 }
 RESHARD_INLINE planning::Steps detail::steps_within(PlanValue const& plan) {
@@ -82,6 +80,13 @@ RESHARD_INLINE planning::Steps detail::steps_between(PlanValue const& plan) {
     if (outline.folds()) outline.fold(outline.share_of_source());
     outline.exchange(outline.needed(), plan_between);
     return outline.finish();
+}
+
+RESHARD_INLINE planning::Exchange planning::exchange_of(Steps const& steps, Step const& exchange, Index rank) {
+    if (!takes_part(steps, exchange, rank)) return {};
+    Exchange mine = exchange.planner(steps, exchange, rank);
+    for (auto* messages : {&mine.sends, &mine.receives, &mine.kept}) detail::sort_messages(*messages);
+    return mine;
 }
 
 RESHARD_INLINE Index detail::fold_scratch(Steps const& steps, Step const& step, Index rank) {

@@ -61,7 +61,8 @@ struct Step {
     Reduce op = Reduce::sum;  ///< fill, fold
     Index multiply = 1;       ///< scale: P+ -> Pavg
     Index divide = 1;         ///< scale: Pavg -> P+
-    /// exchange: one rank's part of it. No communication: both sides derive the same list from rank numbers.
+    /// exchange: one rank's part of it, in any order. No communication: both sides derive the same list from rank
+    /// numbers.
     Exchange (*planner)(Steps const& steps, Step const& step, Index rank) = nullptr;
     /// fold: elements of scratch memory that it takes on a rank. \pre the rank has addends.
     Index (*scratch)(Steps const& steps, Step const& step, Index rank) = nullptr;
@@ -107,8 +108,9 @@ struct Steps {
             if (step.kind == wanted) return &step;
         return nullptr;
     }
-    [[nodiscard]] Layout const& from(Step const& step) const noexcept { return layouts[detail::as_size(step.from)]; }
-    [[nodiscard]] Layout const& to(Step const& step) const noexcept { return layouts[detail::as_size(step.to)]; }
+    [[nodiscard]] Layout const& layout(int number) const noexcept { return layouts[detail::as_size(number)]; }
+    [[nodiscard]] Layout const& from(Step const& step) const noexcept { return layout(step.from); }
+    [[nodiscard]] Layout const& to(Step const& step) const noexcept { return layout(step.to); }
     /// The same plan with so many addends at a time; 0: as many as suit a host.
     [[nodiscard]] Steps folding(Index elements) && {
         if (elements > 0) fold_elements = elements;
@@ -139,12 +141,11 @@ struct Steps {
 [[nodiscard]] inline bool takes_part(Steps const& steps, Step const& exchange, Index rank) {
     return steps.to(exchange).addends == 0 || steps.from(exchange).distribution.contains(rank);
 }
+// Defined by plan/plan.ipp.
 /// One rank's part of an exchange; nothing where it takes none.
-[[nodiscard]] inline Exchange exchange_of(Steps const& steps, Step const& exchange, Index rank) {
-    return takes_part(steps, exchange, rank) ? exchange.planner(steps, exchange, rank) : Exchange{};
-}
+[[nodiscard]] Exchange exchange_of(Steps const& steps, Step const& exchange, Index rank);
 /// Elements of scratch memory: the addends of what the rank folds at a time, and the result where it waits or is
-/// converted. (Defined by plan/plan.ipp.)
+/// converted.
 [[nodiscard]] Index scratch_elements(Steps const& steps, Index rank);
 
 }  // namespace planning

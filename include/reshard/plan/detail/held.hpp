@@ -48,30 +48,26 @@ inline void for_each_outside(DynamicShape const& shape, IndexSets const& sets, I
     }
 }
 
-/// What a relay passes on from layout to layout, and what ranks held before all relays.
-struct Passing {
-    planning::Layout const& share;
-    planning::Layout const& needed;
-    planning::Layout const& held;
-
-    /// Calls `visit(message)` for what `giver` passes on to `taker`.
-    void for_each(Index giver, Index taker, FunctionRef<void(Message const&)> visit) const {
-        IndexSets shared;
-        IndexSets wanted;
-        IndexSets known;
-        if (!sets_of(share, giver, shared) || !sets_of(needed, taker, wanted)) return;
-        if (sets_of(held, taker, known) && common_size(shared, known) != 0) {
-            for_each_outside(needed.distribution.shape(), shared, known, visit);
-        } else {
-            for_each_common(shared, shared, forms_of(shared, shared), visit);
-        }
+/// Calls `visit(message)` for what a relay passes on: of the share of `giver` what `taker` did not hold before.
+inline void for_each_passed(planning::Steps const& steps, Index giver, Index taker,
+                            FunctionRef<void(Message const&)> visit) {
+    planning::Layout const& needed = steps.layout(steps.relays.needed);
+    IndexSets shared;
+    IndexSets wanted;
+    IndexSets known;
+    if (!sets_of(steps.layout(steps.relays.share), giver, shared) || !sets_of(needed, taker, wanted)) return;
+    if (sets_of(steps.layout(steps.relays.held), taker, known) && common_size(shared, known) != 0) {
+        for_each_outside(needed.distribution.shape(), shared, known, visit);
+    } else {
+        for_each_common(shared, shared, forms_of(shared, shared), visit);
     }
-};
+}
 
-/// One rank's part of the exchange among relays. `axes`: those along which shares lie side by side.
-[[nodiscard]] inline Exchange pass_on(Passing const& passing, AxisSubset const& axes, Index rank) {
+/// One rank's part of the exchange among relays.
+[[nodiscard]] inline Exchange plan_among_relays(planning::Steps const& steps, planning::Step const& step, Index rank) {
     Exchange exchange;
-    DynamicMesh const& mesh = passing.share.distribution.mesh();
+    DynamicMesh const& mesh = steps.from(step).distribution.mesh();
+    AxisSubset const axes(mesh, steps.relays.shared);
     Index const own = mesh.ordinal(rank);
     if (own < 0) return exchange;
     Index const base = own - axes.ordinal(axes.index(own));
@@ -81,18 +77,19 @@ struct Passing {
         auto const add = [&](auto& messages) {
             return [&](Message const& message) { add_message(messages, peer, message); };
         };
-        passing.for_each(rank, peer, add(exchange.sends));
-        passing.for_each(peer, rank, add(exchange.receives));
+        for_each_passed(steps, rank, peer, add(exchange.sends));
+        for_each_passed(steps, peer, rank, add(exchange.receives));
     }
     return exchange;
 }
 
-/// Everything that a rank needs and held before.
-inline void keep_held(std::vector<Message>& kept, Passing const& passing, Index rank) {
+/// Everything that a rank needs and held before the relays.
+inline void keep_held(std::vector<Message>& kept, planning::Steps const& steps, Index rank) {
     kept.clear();
     IndexSets wanted;
     IndexSets known;
-    if (!sets_of(passing.needed, rank, wanted) || !sets_of(passing.held, rank, known)) return;
+    if (!sets_of(steps.layout(steps.relays.needed), rank, wanted)) return;
+    if (!sets_of(steps.layout(steps.relays.held), rank, known)) return;
     for_each_common(wanted, known, forms_of(wanted, known),
                     [&](Message const& message) { add_message(kept, rank, message); });
 }

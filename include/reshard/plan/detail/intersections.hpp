@@ -21,12 +21,6 @@ inline void sort_messages(std::vector<Message>& messages) {
     });
 }
 
-inline void sort_exchange(Exchange& exchange) {
-    sort_messages(exchange.sends);
-    sort_messages(exchange.receives);
-    sort_messages(exchange.kept);
-}
-
 /// How two grids of the same extents meet, dimension by dimension.
 [[nodiscard]] inline DimForms forms_of(Grid const& a, Grid const& b) {
     return dim_forms(a.rank, a.dims.size(), [&](int dim) { return a.is_interleaved(dim) || b.is_interleaved(dim); });

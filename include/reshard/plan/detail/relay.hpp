@@ -52,21 +52,21 @@ public:
     void cut(Refinement& middle, int axis, int inner) const {
         if (cut_like_source(middle, axis, inner)) return;
         Index const parts = blocks_[axis];
-        int best = -1;
-        for (int dim = 0; dim < from_.shape().rank(); ++dim) {
-            bool const fits = middle.open(dim) && !cut_between(dim, from_.cuts(dim).size()) && extent(dim) >= parts;
-            if (fits && (best < 0 || extent(dim) > extent(best))) best = dim;
-        }
-        if (best >= 0) return middle.cut(inner, best, {SplitKind::balanced, 0, {}});
-        Index longest = 0;
-        for (int dim = 0; dim < from_.shape().rank(); ++dim) {
-            Index const piece = smaller(level(dim, from_.cuts(dim).size()), extent(dim));
-            if (!middle.open(dim) || piece < parts || piece <= longest) continue;
-            best = dim;
-            longest = piece;
-        }
-        if (best < 0) return middle.cut(1U << inner);
-        middle.cut(inner, best, {SplitKind::cyclic, ceil_div(longest, parts), {}});
+        auto const longest = [&, this](auto const& length) {  // the dimension, of those with a part for each
+            int best = -1;
+            for (int dim = 0; dim < from_.shape().rank(); ++dim) {
+                if (!middle.open(dim) || length(dim) < parts) continue;
+                if (best < 0 || length(dim) > length(best)) best = dim;
+            }
+            return best;
+        };
+        auto const cuts = [&, this](int dim) { return from_.cuts(dim).size(); };
+        auto const piece = [&, this](int dim) { return smaller(level(dim, cuts(dim)), extent(dim)); };
+        int const whole = longest([&, this](int dim) { return cut_between(dim, cuts(dim)) ? 0 : extent(dim); });
+        if (whole >= 0) return middle.cut(inner, whole, {SplitKind::balanced, 0, {}});
+        int const dim = longest(piece);
+        if (dim < 0) return middle.cut(1U << inner);
+        middle.cut(inner, dim, {SplitKind::cyclic, ceil_div(piece(dim), parts), {}});
     }
 
 private:
@@ -141,22 +141,11 @@ private:
     return relay;
 }
 
-[[nodiscard]] inline Passing passing(Steps const& steps) {
-    auto const layout = [&](int number) -> Layout const& { return steps.layouts[as_size(number)]; };
-    return {layout(steps.relays.share), layout(steps.relays.needed), layout(steps.relays.held)};
-}
 /// What the rank had before the relays comes to its place at once, and is not sent to it again.
 template <Exchange (*planner)(Steps const& steps, Step const& step, Index rank)>
 [[nodiscard]] Exchange plan_to_relays(Steps const& steps, Step const& step, Index rank) {
     Exchange result = planner(steps, step, rank);
-    keep_held(result.kept, passing(steps), rank);
-    sort_messages(result.kept);
-    return result;
-}
-[[nodiscard]] inline Exchange plan_among_relays(Steps const& steps, Step const& step, Index rank) {
-    AxisSubset const axes(steps.from(step).distribution.mesh(), steps.relays.shared);
-    Exchange result = pass_on(passing(steps), axes, rank);
-    sort_exchange(result);
+    keep_held(result.kept, steps, rank);
     return result;
 }
 

@@ -208,6 +208,14 @@ TEST_SUITE("exec/collectives") {
         });
     }
 
+    TEST_CASE("tensors may have all dimensions, whatever other axes the mesh has") {
+        run_on_threads(4, [](ThreadCommunicator& comm) {
+            std::vector<float> memory(2, static_cast<float>(comm.rank()));
+            all_reduce(TensorView<float>(memory.data(), Shape{1, 1, 1, 1, 1, 1, 1, 2}), comm, Mesh{2, 2}, 0);
+            CHECK(memory == std::vector<float>(2, static_cast<float>(2 * (comm.rank() % 2) + 2)));
+        });
+    }
+
     TEST_CASE("an axis may be named; others are refused") {
         auto const mesh = Mesh{2, 2}.named("dp", "tp");
         run_on_threads(4, [&](ThreadCommunicator& comm) {

@@ -15,138 +15,141 @@ namespace reshard::inline v0_1 {
 
 namespace detail {
 
-/// The tensors of all ranks as one: behind a dimension for each other axis, which cuts it.
-class Beside {
-public:
-    Beside(DynamicMesh const& mesh, MeshAxes const& axes, DynamicShape const& shape)
-        : mesh_(mesh), given_(axes), axes_(mesh.axis_numbers(axes)), others_(mesh.axes() - axes_.size()) {
-        if (shape.rank() + others_ > max_dims) {
-            raise(ErrorCode::shape, "reshard: a tensor of ", shape.rank(), " dimensions beside ", others_,
-                  " other axes of ", to_string(mesh), ": together they may be ", max_dims,
-                  ". Fix: flatten the tensor, or split the communicator along the axes.");
-        }
-        if (axes_.empty())
+/// The ranks along axes of a mesh as a mesh of their own: in the mesh's order, whichever axis is given first, so that
+/// sums are folded alike. (Takes no memory, which a rank may not have.)
+struct AxisLine {
+    MeshAxes along;     ///< of the mesh
+    MeshAxes order;     ///< the axes of the line, as they were given: the first cuts first
+    DynamicMesh alone;  ///< its ranks numbered from 0, which is the same for all lines
+
+    AxisLine(DynamicMesh const& mesh, MeshAxes const& axes) {
+        Indices const given = mesh.axis_numbers(axes);
+        if (given.empty())
             raise(ErrorCode::mesh, "reshard: a collective along no axis. Fix: give one axis of the mesh, or more.");
-        for (int axis = 0; axis < mesh.axes(); ++axis)
-            if (!is_along(axis)) extents_.push_back(mesh.extent(axis));
-        for (Index extent : shape.extents()) extents_.push_back(extent);
+        Indices extents;
+        for (int axis = 0; axis < mesh.axes(); ++axis) {
+            if (std::find(given.begin(), given.end(), axis) == given.end()) continue;
+            along.push_back(axis);
+            extents.push_back(mesh.extent(axis));
+        }
+        alone = DynamicMesh(extents);
+        for (Index axis : given)
+            order.push_back(static_cast<int>(
+                std::count_if(given.begin(), given.end(), [axis](Index other) { return other < axis; })));
     }
+};
+
+/// Tensors of one shape, one for each rank of a line.
+struct LineTensors {
+    DynamicMesh const& mesh;
+    MeshAxes const& order;
+    DynamicShape const& shape;
 
     [[nodiscard]] DynamicDistribution placed(Placement const& along) const {
         Placements placements;
-        AxisList order;
-        for (int axis = 0; axis < mesh_.axes(); ++axis) {
-            placements.push_back(is_along(axis) ? along : Placement::shard(order.size()));
-            if (!is_along(axis)) order.push_back(static_cast<std::int8_t>(axis));
+        AxisList cuts;
+        for (AxisRef const& axis : order) {
+            placements.push_back(along);
+            cuts.push_back(static_cast<std::int8_t>(axis.number));
         }
-        for (Index axis : axes_)
-            if (along.is_shard()) order.push_back(static_cast<std::int8_t>(axis));
-        return DynamicDistribution(mesh_, DynamicShape(extents_), placements, order);
+        return DynamicDistribution(mesh, shape, placements, cuts);
     }
-    [[nodiscard]] DynamicDistribution copied() const { return placed(Placement::replicate()); }
-    /// Cut along a dimension of the tensor. Throws PlacementError where it has none of that number.
+    [[nodiscard]] DynamicDistribution copied() const { return replicated(mesh, shape); }
+    /// Throws PlacementError where the tensor has no dimension of that number.
     [[nodiscard]] DynamicDistribution cut(int dim) const {
-        int const dims = extents_.size() - others_;
-        if (dim < 0 || dim >= dims) {
-            raise(ErrorCode::placement, "reshard: a tensor of ", dims, " dimensions has no dimension ", dim,
-                  " to cut along. Fix: ", dimensions_text(dims), ".");
+        if (dim < 0 || dim >= shape.rank()) {
+            raise(ErrorCode::placement, "reshard: a tensor of ", shape.rank(), " dimensions has no dimension ", dim,
+                  " to cut along. Fix: ", dimensions_text(shape.rank()), ".");
         }
-        return placed(Placement::shard(dim + others_));
+        return placed(Placement::shard(dim));
     }
-    /// The ranks along the axes, with the first of the mesh.
-    [[nodiscard]] DynamicMesh line() const { return mesh_.along(given_, mesh_.rank_at(0)); }
-    /// A shape without the dimensions in front.
-    [[nodiscard]] DynamicShape inner(DynamicShape const& shape) const {
-        Indices extents;
-        for (int dim = others_; dim < shape.rank(); ++dim) extents.push_back(shape.extent(dim));
-        return DynamicShape(extents);
-    }
-    /// One rank's tensor, with the dimensions in front.
-    template <class View>
-    [[nodiscard]] View view(View const& tensor) const {
-        Indices extents;
-        Indices strides;
-        for (int other = 0; other < others_; ++other) {
-            extents.push_back(1);
-            strides.push_back(1);  // there is no second index
-        }
-        for (int dim = 0; dim < tensor.rank(); ++dim) {
-            extents.push_back(tensor.extent(dim));
-            strides.push_back(tensor.stride(dim));
-        }
-        return View(tensor.data(), tensor.dtype(), DynamicShape(extents), strides);
-    }
+};
 
-private:
-    [[nodiscard]] bool is_along(int axis) const noexcept {
-        for (Index along : axes_)
-            if (along == axis) return true;
-        return false;
-    }
-
-    DynamicMesh const& mesh_;
-    MeshAxes const& given_;
-    Indices axes_;
-    int others_;
-    Indices extents_;
+/// What one rank passes. `plan_of` makes the plan of a line's tensors of `shape`; none where nothing moves.
+struct CollectiveCall {
+    std::string_view name;
+    DynamicShape const& shape;
+    ConstDynamicView const& source;
+    DynamicView const& destination;
+    FunctionRef<std::optional<Plan<>>(LineTensors const& all)> plan_of;
 };
 
 /// Throws BufferError where one of two tensors makes the other of another shape: in words of the caller, who has named
-/// neither a distribution nor the dimensions in front.
-inline void check_pair(Beside const& all, Plan<> const& move, int rank, ConstDynamicView const& source,
-                       ConstDynamicView const& destination) {
+/// no distribution.
+inline void check_pair(Plan<> const& move, int rank, CollectiveCall const& call) {
     auto const check = [&](std::string_view what, ConstDynamicView const& given, DynamicDistribution const& under,
                            std::string_view other, ConstDynamicView const& beside) {
-        if (!under.contains(rank)) return;
-        DynamicShape const wanted = under.local_shape(rank);
-        if (given.shape() == wanted) return;
+        if (!under.contains(rank) || given.shape() == under.local_shape(rank)) return;
         raise(ErrorCode::buffer, "reshard::prepare: the ", what, " of rank ", rank, " has shape ",
-              to_string(all.inner(given.shape())), ", but beside a ", other, " of ",
-              to_string(all.inner(beside.shape())), " it is ", to_string(all.inner(wanted)),
+              to_string(given.shape()), ", but beside a ", other, " of ", to_string(beside.shape()), " it is ",
+              to_string(under.local_shape(rank)),
               ". Fix: give the source first, the destination second, or allocate that.");
     };
-    check("source", source, move.from(), "destination", destination);
-    check("destination", destination, move.to(), "source", source);
+    check("source", call.source, move.from(), "destination", call.destination);
+    check("destination", call.destination, move.to(), "source", call.source);
 }
 
+/// Checks and binds what a rank of `comm` does in its line, those of `mesh`. Communicates nothing.
+[[nodiscard]] inline BatchJob* bind_line(CollectiveCall const& call, CommunicatorRef comm, DynamicMesh const& mesh,
+                                         MeshAxes const& order) {
+    LineTensors const all{mesh, order, call.shape};
+    Batch batch;
+    if (std::optional<Plan<>> const plan = call.plan_of(all)) {
+        check_pair(*plan, comm.rank(), call);
+        batch.add(*plan, call.source, call.destination);
+    } else {  // what is wrong is wrong where something moves, too
+        check_byte_sized(call.destination.dtype());
+        if (mesh.contains(comm.rank())) check_view("tensor", call.destination, call.shape, comm.rank(), all.copied());
+    }
+    std::size_t current = 0;
+    return bind_batch(batch, comm, {}, current);
+}
+
+inline void digest(Digest& words, DynamicMesh const& mesh, MeshAxes const& axes) {
+    digest(words, replicated(mesh, DynamicShape()));
+    for (Index axis : mesh.axis_numbers(axes)) words.add_signed(-1 - axis);
+}
 /// Collective. Whether all ranks give the same mesh and axes.
 [[nodiscard]] inline bool same_axes(CommunicatorRef comm, DynamicMesh const& mesh, MeshAxes const& axes) {
     Digest words;
-    Verdict mine = verdict_of([&] {
-        digest(words, replicated(mesh, DynamicShape()));
-        for (Index axis : mesh.axis_numbers(axes)) words.add_signed(-1 - axis);
-    });
+    Verdict mine = verdict_of([&] { digest(words, mesh, axes); });
     if (mine.ok()) mine.digest = words.value();
     return agreed(comm, std::move(mine)).ok();
 }
 
-/// One rank's part of a collective; without a plan nothing moves.
-struct PartAlong {
-    std::optional<Plan<>> plan;
-    ConstDynamicView source;
-    DynamicView destination;
-};
-/// Makes it, for tensors of ranks along axes of a mesh. Throws what is wrong with the arguments.
-using MakePart = FunctionRef<PartAlong(CommunicatorRef comm, DynamicMesh const& mesh, MeshAxes const& axes)>;
-
-/// Collective, also for what this rank alone gets wrong. `told`: what all ranks in `call` agree on.
-[[nodiscard]] inline PreparedPlan prepare_part(std::string_view call, CommunicatorRef comm, DynamicMesh const& mesh,
-                                               MeshAxes const& axes, MakePart make, Verdict& told) {
-    PartAlong part;
-    PreparedPlan nothing;
+/// Collective, also for what this rank alone gets wrong. `told`: what all ranks in the call agree on, which lines have
+/// alike: the plan of each is that of ranks from 0 on.
+[[nodiscard]] inline PreparedPlan prepare_lines(CollectiveCall const& call, CommunicatorRef comm,
+                                                DynamicMesh const& mesh, MeshAxes const& axes, Verdict& told) {
+    PreparedPlan prepared;
+    std::optional<Plan<>> alike;
+    ValueChange change;
+    Digest words;
     told = verdict_of(
         [&] {
-            part = make(comm, mesh, axes);
-            std::size_t current = 0;
-            if (!part.plan) nothing = PreparedPlan(bind_batch(Batch(), comm, {}, current));
+            bool const is_inside = mesh.contains(comm.rank());
+            AxisLine const line(mesh, axes);
+            check_mesh(mesh, comm.size(), "reshard::prepare: ");
+            alike = call.plan_of({line.alone, line.order, call.shape});
+            change.from = change.to = (is_inside ? call.source.dtype() : call.destination.dtype());
+            digest(words, mesh, axes);
+            if (alike) digest(words, alike->value(), change, {});
+            DynamicMesh const ranks = mesh.along(line.along, is_inside ? comm.rank() : mesh.rank_at(0));
+            prepared = PreparedPlan(bind_line(call, comm, ranks, line.order));
         },
-        call);
-    if (part.plan)
-        return prepare_with(all_means(host_memory()), part.plan->value(), comm, part.source, part.destination, {},
-                            Verdict(told), &told);
-    if (told.ok()) told.words = [](void const*) { return std::string("moves nothing"); };
+        call.name);
+    auto const text = [&] {
+        if (!alike) return std::string("moves nothing");
+        std::string const move = move_text(alike->value(), change, {}, mesh.contains(comm.rank()) ? 0 : -1);
+        return concat("prepared ", move, " along axes ", to_string(mesh.axis_numbers(axes)), " of ", to_string(mesh));
+    };
+    if (told.ok()) {
+        told.digest = words.value();
+        told.about = &text;
+        told.words = [](void const* about) { return (*static_cast<decltype(text)*>(about))(); };
+    }
     told = agreed(comm, std::move(told));
-    return nothing;
+    return prepared;
 }
 
 /// Collective, by votes: the largest of the numbers that ranks have.
@@ -161,14 +164,13 @@ using MakePart = FunctionRef<PartAlong(CommunicatorRef comm, DynamicMesh const& 
     return first_where((enough + 1) / 2, enough, is_enough);
 }
 
-/// Collective. What `make` makes, prepared, for tensors that are alike on all ranks. Where they are not (cut unevenly
-/// along other axes, or none where a rank is outside the mesh), the ranks along the axes agree among themselves, as a
-/// mesh of their own, on what they move: each line of ranks has its own shapes, and what is wrong with them is said in
-/// words that know of no other axes. What is prepared is one of `comm` all the same.
-[[nodiscard]] inline PreparedPlan prepare_along(std::string_view call, CommunicatorRef comm, DynamicMesh const& mesh,
-                                                MeshAxes const& axes, MakePart make) {
+/// Collective. Where tensors are not alike on all ranks (cut unevenly along other axes, or none where a rank is outside
+/// the mesh), the ranks of each line agree among themselves on what they move: each line has its own shapes. What is
+/// prepared is a plan of `comm` all the same.
+[[nodiscard]] inline PreparedPlan prepare_along(CollectiveCall const& call, CommunicatorRef comm,
+                                                DynamicMesh const& mesh, MeshAxes const& axes) {
     Verdict all;
-    PreparedPlan prepared = prepare_part(call, comm, mesh, axes, make, all);
+    PreparedPlan prepared = prepare_lines(call, comm, mesh, axes, all);
     if (all.ok()) return prepared;
     auto const raise_all = [&] { raise_agreed(std::move(all), comm.size()); };
     bool const of_tensors =
@@ -181,75 +183,36 @@ using MakePart = FunctionRef<PartAlong(CommunicatorRef comm, DynamicMesh const& 
     if (!same_axes(comm, mesh, axes)) raise_all();
     bool const some_outside = mesh.size() != comm.size();
     if (!some_outside && (of_outsiders || axes.size() == mesh.axes())) raise_all();
-    // In the mesh's order, whichever axis is given first: sums are folded in the same order as above.
-    Indices const given = mesh.axis_numbers(axes);
-    MeshAxes along;
-    MeshAxes each;  // those of the ranks' own mesh, in the order given
-    Indices extents;
-    for (int axis = 0; axis < mesh.axes(); ++axis) {
-        if (std::find(given.begin(), given.end(), axis) == given.end()) continue;
-        along.push_back(axis);
-        extents.push_back(mesh.extent(axis));
-    }
-    DynamicMesh const alone(extents);  // (takes no memory, which a rank may not have here)
-    for (Index axis : given)
-        each.push_back(
-            static_cast<int>(std::count_if(given.begin(), given.end(), [axis](Index other) { return other < axis; })));
-    transport::MeshLine const place = transport::mesh_line(mesh, along, comm.rank(), comm.size());
+    AxisLine const line(mesh, axes);
+    transport::MeshLine const place = transport::mesh_line(mesh, line.along, comm.rank(), comm.size());
     bool const is_inside = mesh.contains(comm.rank());
-    std::optional<AnyCommunicator> line;
+    std::optional<AnyCommunicator> own;
     // Collective, and complete on all where a rank has no memory for its part.
-    agree_on_errors(comm, [&] { line.emplace(comm.split(place.colour, place.key)); });
+    agree_on_errors(comm, [&] { own.emplace(comm.split(place.colour, place.key)); });
     Verdict const again = agreed(comm, verdict_of([&] {
                                      if (!is_inside) return;
-                                     Verdict own;
-                                     static_cast<void>(prepare_part(call, *line, alone, each, make, own));
-                                     if (!own.ok()) raise_agreed(std::move(own), line->size());
+                                     Verdict told;
+                                     static_cast<void>(prepare_lines(call, *own, line.alone, line.order, told));
+                                     if (!told.ok()) raise_agreed(std::move(told), own->size());
                                  }));
     if (again.code == ErrorCode::mesh) raise_all();  // ranks give other axes
     if (!again.ok()) {
         // Who is wrong has a number among the ranks of its line.
         bool const among = mesh.contains(again.rank);
-        raise(again.code, among ? concat("among ", to_string(mesh.along(along, again.rank)), ": ", words_of(again))
+        raise(again.code, among ? concat("among ", to_string(mesh.along(line.along, again.rank)), ": ", words_of(again))
                                 : words_of(again, comm.size()));
     }
     BatchJob* job = nullptr;
     agree_or_raise(comm, verdict_of([&] {
-                       PartAlong part;
-                       if (is_inside) part = make(comm, mesh.along(along, comm.rank()), each);
-                       Batch batch;
-                       if (part.plan) batch.add(*part.plan, part.source, part.destination);
                        std::size_t current = 0;
-                       job = bind_batch(batch, comm, {}, current);
+                       job = is_inside ? bind_line(call, comm, mesh.along(line.along, comm.rank()), line.order)
+                                       : bind_batch(Batch(), comm, {}, current);
                        prepared = PreparedPlan(job);
                    }));
     // Ranks start the same exchanges: of all lines as many as the one has that has most.
     int const exchanges = largest_of_all(comm, job->phases());
     agree_or_raise(comm, verdict_of([&] { job->bind_again(comm, exchanges); }));
     return prepared;
-}
-
-/// `plan_of` makes the plan of tensors of `shape`; none where nothing moves.
-[[nodiscard]] inline PreparedPlan prepare_beside(std::string_view call, DynamicShape const& shape,
-                                                 ConstDynamicView const& source, DynamicView const& destination,
-                                                 CommunicatorRef comm, DynamicMesh const& mesh, MeshAxes const& axes,
-                                                 FunctionRef<std::optional<Plan<>>(Beside const& all)> plan_of) {
-    auto const make = [&](CommunicatorRef among, DynamicMesh const& whole, MeshAxes const& given) {
-        Beside const all(whole, given, shape);
-        PartAlong part{plan_of(all), all.view(source), all.view(destination)};
-        if (part.plan) {
-            check_pair(all, *part.plan, among.rank(), part.source, part.destination);
-            return part;
-        }
-        // What is wrong is wrong where something moves, too.
-        check_mesh(whole, among.size(), "reshard::prepare: ");
-        check_byte_sized(destination.dtype());
-        Index const rank = among.rank();
-        DynamicDistribution const copied = all.copied();
-        if (copied.contains(rank)) check_view("tensor", part.destination, copied.local_shape(rank), rank, copied);
-        return part;
-    };
-    return prepare_along(call, comm, mesh, axes, make);
 }
 
 }  // namespace detail
@@ -260,29 +223,32 @@ RESHARD_INLINE PreparedPlan prepare_all_reduce(ConstDynamicView const& source, D
     // An exchange costs more to start than to carry out: measured on 2 to 8 processes of a node, to 8 or 16 KiB.
     constexpr Index limit = Index{8} << 10;
     bool const few = source.size() <= limit && source.size() * bits(source.dtype()) <= 8 * limit;
-    return detail::prepare_beside("all_reduce", source.shape(), source, destination, comm, mesh, axes,
-                                  [&](detail::Beside const& all) {
-                                      Plan<> const sums = plan(all.placed(Placement::partial(op)), all.copied());
-                                      return few ? sums.one_shot_fold() : sums;
-                                  });
+    auto const plan_of = [&](detail::LineTensors const& all) -> std::optional<Plan<>> {
+        Plan<> const sums = plan(all.placed(Placement::partial(op)), all.copied());
+        return few ? sums.one_shot_fold() : sums;
+    };
+    return detail::prepare_along({"all_reduce", source.shape(), source, destination, plan_of}, comm, mesh, axes);
 }
 RESHARD_INLINE PreparedPlan prepare_reduce_scatter(ConstDynamicView const& source, DynamicView const& destination,
                                                    CommunicatorRef comm, DynamicMesh const& mesh, MeshAxes const& axes,
                                                    int dim, Reduce op) {
-    return detail::prepare_beside(
-        "reduce_scatter", source.shape(), source, destination, comm, mesh, axes,
-        [&](detail::Beside const& all) { return plan(all.placed(Placement::partial(op)), all.cut(dim)); });
+    auto const plan_of = [&](detail::LineTensors const& all) -> std::optional<Plan<>> {
+        return plan(all.placed(Placement::partial(op)), all.cut(dim));
+    };
+    return detail::prepare_along({"reduce_scatter", source.shape(), source, destination, plan_of}, comm, mesh, axes);
 }
 RESHARD_INLINE PreparedPlan prepare_all_gather(ConstDynamicView const& source, DynamicView const& destination,
                                                CommunicatorRef comm, DynamicMesh const& mesh, MeshAxes const& axes,
                                                int dim) {
-    return detail::prepare_beside("all_gather", destination.shape(), source, destination, comm, mesh, axes,
-                                  [&](detail::Beside const& all) { return plan(all.cut(dim), all.copied()); });
+    auto const plan_of = [&](detail::LineTensors const& all) -> std::optional<Plan<>> {
+        return plan(all.cut(dim), all.copied());
+    };
+    return detail::prepare_along({"all_gather", destination.shape(), source, destination, plan_of}, comm, mesh, axes);
 }
 RESHARD_INLINE PreparedPlan prepare_broadcast(DynamicView const& tensor, CommunicatorRef comm, DynamicMesh const& mesh,
                                               MeshAxes const& axes, int root) {
-    auto const plan_of = [&](detail::Beside const& all) -> std::optional<Plan<>> {
-        DynamicMesh const line = all.line();
+    auto const plan_of = [&](detail::LineTensors const& all) -> std::optional<Plan<>> {
+        DynamicMesh const line = all.mesh.along(all.order, all.mesh.rank_at(0));  // they count in the order given
         if (root < 0 || root >= line.size()) {
             errors::raise(ErrorCode::mesh, "reshard::broadcast: root ", root, " of ", line.size(),
                           " ranks along the axes. Fix: they count along the axes, from 0, and are no ranks of the "
@@ -291,7 +257,7 @@ RESHARD_INLINE PreparedPlan prepare_broadcast(DynamicView const& tensor, Communi
         if (line.size() == 1) return std::nullopt;
         return detail::replica_plan(all.copied(), line.rank_at(root));
     };
-    return detail::prepare_beside("broadcast", tensor.shape(), tensor, tensor, comm, mesh, axes, plan_of);
+    return detail::prepare_along({"broadcast", tensor.shape(), tensor, tensor, plan_of}, comm, mesh, axes);
 }
 
 }  // namespace reshard::inline v0_1

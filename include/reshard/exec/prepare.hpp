@@ -79,12 +79,10 @@ private:
 };
 
 namespace detail {
-/// prepare() by these means, where what this rank has already found wrong is `found`, in the call that is found.call.
-/// What all agree on is thrown where not all is well, or told.
+/// prepare() by these means, where what this rank has already found wrong is `found`.
 [[nodiscard]] PreparedPlan prepare_with(Means const& means, PlanValue const& plan, CommunicatorRef comm,
                                         ConstDynamicView const& source, DynamicView const& destination,
-                                        PrepareOptions const& options = {}, Verdict const& found = {},
-                                        Verdict* told = nullptr);
+                                        PrepareOptions const& options = {}, Verdict const& found = {});
 }  // namespace detail
 
 /// Collective over `comm`: checks the arguments, agrees among all ranks (the same error everywhere, naming the rank

@@ -159,7 +159,7 @@ RESHARD_INLINE void detail::check_work(MemoryPolicy const& memory, RankSteps con
 
 RESHARD_INLINE PreparedPlan detail::prepare_with(Means const& means, PlanValue const& plan, CommunicatorRef comm,
                                                  ConstDynamicView const& source, DynamicView const& destination,
-                                                 PrepareOptions const& options, Verdict const& found, Verdict* told) {
+                                                 PrepareOptions const& options, Verdict const& found) {
     ValueChange change;
     PreparedPlan prepared;
     transport::Verdict verdict = verdict_of([&] {
@@ -182,19 +182,14 @@ RESHARD_INLINE PreparedPlan detail::prepare_with(Means const& means, PlanValue c
     detail::Digest words;
     digest(words, plan, change, options);
     verdict.digest = words.value();
-    verdict.call = found.call.empty() ? "prepare" : found.call;
+    verdict.call = "prepare";
     // What the others show should this rank be the one that differs.
     auto const text = [&] { return concat("prepared ", move_text(plan, change, options, comm.rank())); };
     if (verdict.ok()) {
         verdict.about = &text;
         verdict.words = [](void const* about) { return (*static_cast<decltype(text)*>(about))(); };
     }
-    verdict = agreed(comm, std::move(verdict));
-    if (told != nullptr) {
-        *told = std::move(verdict);
-    } else if (!verdict.ok()) {
-        raise_agreed(std::move(verdict), comm.size());
-    }
+    agree_or_raise(comm, std::move(verdict));
     return prepared;
 }
 

@@ -73,13 +73,12 @@ inline void check_options(BatchOptions const& options) {
           ", max_workspace_bytes ", options.max_workspace_bytes, ". Fix: no size is negative.");
 }
 
-/// Writer and reader, or two writers, of the same memory.
-inline void check_clashes(Batch const& batch, int rank) {
+/// Writer and reader, or two writers, of the same memory. `steps`: of each tensor.
+inline void check_clashes(Batch const& batch, int rank, std::span<RankSteps const> steps) {
     std::vector<ViewUse> uses;
-    for (std::size_t i = 0; i < batch.size(); ++i) {
-        RankSteps const mine = rank_steps(batch.tensors()[i], rank, false);
-        if (mine.gives() && !is_in_place(mine)) uses.push_back({mine.source, i, false});
-        if (mine.takes()) uses.push_back({mine.destination, i, true});
+    for (std::size_t i = 0; i < steps.size(); ++i) {
+        if (steps[i].gives() && !is_in_place(steps[i])) uses.push_back({steps[i].source, i, false});
+        if (steps[i].takes()) uses.push_back({steps[i].destination, i, true});
     }
     Clash const clash = find_clash(uses);
     if (clash.writer == clash.other) return;
@@ -136,17 +135,17 @@ RESHARD_INLINE detail::BatchJob* detail::bind_batch(Batch const& batch, Communic
     MemoryPolicy const& memory = memory_of(comm, means.host);
     int const rank = comm.rank();
     check_options(options);
+    std::vector<RankSteps> steps;
     std::vector<planning::RoundLoad> loads;
-    loads.reserve(batch.size());
     for (current = 0; current < batch.size(); ++current) {
         BatchTensor const& tensor = batch.tensors()[current];
-        RankSteps const mine = rank_steps(tensor, rank, is_on_device(comm));
+        RankSteps const& mine = steps.emplace_back(rank_steps(tensor, rank, is_on_device(comm)));
         check_fold(tensor.options);
         check_arguments(means, memory, mine, comm.size(), tensor.options.cast);
         check_memory(comm, memory, mine);
         loads.push_back(round_load(mine, options));
     }
-    check_clashes(batch, rank);
+    check_clashes(batch, rank, steps);
     Rounds const rounds(loads, options);
     Workspace own;
     std::span<std::byte> const workspace = workspace_for(comm, memory, options.workspace, rounds.workspace, own,
@@ -154,11 +153,10 @@ RESHARD_INLINE detail::BatchJob* detail::bind_batch(Batch const& batch, Communic
     std::vector<Job> jobs;
     jobs.reserve(batch.size());
     for (current = 0; current < batch.size(); ++current) {
-        RankSteps const mine = rank_steps(batch.tensors()[current], rank, is_on_device(comm));
-        if (rounds.workspace != 0) check_apart(options.workspace, mine);
+        if (rounds.workspace != 0) check_apart(options.workspace, steps[current]);
         auto const needed = detail::as_size(loads[current].scratch);
         auto const part = workspace.subspan(needed == 0 ? 0 : rounds.offsets[current], needed);
-        jobs.emplace_back(mine, part, memory, bind_work);
+        jobs.emplace_back(steps[current], part, memory, bind_work);
     }
     return new BatchJob(comm, std::move(jobs), rounds.tensors, std::move(own));
 }

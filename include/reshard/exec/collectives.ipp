@@ -2,7 +2,6 @@
 // How exec/collectives.hpp is done.
 #pragma once
 
-#include <reshard/exec/batch.hpp>
 #include <reshard/exec/collectives.hpp>
 #include <reshard/exec/detail/batch_job.hpp>
 #include <reshard/exec/prepare.hpp>
@@ -36,6 +35,11 @@ struct AxisLine {
         for (Index axis : given)
             order.push_back(static_cast<int>(
                 std::count_if(given.begin(), given.end(), [axis](Index other) { return other < axis; })));
+    }
+    /// The line of a rank; outside the mesh, any.
+    [[nodiscard]] DynamicMesh of(DynamicMesh const& mesh, Index rank) const {
+        if (along.size() == mesh.axes()) return mesh;
+        return mesh.along(along, mesh.contains(rank) ? rank : mesh.rank_at(0));
     }
 };
 
@@ -93,16 +97,13 @@ inline void check_pair(Plan<> const& move, int rank, CollectiveCall const& call)
 [[nodiscard]] inline BatchJob* bind_line(CollectiveCall const& call, CommunicatorRef comm, DynamicMesh const& mesh,
                                          MeshAxes const& order) {
     LineTensors const all{mesh, order, call.shape};
-    Batch batch;
     if (std::optional<Plan<>> const plan = call.plan_of(all)) {
         check_pair(*plan, comm.rank(), call);
-        batch.add(*plan, call.source, call.destination);
-    } else {  // what is wrong is wrong where something moves, too
-        check_byte_sized(call.destination.dtype());
-        if (mesh.contains(comm.rank())) check_view("tensor", call.destination, call.shape, comm.rank(), all.copied());
+        return bind_plan(all_means(host_memory()), {plan->value(), comm.rank(), call.source, call.destination}, comm);
     }
-    std::size_t current = 0;
-    return bind_batch(batch, comm, {}, current);
+    check_byte_sized(call.destination.dtype());  // what is wrong is wrong where something moves, too
+    if (mesh.contains(comm.rank())) check_view("tensor", call.destination, call.shape, comm.rank(), all.copied());
+    return new BatchJob(comm, Job(), Workspace());
 }
 
 inline void digest(Digest& words, DynamicMesh const& mesh, MeshAxes const& axes) {
@@ -127,15 +128,14 @@ inline void digest(Digest& words, DynamicMesh const& mesh, MeshAxes const& axes)
     Digest words;
     told = verdict_of(
         [&] {
-            bool const is_inside = mesh.contains(comm.rank());
             AxisLine const line(mesh, axes);
             check_mesh(mesh, comm.size(), "reshard::prepare: ");
             alike = call.plan_of({line.alone, line.order, call.shape});
-            change.from = change.to = (is_inside ? call.source.dtype() : call.destination.dtype());
+            change.from = change.to =
+                (mesh.contains(comm.rank()) ? call.source : ConstDynamicView(call.destination)).dtype();
             digest(words, mesh, axes);
             if (alike) digest(words, alike->value(), change, {});
-            DynamicMesh const ranks = mesh.along(line.along, is_inside ? comm.rank() : mesh.rank_at(0));
-            prepared = PreparedPlan(bind_line(call, comm, ranks, line.order));
+            prepared = PreparedPlan(bind_line(call, comm, line.of(mesh, comm.rank()), line.order));
         },
         call.name);
     auto const text = [&] {
@@ -199,14 +199,13 @@ inline void digest(Digest& words, DynamicMesh const& mesh, MeshAxes const& axes)
     if (!again.ok()) {
         // Who is wrong has a number among the ranks of its line.
         bool const among = mesh.contains(again.rank);
-        raise(again.code, among ? concat("among ", to_string(mesh.along(line.along, again.rank)), ": ", words_of(again))
+        raise(again.code, among ? concat("among ", to_string(line.of(mesh, again.rank)), ": ", words_of(again))
                                 : words_of(again, comm.size()));
     }
     BatchJob* job = nullptr;
     agree_or_raise(comm, verdict_of([&] {
-                       std::size_t current = 0;
-                       job = is_inside ? bind_line(call, comm, mesh.along(line.along, comm.rank()), line.order)
-                                       : bind_batch(Batch(), comm, {}, current);
+                       job = is_inside ? bind_line(call, comm, line.of(mesh, comm.rank()), line.order)
+                                       : new BatchJob(comm, Job(), Workspace());
                        prepared = PreparedPlan(job);
                    }));
     // Ranks start the same exchanges: of all lines as many as the one has that has most.

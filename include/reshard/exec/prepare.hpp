@@ -21,7 +21,9 @@ namespace reshard::inline v0_1 {
                                     PrepareOptions const& options = {});
 
 namespace detail {
-class BatchJob;  // exec/detail/batch_job.hpp
+class BatchJob;   // exec/detail/batch_job.hpp
+struct RankMove;  // exec/detail/value_change.hpp
+struct ValueChange;
 }
 
 /// A run under way. Move-only; wait() finishes the remaining phases; the destructor, and an assignment, waits, at most
@@ -79,6 +81,10 @@ private:
 };
 
 namespace detail {
+/// Checks, allocates and binds one rank's side of a plan, by `new`. Communicates nothing. `change` becomes what becomes
+/// of values, where it is given.
+[[nodiscard]] BatchJob* bind_plan(Means const& means, RankMove const& move, CommunicatorRef comm,
+                                  PrepareOptions const& options = {}, ValueChange* change = nullptr);
 /// prepare() by these means, where what this rank has already found wrong is `found`.
 [[nodiscard]] PreparedPlan prepare_with(Means const& means, PlanValue const& plan, CommunicatorRef comm,
                                         ConstDynamicView const& source, DynamicView const& destination,

@@ -157,28 +157,33 @@ RESHARD_INLINE void detail::check_work(MemoryPolicy const& memory, RankSteps con
           ", and this communicator only copies memory of a device. Fix: ", memory.copies_only());
 }
 
+RESHARD_INLINE detail::BatchJob* detail::bind_plan(Means const& means, RankMove const& move, CommunicatorRef comm,
+                                                   PrepareOptions const& options, ValueChange* change) {
+    RankSteps const mine(move, move.plan.steps(move.plan), chunked(options, is_on_device(comm)), means.host.convert);
+    if (change != nullptr) *change = mine.change;
+    MemoryPolicy const& memory = memory_of(comm, means.host);
+    check_fold(options);
+    check_arguments(means, memory, mine, comm.size(), options.cast);
+    check_memory(comm, memory, mine);
+    Workspace own;
+    Index const needed = scratch_bytes(mine);
+    if (needed != 0) check_apart(options.workspace, mine);
+    std::span<std::byte> const workspace = workspace_for(
+        comm, memory, options.workspace, needed, own, "plan",
+        mine.change.is_active() ? "workspace_bytes(plan, comm, dtype, options)" : "workspace_bytes(plan, comm, dtype)");
+    return new BatchJob(comm, Job(mine, workspace, memory, means.work), std::move(own));
+}
+
 RESHARD_INLINE PreparedPlan detail::prepare_with(Means const& means, PlanValue const& plan, CommunicatorRef comm,
                                                  ConstDynamicView const& source, DynamicView const& destination,
                                                  PrepareOptions const& options, Verdict const& found) {
     ValueChange change;
     PreparedPlan prepared;
     transport::Verdict verdict = verdict_of([&] {
-        RankSteps const mine({plan, comm.rank(), source, destination}, plan.steps(plan),
-                             chunked(options, is_on_device(comm)), means.host.convert);
-        change = mine.change;
-        MemoryPolicy const& memory = memory_of(comm, means.host);
-        if (!found.ok()) raise(found.code, found.reason);
-        check_fold(options);
-        check_arguments(means, memory, mine, comm.size(), options.cast);
-        check_memory(comm, memory, mine);
-        Workspace own;
-        Index const needed = scratch_bytes(mine);
-        if (needed != 0) check_apart(options.workspace, mine);
-        std::span<std::byte> const workspace = workspace_for(
-            comm, memory, options.workspace, needed, own, "plan",
-            change.is_active() ? "workspace_bytes(plan, comm, dtype, options)" : "workspace_bytes(plan, comm, dtype)");
-        prepared = PreparedPlan(new BatchJob(comm, Job(mine, workspace, memory, means.work), std::move(own)));
+        BatchJob* const job = bind_plan(means, {plan, comm.rank(), source, destination}, comm, options, &change);
+        prepared = PreparedPlan(job);
     });
+    if (!found.ok()) verdict = found;
     detail::Digest words;
     digest(words, plan, change, options);
     verdict.digest = words.value();

@@ -290,20 +290,38 @@ TEST_SUITE("checkpoint/load") {
 
     TEST_CASE("elements smaller than a byte are loaded as their bytes") {
         TempFolder const folder;
-        write_checkpoint(folder.path(), {{"q", DType::f4, Shape{6, 4}}},
-                         [](CheckpointTensor const& tensor, Index begin, std::span<std::byte> out) {
-                             fill_expected(tensor, begin, out);
-                         });
-        std::vector<Goal> const goals{goal("q", DType::u8, "(2):(S0)", Shape{12})};
-        run_on_threads(2, [&](ThreadCommunicator& comm) {
-            LocalTensors tensors(goals, comm.rank());
-            load(folder.path(), tensors.list(), comm, EachRankReadsItsBoxes{});
-            CHECK(tensors.wrong() == "");
-        });
-        LocalTensors wrong({goal("q", DType::u8, "(2):(S0)", Shape{6, 4})}, 0);
-        Caught const error = caught([&] { load(Checkpoint::open(folder.path()), wrong.list(), 0); });
-        CHECK(error.code == ErrorCode::mismatch);
-        CHECK(contains(error.message, "loaded as bytes"));
+        write_checkpoint(
+            folder.path(),
+            {{"odd", DType::f4, Shape{2, 3}}, {"q", DType::f4, Shape{6, 4}}, {"six", DType::f6_e2m3, Shape{3, 8}}},
+            [](CheckpointTensor const& tensor, Index begin, std::span<std::byte> out) {
+                fill_expected(tensor, begin, out);
+            });
+        auto const refused = [&](DType dtype, char const* name, auto shape) {
+            LocalTensors wrong({goal(name, dtype, "(1):(R)", shape)}, 0);
+            Caught const error = caught([&] { load(Checkpoint::open(folder.path()), wrong.list(), 0); });
+            CHECK(error.code == ErrorCode::mismatch);
+            return error.message;
+        };
+        std::vector<Goal> const each[] = {
+            {goal("q", DType::u8, "(2):(S0)", Shape{12}), goal("six", DType::u8, "(2):(R)", Shape{18})},
+            {goal("q", DType::u8, "(2):(S0)", Shape{6, 2}), goal("six", DType::u8, "(2):(S1)", Shape{3, 6})},
+            {goal("q", DType::u8, "(2):(S1)", Shape{6, 2}), goal("odd", DType::u8, "(2):(S0)", Shape{3})}};
+        for (std::vector<Goal> const& goals : each) {
+            run_on_threads(2, [&](ThreadCommunicator& comm) {
+                LocalTensors tensors(goals, comm.rank());
+                load(folder.path(), tensors.list(), comm, EachRankReadsItsBoxes{});
+                CHECK(tensors.wrong() == "");
+                load(folder.path(), tensors.list(), comm, OneRankReads{});
+                CHECK(tensors.wrong() == "");
+            });
+        }
+        CHECK(contains(refused(DType::u8, "q", Shape{6, 4}),
+                       "the checkpoint has shape [6,2] (bytes of F4 [6,4], whose elements are smaller than a byte), "
+                       "the list says [6,4]. Fix: list it as U8 [6,2]."));
+        CHECK(contains(refused(DType::u8, "odd", Shape{2, 1}), "Fix: list it as U8 [3]."));  // its rows share a byte
+        CHECK(contains(refused(DType::f32, "q", Shape{6, 2}),
+                       "the checkpoint has U8 elements (bytes of F4 [6,4], whose elements are smaller than a byte), "
+                       "the list says F32. Fix: load as U8, and let the program unpack them."));
     }
 
     TEST_CASE("a group of one, a policy around it, an empty list, ranks without a tensor") {

@@ -154,12 +154,27 @@ void for_each_needing(WantedExtent const& extent, Box const& box, LocalTensor co
     return axes;
 }
 
+/// What a tensor of elements smaller than a byte is loaded as: F4 [rows, columns] is U8 [rows, columns / 2], as PyTorch
+/// has it, or, as any of them, U8 [bytes].
+[[nodiscard]] inline DynamicShape loaded_shape(StoredTensor const& stored, LocalTensor const& target) {
+    DynamicShape shape = stored.shape;
+    int const last = shape.rank() - 1;
+    Index const row = last < 0 ? 1 : shape.extent(last) * bits(stored.dtype);
+    if (row % 8 != 0 || whole_shape(target).rank() == 1)
+        return DynamicShape(Shape{stored_bytes_of(stored.dtype, Box(shape))});
+    Indices extents = shape.extents();
+    extents[last] = row / 8;
+    return DynamicShape(extents);
+}
+
 /// Throws ShapeError, MismatchError, TransitionError or DTypeError for a tensor that is not stored as the target says.
 /// `shape` and `dtype` are those it is loaded as.
 inline void check_target(StoredTensor const& stored, LocalTensor const& target, DType dtype, DynamicShape const& shape,
                          CheckpointKind kind) {
-    std::string_view const note =
-        is_byte_sized(stored.dtype) ? "" : " (its elements are smaller than a byte, so that it is loaded as bytes)";
+    bool const packed = !is_byte_sized(stored.dtype);
+    std::string const note = !packed ? std::string()
+                                     : concat(" (bytes of ", name(stored.dtype), " ", to_string(stored.shape),
+                                              ", whose elements are smaller than a byte)");
     check_within(target.distribution.shape(), target.within,
                  [&](std::string const& why) { raise_wanted(ErrorCode::shape, target.name, why); });
     if (whole_shape(target) != shape) {
@@ -169,7 +184,8 @@ inline void check_target(StoredTensor const& stored, LocalTensor const& target, 
         raise_wanted(
             ErrorCode::mismatch, target.name,
             concat("the checkpoint has shape ", to_string(shape), note, ", the list says ", whole ? "" : "a box of ",
-                   to_string(asked), ". Fix: build the list from the model that was saved",
+                   to_string(asked), ". Fix: ",
+                   packed ? concat("list it as U8 ", to_string(shape)) : "build the list from the model that was saved",
                    fits ? "; of a box of the larger tensor, say in LocalTensor::within where it lies" : "",
                    kind == CheckpointKind::shards
                        ? "; see that the file of the last rank is there, for PyTorch's shards do not say how "
@@ -182,8 +198,9 @@ inline void check_target(StoredTensor const& stored, LocalTensor const& target, 
             ErrorCode::mismatch, target.name,
             concat("the checkpoint has ", name(dtype), " elements", note, ", the list says ", name(target.view.dtype()),
                    ". Fix: load as ", name(dtype),
-                   can_convert(dtype, target.view.dtype()) ? " and cast with reshard::redistribute(..., Casting{})."
-                                                           : "; no cast leads from there to the other."));
+                   packed                                    ? ", and let the program unpack them."
+                   : can_convert(dtype, target.view.dtype()) ? " and cast with reshard::redistribute(..., Casting{})."
+                                                             : "; no cast leads from there to the other."));
     }
     check_reductions(target.distribution, dtype,
                      [&](std::string const& why) { raise_wanted(ErrorCode::dtype, target.name, why); });
@@ -205,7 +222,8 @@ inline std::size_t append_wanted(std::vector<WantedExtent>& wanted, Catalogue co
     if (found == nullptr) raise_not_found(catalogue, name, copy ? copy->tensor : std::string_view(name));
     StoredTensor const& stored = *found;
     auto const tensor = as_size(found - catalogue.tensors().data());
-    LineTensor const moved = line_tensor(stored, stored.dtype);
+    LineTensor moved = line_tensor(stored, stored.dtype);
+    if (moved.is_raw) moved.shape = loaded_shape(stored, target);
     check_target(stored, target, moved.from, moved.shape, catalogue.kind());
     bool const chosen = copy || stored.replicas == 1;
     unsigned const axes = chosen ? 0 : replica_axes_of(target, stored.replicas, options);

@@ -20,9 +20,8 @@ public:
                          host_shard_of(transition.current, transition.state, rank),
                          transition.current.slots.mesh().ordinal(rank)},
           incoming(current, shard, options.threads) {
+        refuse_zeros(current, shard);
         if (stays()) {
-            if (never_loaded(shard.ids, nullptr, shard.entries))
-                refuse_never_loaded(current, shard.entries, shard.offset);
             Reach const here = reach(current, transition.state, rank);
             numbers.live_before = numbers.live_after = here.live;
             numbers.unreachable = here.unreachable;

@@ -56,7 +56,7 @@ public:
     }
     /// Looks at what was counted.
     void examine(Work& work, Fetches<Work> const& asked) {
-        refuse_zeros(work, asked);
+        check_loaded(work, asked);
         if (stays()) {
             change().live_before = change().live_after = asked[counts_at_];
             change().unreachable = asked[counts_at_ + 1];
@@ -134,13 +134,14 @@ private:
         count_indices(work, "count", CountIndices<Answer>{entries, answer, total});
     }
     /// Looks at all, on the host, only where the first id and the last are 0, as no two are where something was loaded.
-    void refuse_zeros(Work& work, Fetches<Work> const& asked) const {
+    void check_loaded(Work& work, Fetches<Work> const& asked) const {
         if (shard.entries < 2 || asked[ends_at_] != 0 || asked[ends_at_ + 1] != 0) return;
-        auto const ids = fetch(work, shard.ids, shard.entries);
-        auto const slots = fetch(work, stays() ? shard.ids : shard.slots, shard.entries);
-        if (never_loaded(ids.data(), slots.data(), shard.entries)) {
-            refuse_never_loaded(current, shard.entries, shard.offset);
-        }
+        std::vector<Index> ids = fetch(work, shard.ids, shard.entries);
+        std::vector<Index> slots = fetch(work, stays() ? shard.ids : shard.slots, shard.entries);
+        MchShard here = shard;
+        here.ids = ids.data();
+        here.slots = slots.data();
+        refuse_zeros(current, here);
     }
 
     List<Index> current_offsets_;

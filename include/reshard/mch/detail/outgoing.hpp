@@ -11,6 +11,8 @@
 #include <reshard/mch/state.hpp>
 #include <reshard/memory/scratch.hpp>
 
+#include <algorithm>  // any_of
+
 namespace reshard::inline v0_1::detail {
 
 inline constexpr MchDestination mch_nowhere = 0xffff;  ///< an empty place, or left out
@@ -117,9 +119,6 @@ private:
             own_.runs.insert(own_.runs.end(), one.own.runs.begin(), one.own.runs.end());
             if (wrong < 0) wrong = one.wrong;
         }
-        if (never_loaded(shard_.ids, shard_.slots, shard_.entries)) {
-            refuse_never_loaded(*current_, shard_.entries, shard_.offset);
-        }
         if (wrong < 0) return;
         refuse_misplaced(*saved_, *current_, shard_.offset, wrong, shard_.ids[wrong], shard_.slots[wrong],
                          [this] { return std::span(shard_.ids, as_size(shard_.entries)); });
@@ -135,9 +134,8 @@ private:
             Owners const owners = rule_.by_slot ? owners_of(range) : Owners{};
             for (; begin < stop; begin = smaller(stop, begin + block_entries)) {
                 Index const last = smaller(stop, begin + block_entries);
-                if (is_regular(begin, last, range)) {
+                if (is_regular(begin, last, range) && !(rule_.refuse_strays && has_strays(begin, last, part))) {
                     found.live += last - begin;
-                    if (rule_.refuse_strays) find_stray(begin, last, part, found);
                     rule_.by_slot ? fill_by_slot(begin, last, owners) : fill_by_id(begin, last);
                     list_regular(begin, last, found);
                 } else {
@@ -165,11 +163,16 @@ private:
         }
         return owners;
     }
-    void fill_by_id(Index begin, Index end) const noexcept {
+    /// Calls f(i, part that looks its id up). Ids of one block are mostly looked up by one part, which its ends tell.
+    template <class F>
+    void for_each_lookup(Index begin, Index end, F&& f) const noexcept {
         std::int32_t const same = rule_.router.part_of_ids(shard_.ids[begin], shard_.ids[end - 1]);
         for (Index i = begin; i < end; ++i) {
-            to_[i] = static_cast<MchDestination>(same >= 0 ? same : rule_.router.part_of_id(shard_.ids[i]));
+            f(i, static_cast<MchDestination>(same >= 0 ? same : rule_.router.part_of_id(shard_.ids[i])));
         }
+    }
+    void fill_by_id(Index begin, Index end) const noexcept {
+        for_each_lookup(begin, end, [this](Index i, MchDestination part) { to_[i] = part; });
     }
     void fill_by_slot(Index begin, Index end, Owners const& owners) const noexcept {
         if (owners.few) {
@@ -185,11 +188,9 @@ private:
                 to_[i] = static_cast<MchDestination>(rule_.router.part_of_slot(shard_.slots[i]));
         }
         if (!rule_.drop_unreachable) return;
-        std::int32_t const same = rule_.router.part_of_ids(shard_.ids[begin], shard_.ids[end - 1]);
-        for (Index i = begin; i < end; ++i) {
-            auto const part = static_cast<MchDestination>(same >= 0 ? same : rule_.router.part_of_id(shard_.ids[i]));
+        for_each_lookup(begin, end, [this](Index i, MchDestination part) {
             if (to_[i] != part) to_[i] = mch_nowhere;
-        }
+        });
     }
     /// Whether all entries are ids, ascending and of one sign, and their slots are of their saved shard.
     [[nodiscard]] bool is_regular(Index begin, Index end, Interval range) const noexcept {
@@ -204,13 +205,12 @@ private:
         }
         return as_index(signs) >= 0;
     }
-    /// Ids of one block are mostly looked up by one part, which its ends tell.
-    void find_stray(Index begin, Index end, Index part, Findings& found) const noexcept {
+    /// Whether the saved part that has these ids would not look all of them up.
+    [[nodiscard]] bool has_strays(Index begin, Index end, Index part) const noexcept {
         Router const& router = rule_.saved_router;
-        if (router.part_of_ids(shard_.ids[begin], shard_.ids[end - 1]) == part) return;
-        for (Index i = begin; i < end && found.wrong < 0; ++i) {
-            if (router.part_of_id(shard_.ids[i]) != part) found.wrong = i;
-        }
+        if (router.part_of_ids(shard_.ids[begin], shard_.ids[end - 1]) == part) return false;
+        return std::any_of(shard_.ids + begin, shard_.ids + end,
+                           [&](Index id) { return router.part_of_id(id) != part; });
     }
     /// The same entry by entry, whatever they are.
     void look_at_each(Index begin, Index end, Findings& found) const {

@@ -57,9 +57,11 @@ inline void check_apart(std::span<MchTransition const> tables, int rank) {
                  "'. Fix: give each table buffers of its own, or list a table that others share once.");
 }
 
-[[noreturn]] inline void refuse_never_loaded(MchTable const& table, Index entries, Index offset) {
-    refuse_table(ErrorCode::mismatch, table, "all ", entries,
-                 table.layout == MchLayout::sorted ? " ids and slots" : " ids", " from position ", offset,
+/// Throws MismatchError for a shard that was never filled in.
+inline void refuse_zeros(MchTable const& table, MchShard const& shard) {
+    if (!never_loaded(shard.ids, shard.slots, shard.entries)) return;
+    refuse_table(ErrorCode::mismatch, table, "all ", shard.entries,
+                 table.layout == MchLayout::sorted ? " ids and slots" : " ids", " from position ", shard.offset,
                  " on are zero: the state was never loaded. Fix: load it first.");
 }
 [[noreturn]] inline void refuse_slot_twice(MchTable const& table, Index slot) {

@@ -28,9 +28,8 @@ public:
     static inline std::atomic<int> converted{0};
 
     ListedCopies(StagingOptions const&, StagingOptions const&) noexcept {}
-    [[nodiscard]] bool reserve(Index copies, Index batches) {
+    [[nodiscard]] bool reserve(Index copies) {
         copies_left_ = copies;
-        batches_left_ = batches;
         return true;
     }
     void add(transport::Send const& from, transport::Receive const& to, cudaStream_t) {
@@ -44,7 +43,6 @@ public:
     }
     void flush(cudaStream_t stream) {
         if (list_.empty()) return;
-        CHECK(batches_left_-- > 0);
         fake::add_task(stream, [list = std::exchange(list_, {})] {
             for (Copy const& each : list) transport::deliver(each.from, each.to);
             return true;
@@ -59,7 +57,6 @@ private:
     };
     std::vector<Copy> list_;
     Index copies_left_ = 0;
-    Index batches_left_ = 0;
 };
 
 /// Where fewer cases are tried: no 4 ranks, and other ranks have the one window with one place of memory, the other

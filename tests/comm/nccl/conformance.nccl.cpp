@@ -23,9 +23,8 @@ public:
     using Memory = detail::CopiedMemory;
     static constexpr bool converts = false;
     ListedCopies(StagingOptions const&, StagingOptions const&) noexcept {}
-    [[nodiscard]] bool reserve(Index copies, Index batches) {
+    [[nodiscard]] bool reserve(Index copies) {
         copies_left_ = copies;
-        batches_left_ = batches;
         return true;
     }
     static bool takes(transport::Send const& from, transport::Receive const& to) noexcept {
@@ -38,7 +37,6 @@ public:
     }
     void flush(cudaStream_t stream) {
         if (list_.empty()) return;
-        CHECK(batches_left_-- > 0);
         auto* const batch = new std::vector<Copy>(std::exchange(list_, {}));
         CHECK(cudaLaunchHostFunc(
                   stream,
@@ -58,7 +56,6 @@ private:
     };
     std::vector<Copy> list_;
     Index copies_left_ = 0;
-    Index batches_left_ = 0;
 };
 }  // namespace
 

@@ -274,8 +274,8 @@ public:
     /// Where memory may come from: pinned for lists of boxes, and as much on the device.
     StridedCopies(StagingOptions const& /*pinned*/, StagingOptions const& /*device*/) noexcept {}
 
-    /// Makes room for an exchange: so many copies in all, in so many batches. False where there is none.
-    [[nodiscard]] bool reserve(Index /*copies*/, Index /*batches*/) noexcept { return true; }
+    /// Makes room for an exchange: so many copies in all. False where there is none.
+    [[nodiscard]] bool reserve(Index /*copies*/) noexcept { return true; }
     /// `from` becomes `to`, at flush() at the latest. Boxes of a batch are independent of each other.
     void add(Send const& from, Receive const& to, cudaStream_t stream) {
         copy_on_stream(from.base, from.box, to.base, to.box, stream);

@@ -268,7 +268,6 @@ private:
     /// Before anything is enqueued: what is in use cannot grow.
     void make_room() {
         Index copies = 0;
-        Index batches = 1;
         Index jobs = 0;
         for_each_transfer(
             [&](Move const& move) {
@@ -278,11 +277,10 @@ private:
                 Index const pieces = pieces_of(move).pieces;
                 jobs += pieces;
                 copies += 2 * pieces;
-                batches += 2 * pieces;
             },
             [](int) {});
         jobs_.reserve(jobs);
-        if (copies_.reserve(copies, batches)) return;
+        if (copies_.reserve(copies)) return;
         raise_no_memory(window_->stream, concat("reshard::DeviceThreadCommunicator: no memory to list ", copies,
                                                 " boxes. Fix: give DeviceThreadOptions a larger source."));
     }

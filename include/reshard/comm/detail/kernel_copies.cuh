@@ -57,11 +57,11 @@ public:
     }
 
     /// Lists of all batches of an exchange have places of their own: the host writes one while the device reads others.
-    [[nodiscard]] bool reserve(Index copies, Index batches) {
+    [[nodiscard]] bool reserve(Index copies) {
         used_ = 0;
         if (copies == 0) return true;
         constexpr Index most = larger(sizeof(CopyBox), sizeof(CastBox));
-        Index const bytes = copies * (most + Index{sizeof(Index)}) + 4 * batches * StagingOptions::alignment;
+        Index const bytes = copies * (most + Index{sizeof(Index)});
         copies_.reserve(copies);
         casts_.reserve(copies);
         return listed_.grow(bytes) && near_.grow(bytes);
@@ -107,13 +107,12 @@ private:
         }
         void write(std::byte* memory, Index& used) {
             if (boxes.empty()) return;
-            std::size_t const boxes_bytes = boxes.size() * sizeof(Box);
-            std::size_t const starts_bytes = starts.size() * sizeof(Index);
+            static_assert(alignof(Box) == alignof(Index));  // lists lie side by side
             boxes_at = used;
-            starts_at = boxes_at + staging_slot(as_index(boxes_bytes));
-            used = starts_at + staging_slot(as_index(starts_bytes));
-            std::memcpy(memory + boxes_at, boxes.data(), boxes_bytes);
-            std::memcpy(memory + starts_at, starts.data(), starts_bytes);
+            starts_at = boxes_at + as_index(boxes.size() * sizeof(Box));
+            used = starts_at + as_index(starts.size() * sizeof(Index));
+            std::memcpy(memory + boxes_at, boxes.data(), as_size(starts_at - boxes_at));
+            std::memcpy(memory + starts_at, starts.data(), as_size(used - starts_at));
         }
         void launch(std::byte const* device, cudaStream_t stream) {
             if (boxes.empty()) return;

@@ -281,7 +281,6 @@ private:
         Index host = 0;  ///< bytes
         Index jobs = 0;
         Index copies = 0;
-        Index batches = 1;
 
         /// The host changes values, `pieces` times, of boxes of so many bytes in memory and on the wire.
         void add_jobs(Index pieces, Index in_memory, Index on_wire) noexcept {
@@ -306,7 +305,7 @@ private:
         });
         for (int first = 1; first < team_->size(); first += rounds_.distances)
             near = larger(near, count_staged(queues_.out, first, need) + count_staged(queues_.in, first, need));
-        if (!near_.grow(near) || !host_.grow(need.host) || !copies_.reserve(need.copies, need.batches)) {
+        if (!near_.grow(near) || !host_.grow(need.host) || !copies_.reserve(need.copies)) {
             raise_no_memory(
                 team_->stream(),
                 concat("reshard::NcclCommunicator: no memory for ", near, " bytes of staging on the device and ",
@@ -322,18 +321,13 @@ private:
         PairShare const least = rounds_.shared_by_all();
         PairShare const most = rounds_.peers == nullptr ? least : rounds_.shared_by(own_peers());
         Index room = 0;
-        Index rounds = 0;
         for (PeerQueue const& queue : queues.all) {
             if (queue.distance < first || queue.distance >= first + rounds_.distances) continue;
-            Index load = 0;
-            Index pieces = 0;
             Index staged = 0;
             Index in_round = most.bytes;
             for (auto const& transfer : queues.transfers.subspan(queue.at, queue.end - queue.at)) {
-                Index const cut = least.rule_of(transfer).pieces;
-                load += transfer.box.elements() * wire_weight(transfer) + cut * least.overhead;
-                pieces += cut;
                 if (nccl_goes_straight(transfer)) continue;
+                Index const cut = least.rule_of(transfer).pieces;
                 staged += transfer.payload_bytes() + cut * least.overhead;
                 in_round = larger(in_round, staging_slot(transfer.wire_element_bytes()));  // an element goes whole
                 if (by_copies(transfer.conversion, {})) {
@@ -343,12 +337,8 @@ private:
                     need.add_jobs(cut, piece.box.payload_bytes(), piece.payload_bytes());
                 }
             }
-            if (staged == 0) continue;
             room += smaller(staged, in_round);
-            // A round but the last has as many messages as it may, or holds more than a share together with the next.
-            rounds = larger(rounds, 1 + 2 * load / least.bytes + pieces / least.messages);
         }
-        need.batches += rounds;
         return room;
     }
 

@@ -102,7 +102,9 @@ public:
                 if (may_block) await_device();
                 return;
             }
-            stage_ == Stage::packing ? move() : settle();
+            if (stage_ == Stage::packing) return move();
+            traffic_ += moving_;
+            stage_ = Stage::idle;
         });
         return stage_ == Stage::idle;
     }
@@ -121,7 +123,6 @@ private:
         Index rounds = 0;
         Index room = 0;  ///< of the window, in the largest round
         Index copies = 0;
-        Index batches = 0;
     };
 
     // ---- Who moves what ---------------------------------------------------------------------------------------
@@ -170,7 +171,6 @@ private:
             queues_.out.take_rounds(share_, 0, inner_.size(), count);
             queues_.in.take_rounds(share_, 0, inner_.size(), count);
             need.room = larger(need.room, room);
-            need.batches += 2;
             ++need.rounds;
         } while (queues_.go_on());
         return need;
@@ -215,7 +215,7 @@ private:
             return count_on(1);
         }
         rounds_ = counts_rounds_ ? known[1] : 1;
-        if (!window_.grow(need_.room) || !copies_.reserve(need_.copies, need_.batches)) {
+        if (!window_.grow(need_.room) || !copies_.reserve(need_.copies)) {
             raise_no_memory(
                 options_.stream,
                 concat("reshard::StagedOnHost (", std::string_view(C::name), "): no pinned memory for ", need_.room,
@@ -313,10 +313,6 @@ private:
     void mark() {
         if (uses_device_) event_.record(options_.stream);
         marked_ = Clock::now();
-    }
-    void settle() noexcept {
-        traffic_ += moving_;
-        stage_ = Stage::idle;
     }
 
     void await_device() const {

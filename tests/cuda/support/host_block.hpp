@@ -77,9 +77,12 @@ public:
         take(total);
     }
 
+    /// As atomicAdd: the number before.
     template <class T>
-    void add(T* to, T value) {
+    T add(T* to, T value) {
+        T const before = *to;
         *to += value;
+        return before;
     }
     template <class T>
     void lower(T* to, T value) {
@@ -88,12 +91,6 @@ public:
     template <class T>
     void higher(T* to, T value) {
         if (value > *to) *to = value;
-    }
-    template <class T>
-    T fetch_add(T* to, T value) {
-        T const before = *to;
-        *to += value;
-        return before;
     }
     /// As atomicOr: the bits before.
     template <class T>

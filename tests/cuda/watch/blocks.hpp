@@ -67,9 +67,9 @@ public:
     }
 
     template <class T>
-    void add(T* to, T value) {
+    T add(T* to, T value) {
         Atomic const atomic(to, sizeof(T));
-        Base::add(to, value);
+        return Base::add(to, value);
     }
     template <class T>
     void lower(T* to, T value) {
@@ -80,11 +80,6 @@ public:
     void higher(T* to, T value) {
         Atomic const atomic(to, sizeof(T));
         Base::higher(to, value);
-    }
-    template <class T>
-    T fetch_add(T* to, T value) {
-        Atomic const atomic(to, sizeof(T));
-        return Base::fetch_add(to, value);
     }
     template <class T>
     T fetch_or(T* to, T value) {

@@ -11,7 +11,7 @@
 ///     block.scan(value, take);                               exclusive sum over the threads, then a barrier
 ///     block.fold(value, combine, take);                      take(what all threads have, as one number) by one of
 ///                                                            them, then a barrier
-///     block.add(&shared_counter, 1u);                        atomic, shared or global memory
+///     block.add(&shared_counter, 1u);                        the number before; atomic, shared or global memory
 ///
 /// Numbers of 64 bits that all threads have a part in are folded: atomics of 64 bits on shared memory are loops of
 /// compare-and-swap on devices (tests/cuda/registers looks for them), which a block's threads would go through by

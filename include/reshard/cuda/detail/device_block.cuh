@@ -65,9 +65,11 @@ public:
                           if (threadIdx.x == 0) take(total); __syncthreads();)
     }
 
+    /// The number before.
     template <class T>
-    RESHARD_HOST_DEVICE __forceinline__ void add(T* to, T value) {
-        RESHARD_ON_DEVICE(atomicAdd(to, value);)
+    RESHARD_HOST_DEVICE __forceinline__ T add(T* to, T value) {
+        RESHARD_ON_DEVICE(return atomicAdd(to, value);)
+        return value;
     }
     template <class T>
     RESHARD_HOST_DEVICE __forceinline__ void lower(T* to, T value) {
@@ -77,12 +79,7 @@ public:
     RESHARD_HOST_DEVICE __forceinline__ void higher(T* to, T value) {
         RESHARD_ON_DEVICE(atomicMax(to, value);)
     }
-    /// The number before.
-    template <class T>
-    RESHARD_HOST_DEVICE __forceinline__ T fetch_add(T* to, T value) {
-        RESHARD_ON_DEVICE(return atomicAdd(to, value);)
-        return value;
-    }
+    /// The bits before.
     template <class T>
     RESHARD_HOST_DEVICE __forceinline__ T fetch_or(T* to, T value) {
         RESHARD_ON_DEVICE(return atomicOr(to, value);)

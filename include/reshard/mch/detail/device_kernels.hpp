@@ -146,7 +146,7 @@ private:
     RESHARD_HOST_DEVICE void look(Block& block, Index arrival, Entry const& entry, State& mine) const {
         ids[arrival] = entry.id;
         if (entry.id < entry.before) {
-            descents[block.fetch_add(&found->descents, 1ULL)] = static_cast<std::uint32_t>(arrival);
+            descents[block.add(&found->descents, 1ULL)] = static_cast<std::uint32_t>(arrival);
         }
         bool const fits = static_cast<std::uint64_t>(entry.last_access) <= static_cast<std::uint64_t>(iteration);
         if ((access >= 0 && !fits) || entry.count < 0) block.add(&found->faults, 1ULL);

@@ -173,23 +173,23 @@ private:
         return memory;
     }
 
-    /// CUB's share.
+    /// CUB's part: it sorts, or sums the table. Says in `bytes` what it needs where `temporary` is null.
+    void run_cub(Memory const& memory, void* temporary, std::size_t& bytes, cudaStream_t stream) const {
+        if (method_ == PartitionMethod::sort) {
+            return detail::cuda_check(
+                cub::DeviceRadixSort::SortPairs(temporary, bytes, memory.keys, memory.sorted, memory.entries,
+                                                memory.from, plan_.entries, 0, plan_.bits, stream),
+                "cub::DeviceRadixSort::SortPairs");
+        }
+        // Adds in 64 bits: ExclusiveSum would add in the 32 of its input.
+        detail::cuda_check(cub::DeviceScan::ExclusiveScan(temporary, bytes, memory.table, memory.rows,
+                                                          ::cuda::std::plus<>{}, Index{0}, plan_.table_size(), stream),
+                           "cub::DeviceScan::ExclusiveScan");
+    }
     [[nodiscard]] std::size_t temporary_bytes(Memory const& memory) const {
         std::size_t bytes = 0;
-        if (method_ == PartitionMethod::sort) {
-            detail::cuda_check(
-                cub::DeviceRadixSort::SortPairs(nullptr, bytes, memory.keys, memory.sorted, memory.entries, memory.from,
-                                                plan_.entries, 0, plan_.bits),
-                "cub::DeviceRadixSort::SortPairs");
-        } else {
-            detail::cuda_check(sum_table(memory, nullptr, bytes, nullptr), "cub::DeviceScan::ExclusiveScan");
-        }
+        run_cub(memory, nullptr, bytes, nullptr);
         return bytes;
-    }
-    /// Adds in 64 bits: ExclusiveSum would add in the 32 of its input.
-    cudaError_t sum_table(Memory const& memory, void* temporary, std::size_t& bytes, cudaStream_t stream) const {
-        return cub::DeviceScan::ExclusiveScan(temporary, bytes, memory.table, memory.rows, ::cuda::std::plus<>{},
-                                              Index{0}, plan_.table_size(), stream);
     }
 
     template <int Items, class Rule, class Columns>
@@ -198,7 +198,7 @@ private:
         if (plan_.tiles != 0) {
             detail::launch_tiles<detail::CountState, detail::CountShared<Rule>>(
                 "count", plan_.tiles, detail::CountTile<Items, Rule>{plan_, rule}, stream);
-            detail::cuda_check(sum_table(memory_, temporary, bytes, stream), "cub::DeviceScan::ExclusiveScan");
+            run_cub(memory_, temporary, bytes, stream);
         }
         lay_out(columns, detail::BeginOfTable{plan_.rows, plan_.tiles}, stream);
     }
@@ -209,10 +209,7 @@ private:
             launch_each("destinations",
                         detail::ListDestinations<Rule, std::uint16_t>{plan_, rule, memory_.keys, memory_.entries},
                         stream);
-            detail::cuda_check(
-                cub::DeviceRadixSort::SortPairs(temporary, bytes, memory_.keys, memory_.sorted, memory_.entries,
-                                                memory_.from, plan_.entries, 0, plan_.bits, stream),
-                "cub::DeviceRadixSort::SortPairs");
+            run_cub(memory_, temporary, bytes, stream);
         }
         lay_out(columns, detail::BeginOfSorted<std::uint16_t>{memory_.sorted, plan_.entries}, stream);
     }

@@ -92,12 +92,9 @@ struct ByteColumns {
                 bool const last = offset + column.piece == column.width;
                 std::byte const* const from = column.data + offset;
                 Index const width = column.width;
-                switch (column.piece) {
-                    case 8: f(c, offset, last, Piece<std::uint64_t>{from, width}); break;
-                    case 4: f(c, offset, last, Piece<std::uint32_t>{from, width}); break;
-                    case 2: f(c, offset, last, Piece<std::uint16_t>{from, width}); break;
-                    default: f(c, offset, last, Piece<std::uint8_t>{from, width}); break;
-                }
+                detail::with_word(static_cast<int>(column.piece), [&]<class U>() {
+                    f(c, offset, last, Piece<U>{from, width});
+                });
             }
         }
     }

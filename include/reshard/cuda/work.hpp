@@ -238,13 +238,6 @@ public:
         Index* const at = memory_.data();
         return {at, reinterpret_cast<Index* const*>(at + count), count, at + 2 * count};
     }
-    /// From now on there is none.
-    void clear() {
-        begins_.clear();
-        places_.clear();
-        words_ = 0;
-        memory_ = {};
-    }
 
 private:
     std::vector<Index> begins_;
@@ -274,9 +267,7 @@ public:
             if (ready_.lists == 0) prepare(work);
             for_each_index(work, "deal words", listed_.words(), DealWords{ready_});
         }
-        listed_.clear();
-        words_.clear();
-        ready_ = {};
+        *this = {};
     }
 
 private:
@@ -303,7 +294,7 @@ public:
             for_each_index(work, "gather words", listed_.words(), GatherWords{all});
             answers_ = fetch(work, static_cast<Index const*>(all.words), listed_.words());
         }
-        listed_.clear();
+        listed_ = {};
     }
     [[nodiscard]] Index operator[](std::size_t place) const noexcept { return answers_[place]; }
     [[nodiscard]] std::span<Index const> list(std::size_t place, Index words) const noexcept {

@@ -130,26 +130,19 @@ private:
         return x == y || (ignore_dtype && float_format(x, format) && float_format(y, format));
     };
     std::vector<ComparedTensor> alike;
-    auto const a = first.tensors();
-    auto const b = second.tensors();
-    for (std::size_t i = 0, j = 0; i < a.size() || j < b.size();) {
-        int const order = j == b.size() ? -1 : i == a.size() ? 1 : a[i].name.compare(b[j].name);
-        CheckpointDifference one;
-        if (order <= 0) one = {DifferenceKind::only_first, a[i].name, a[i].dtype, a[i].shape};
-        if (order >= 0) {
-            one.kind = order == 0 ? DifferenceKind::form : DifferenceKind::only_second;
-            one.tensor = b[j].name;
-            one.other_dtype = b[j].dtype;
-            one.other_shape = b[j].shape;
-        }
-        if (order == 0 && is_compared(a[i].dtype, b[j].dtype) && a[i].shape == b[j].shape) {
-            alike.push_back({i, j});
+    for (StoredTensor const& a : first.tensors()) {
+        StoredTensor const* const b = second.find(a.name);
+        if (b == nullptr) {
+            differences.push_back({DifferenceKind::only_first, a.name, a.dtype, a.shape});
+        } else if (is_compared(a.dtype, b->dtype) && a.shape == b->shape) {
+            alike.emplace_back(as_size(&a - first.tensors().data()), as_size(b - second.tensors().data()));
         } else {
-            differences.push_back(std::move(one));
+            differences.push_back({DifferenceKind::form, a.name, a.dtype, a.shape, b->dtype, b->shape});
         }
-        i += order <= 0 ? 1 : 0;
-        j += order >= 0 ? 1 : 0;
     }
+    for (StoredTensor const& b : second.tensors())
+        if (first.find(b.name) == nullptr)
+            differences.push_back({DifferenceKind::only_second, b.name, DType::u8, {}, b.dtype, b.shape});
     return alike;
 }
 

@@ -44,11 +44,7 @@ struct Files {
         }
         catalogue = Catalogue(manifest);
     }
-    [[nodiscard]] std::vector<ExtentRun> all() const {
-        std::vector<std::size_t> places(catalogue.extents().size());
-        for (std::size_t i = 0; i < places.size(); ++i) places[i] = i;
-        return detail::whole_runs(catalogue, places);
-    }
+    [[nodiscard]] std::vector<ExtentRun> all() const { return detail::whole_runs(catalogue); }
     [[nodiscard]] Index summed() const {
         Index sum = 0;
         for (Extent const& extent : catalogue.extents())
@@ -127,7 +123,7 @@ TEST_SUITE("checkpoint/detail/load_files") {
         manifest.extents = {{0, 0, 0, 4, Box(Shape{10}), "", true, 0xdeadbeefU}};
         Catalogue const catalogue(manifest);
         std::vector<std::byte> const bytes(20);
-        ExtentSums sums(detail::whole_runs(catalogue, {0, 0}));
+        ExtentSums sums(detail::whole_runs(catalogue));
         sums.add(catalogue, 0, 0, std::span(bytes).first(8));
         sums.add(catalogue, 0, 8, std::span(bytes).first(3));
         SumVerdict verdict = detail::sum_up(catalogue, sums.runs());

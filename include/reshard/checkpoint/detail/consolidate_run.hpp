@@ -137,10 +137,7 @@ public:
         work_.resize(smaller(as_size(options.in_flight), pieces.pieces.size()));
         memory_ = Scratch(2 * piece_bytes_ * as_index(work_.size()));
         report.extra_bytes = memory_.size();
-        std::vector<std::size_t> summed;
-        if (options.verify_checksums)
-            for (std::size_t i = 0; i < in.catalogue().extents().size(); ++i) summed.push_back(i);
-        in.count_sums(whole_runs(in.catalogue(), std::move(summed)));
+        in.count_sums(options.verify_checksums ? whole_runs(in.catalogue()) : std::vector<ExtentRun>());
         std::vector<Index> written;
         for (Extent const& extent : maker.to.extents()) written.push_back(maker.to.extent_bytes(extent));
         written_ = BlockSums(std::move(written), maker.to.manifest().block_bytes);

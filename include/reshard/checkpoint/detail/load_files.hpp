@@ -37,12 +37,10 @@ struct ExtentRun {
 [[nodiscard]] inline SummedBytes summed_bytes(Catalogue const& catalogue, ExtentRun const& run) noexcept {
     return summed_bytes(catalogue.manifest(), catalogue.extents()[as_size(run.extent)], run.begin);
 }
-/// All of the extents at these places that have a checksum, each once.
-[[nodiscard]] inline std::vector<ExtentRun> whole_runs(Catalogue const& catalogue, std::vector<std::size_t> places) {
-    sort_list(places);
-    places.erase(std::unique(places.begin(), places.end()), places.end());
+/// All extents that have a checksum.
+[[nodiscard]] inline std::vector<ExtentRun> whole_runs(Catalogue const& catalogue) {
     std::vector<ExtentRun> runs;
-    for (std::size_t const i : places) {
+    for (std::size_t i = 0; i < catalogue.extents().size(); ++i) {
         Extent const& extent = catalogue.extents()[i];
         if (extent.has_checksum) runs.push_back({as_index(i), 0, catalogue.extent_bytes(extent), 0});
     }

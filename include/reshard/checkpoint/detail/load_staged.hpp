@@ -90,27 +90,28 @@ void for_each_window(ReadSchedule const& schedule, Visit&& visit) {
 }
 
 /// visit(run) for each run without a gap that `reads` have of the extents with a checksum, in their order.
+/// \pre `wanted` is sorted by extent
 template <class Visit>
 void for_each_run_read(Catalogue const& catalogue, std::span<WantedExtent const> wanted,
                        std::span<PlannedRead const> reads, Visit&& visit) {
-    std::vector<std::size_t> places;
-    places.reserve(wanted.size());
-    for (WantedExtent const& extent : wanted) places.push_back(extent.extent);
-    for (ExtentRun const& all : whole_runs(catalogue, std::move(places))) {
-        Extent const& extent = catalogue.extents()[as_size(all.extent)];
-        ExtentRun run{all.extent, 0, 0, 0};
-        auto read = std::partition_point(reads.begin(), reads.end(), [&](PlannedRead const& one) {
-            return one.file != extent.file ? one.file < extent.file : one.offset + one.bytes <= extent.begin;
+    ExtentRun run;
+    for (WantedExtent const& one : wanted) {
+        Extent const& extent = catalogue.extents()[one.extent];
+        if (!extent.has_checksum || run.extent == as_index(one.extent)) continue;
+        run = {as_index(one.extent), 0, 0, 0};
+        Index const end = extent.begin + catalogue.extent_bytes(extent);
+        auto read = std::partition_point(reads.begin(), reads.end(), [&](PlannedRead const& it) {
+            return it.file != extent.file ? it.file < extent.file : it.offset + it.bytes <= extent.begin;
         });
-        for (; read != reads.end() && read->file == extent.file && read->offset < extent.begin + all.end; ++read) {
+        for (; read != reads.end() && read->file == extent.file && read->offset < end; ++read) {
             Index const begin = larger<Index>(read->offset - extent.begin, 0);
             if (begin > run.end) {
-                if (run.begin < run.end) visit(run);
+                if (run.begin < run.end) visit(std::as_const(run));
                 run.begin = begin;
             }
-            run.end = smaller(read->offset + read->bytes - extent.begin, all.end);
+            run.end = smaller(read->offset + read->bytes, end) - extent.begin;
         }
-        if (run.begin < run.end) visit(run);
+        if (run.begin < run.end) visit(std::as_const(run));
     }
 }
 /// What is compared with its sums of what a rank reads directly: the blocks, and extents without blocks, that it has

@@ -45,8 +45,7 @@ public:
 
         list_sources();
         std::vector<Entry> entries = arrived();
-        check_accesses(entries);
-        check_counts(entries, change.unpinned);
+        check_numbers(entries, change.unpinned);
         put_in_order(entries);
         refuse_repeats(entries);
         bool const evicts = as_index(entries.size()) >= shard_.entries;
@@ -156,19 +155,13 @@ private:
                      ". Fix: load all columns and the iteration of one checkpoint, or take both there from the old "
                      "ranks (docs/mch.md, \"Without a file\"); validate() says where.");
     }
-    void check_accesses(std::span<Entry const> entries) const {
-        for (Entry const& one : entries) {
-            if (scored_.access < 0) return;
-            Index const access = number(one, scored_.access);
-            if (access < 0 || access > iteration_) refuse(one, "was last accessed at", scored_.access);
-        }
-    }
     /// A shard that was full once left its last id the count of the row for misses, which none surpasses: it gets the
     /// largest other one. Counts in `unpinned` how many there are.
-    void check_counts(std::span<Entry const> entries, Index& unpinned) {
+    void check_numbers(std::span<Entry const> entries, Index& unpinned) {
         for (Entry const& one : entries) {
-            if (scored_.counts < 0) return;
-            Index const count = number(one, scored_.counts);
+            Index const access = scored_.access < 0 ? 0 : number(one, scored_.access);
+            Index const count = scored_.counts < 0 ? 0 : number(one, scored_.counts);
+            if (access < 0 || access > iteration_) refuse(one, "was last accessed at", scored_.access);
             if (count < 0) refuse(one, "has count", scored_.counts);
             if (count == INT64_MAX) ++unpinned;
             if (count != INT64_MAX) largest_count_ = larger(largest_count_, count);

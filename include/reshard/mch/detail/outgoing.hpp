@@ -28,7 +28,6 @@ public:
           current_(&current),
           shard_(shard),
           bounds_(saved.offsets()),
-          current_offsets_(current.offsets()),
           rule_(saved, current, shard, options),
           partition_(shard.entries, current.parts(), options.threads) {
         own_.part = own < 0 ? mch_nowhere : static_cast<MchDestination>(own);
@@ -159,7 +158,7 @@ private:
         owners.few = last - first <= 3;
         owners.first = static_cast<std::uint64_t>(first);
         for (Index p = first + 1; owners.few && p <= last; ++p) {
-            owners.bounds[p - first - 1] = static_cast<std::uint64_t>(current_offsets_[as_size(p)]);
+            owners.bounds[p - first - 1] = static_cast<std::uint64_t>(current_->segment(p));
         }
         return owners;
     }
@@ -261,7 +260,6 @@ private:
     MchTable const* current_;
     MchShard shard_;
     std::vector<Index> bounds_;
-    std::vector<Index> current_offsets_;
     MchLeavingRule rule_;
     Partition partition_;
     Scratch to_memory_;

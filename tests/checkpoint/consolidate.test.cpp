@@ -745,6 +745,24 @@ TEST_SUITE("checkpoint/consolidate") {
         CHECK(damage(shards.out, shards.list) == "");
     }
 
+    TEST_CASE("tensors that are named keep their type where floats are cast") {
+        auto const cast = floats_as(DType::bf16, {"norm", "*.scale_inv", "a*b*c"});
+        auto const type_of = [&](char const* tensor) {
+            StoredTensor stored;
+            stored.name = tensor;
+            stored.dtype = DType::f32;
+            return cast(stored);
+        };
+        for (char const* one : {"norm", "w.scale_inv", ".scale_inv", "abc", "a b c", "axbxbxc"}) {
+            CAPTURE(one);
+            CHECK(type_of(one) == DType::f32);
+        }
+        for (char const* one : {"norms", "", "scale_inv", "w.scale_inv.", "ab", "acb", "xabc"}) {
+            CAPTURE(one);
+            CHECK(type_of(one) == DType::bf16);
+        }
+    }
+
     TEST_CASE("values are cast on the way, each rounded once, to even") {
         TempFolder folder;
         std::vector<float> const values{1.0F,    1.00390625F, 1.01171875F, -0.0F,  65504.0F,

@@ -371,6 +371,10 @@ def test_compare(here):
     ask("consolidate", here / "same", here / "wide", "--dtype", "f32", "--no-sync", ranks=2)
     ask("compare", here / "saved", here / "wide", ranks=2, status=1, says="model.norm.weight: BF16 [28] in the first, F32 [28] in the second")
     ask("compare", here / "saved", here / "wide", "--ignore-dtype", ranks=2, says="equal: 14 tensors, ")
+    ask("consolidate", here / "same", here / "some", "--dtype", "f32", "--keep", "model.norm.*", "--no-sync", ranks=2)
+    ask("inspect", here / "some", says=["model.norm.weight  BF16 [28]", ".input_layernorm.weight  F32 [28]"])
+    ask("consolidate", here / "same", here / "x", "--dtype", "f32", "--keep", "norm", status=2, says="--keep 'norm': no tensor is called so")
+    ask("consolidate", here / "same", here / "x", "--keep", "model.norm.*", status=2, says="--dtype")
     ask("consolidate", here / "wide", here / "half", "--dtype", "f16", "--no-sync", ranks=2)
     ask("compare", here / "half", here / "wide", "--ignore-dtype", ranks=2, status=1, says=["not equal: ", ": F16 [", "] and F32, "])
     ask("compare", here / "half", here / "wide", "--ignore-dtype", "--rtol", 0.001, "--atol", "1e-5", ranks=2,

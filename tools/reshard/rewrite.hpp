@@ -21,6 +21,7 @@ struct Rewrite {
     std::string in;
     std::string out;
     std::string dtype;
+    std::vector<std::string> kept;
     std::string rename;
     std::string model;
     std::string saved_as;
@@ -35,7 +36,14 @@ struct Rewrite {
         using reshard::Index;
         command.add_option("IN", in, "a folder of shards or of full files, or one file; or --dry-run --model NAME");
         command.add_option("OUT", out, "a folder that is not there yet, or empty; --dry-run needs none");
-        command.add_option("--dtype", dtype, "what floating-point tensors are cast to: f16, bf16, f32 or f64");
+        auto* const cast =
+            command.add_option("--dtype", dtype, "what floating-point tensors are cast to: f16, bf16, f32 or f64");
+        command
+            .add_option("--keep", kept,
+                        "tensors that --dtype does not cast: a name, or '*.weight_scale_inv' for all that end so; may "
+                        "come again")
+            ->allow_extra_args(false)
+            ->needs(cast);
         command.add_option(
             "--rename", rename,
             "a file with a line for each tensor to rename: its name and another one; 'layers.* blocks.*' "
@@ -65,6 +73,7 @@ struct Rewrite {
     [[nodiscard]] Options options() const {
         using reshard::Index;
         Options result;
+        if (!rename.empty()) result.rename = renames_given("--rename", rename);
         if (!dtype.empty()) {
             using enum reshard::DType;
             reshard::DType const to = dtype_given("--dtype", dtype);
@@ -72,12 +81,12 @@ struct Rewrite {
                 wrong("--dtype " + dtype +
                       ": weights become other floating-point numbers. Fix: f16, bf16, f32 or f64.");
             auto const tables = in.empty() ? std::vector<std::string>() : tables_of(catalogue().manifest().metadata);
-            result.dtype = [tables, cast = reshard::floats_as(to)](reshard::StoredTensor const& tensor) {
+            if (!kept.empty() && !in.empty()) check_kept(result.rename);
+            result.dtype = [tables, cast = reshard::floats_as(to, kept)](reshard::StoredTensor const& tensor) {
                 bool const is_row = std::ranges::any_of(tables, [&](auto const& one) { return is_of(one, tensor); });
                 return is_row ? tensor.dtype : cast(tensor);
             };
         }
-        if (!rename.empty()) result.rename = renames_given("--rename", rename);
         if (window / in_flight < Index{1} << 16) {
             wrong(reshard::errors::concat("--window ", window, ": less than ", Index{1} << 16, " for each of ",
                                           in_flight, " pieces. Fix: more of it, or a lower --in-flight."));
@@ -131,6 +140,14 @@ struct Rewrite {
     }
 
 private:
+    void check_kept(std::vector<std::pair<std::string, std::string>> const& renames) const {
+        auto const from = given("--rename", [&] { return reshard::detail::renamed(catalogue(), renames); });
+        for (std::string const& pattern : kept) {
+            auto const fits = [&](auto const& one) { return reshard::detail::fits_name(pattern, one.name); };
+            if (std::ranges::none_of(from.tensors(), fits))
+                wrong("--keep '" + pattern + "': no tensor is called so. Fix: `reshard inspect` lists their names.");
+        }
+    }
     /// Managed-collision tables. They load with the types they were saved with, and are no tables in others.
     [[nodiscard]] static std::vector<std::string> tables_of(reshard::Metadata const& metadata) {
         std::vector<std::string> names;
@@ -148,7 +165,7 @@ private:
     [[nodiscard]] std::vector<std::string> kept_tables(reshard::Manifest const& written) const {
         if (dtype.empty()) return {};
         std::vector<std::string> names = tables_of(written.metadata);
-        auto const cast = reshard::floats_as(dtype_given("--dtype", dtype));
+        auto const cast = reshard::floats_as(dtype_given("--dtype", dtype), kept);
         std::erase_if(names, [&](std::string const& table) {
             return std::ranges::none_of(written.tensors,
                                         [&](auto const& one) { return is_of(table, one) && cast(one) != one.dtype; });

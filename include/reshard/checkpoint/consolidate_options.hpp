@@ -46,9 +46,28 @@ struct RewriteOptions {
     std::function<void(Index done, Index total)> progress{};
 };
 
-/// Casts tensors of F16, BF16, F32 and F64 and leaves all others. For RewriteOptions::dtype.
-[[nodiscard]] inline std::function<DType(StoredTensor const&)> floats_as(DType dtype) {
-    return [dtype](StoredTensor const& tensor) { return is_floating(tensor.dtype) ? dtype : tensor.dtype; };
+namespace detail {
+/// Whether that is the name, where each `*` of the pattern stands for any text.
+[[nodiscard]] inline bool fits_name(std::string_view pattern, std::string_view name) noexcept {
+    for (; !pattern.empty() && pattern.front() != '*'; pattern.remove_prefix(1), name.remove_prefix(1))
+        if (name.empty() || name.front() != pattern.front()) return false;
+    if (pattern.empty()) return name.empty();
+    pattern.remove_prefix(1);
+    for (; !fits_name(pattern, name); name.remove_prefix(1))
+        if (name.empty()) return false;
+    return true;
+}
+}  // namespace detail
+
+/// Casts tensors of F16, BF16, F32 and F64 and leaves all others, and those that `kept` names: scales of quantised
+/// weights, by "*.weight_scale_inv" (`*` stands for any text). For RewriteOptions::dtype.
+[[nodiscard]] inline std::function<DType(StoredTensor const&)> floats_as(DType dtype,
+                                                                         std::vector<std::string> kept = {}) {
+    return [dtype, kept = std::move(kept)](StoredTensor const& tensor) {
+        for (std::string const& pattern : kept)
+            if (detail::fits_name(pattern, tensor.name)) return tensor.dtype;
+        return is_floating(tensor.dtype) ? dtype : tensor.dtype;
+    };
 }
 
 struct ConsolidateOptions : RewriteOptions {

@@ -55,6 +55,12 @@ TEST_CASE("a code nobody knows still throws") {
     CHECK_THROWS_AS(errors::raise(static_cast<ErrorCode>(99), "?"), UserError);
 }
 
+TEST_CASE("control characters of a name do not end a message, nor reach a terminal") {
+    std::string const name("a\0b\x1b[1m\x7f.\r", 10);
+    CHECK_THROWS_WITH_AS(errors::raise(ErrorCode::shape, "no '", name, "'.\n\tFix: \xc3\xa4."),
+                         "no 'a?b?[1m?.?'.\n\tFix: \xc3\xa4.", ShapeError);
+}
+
 TEST_CASE("a lack of memory has words where there was no memory for them") {
     CHECK_THROWS_WITH_AS(errors::raise(ErrorCode::out_of_memory, ""), detail::no_memory_text, OutOfMemory);
     CHECK_THROWS_WITH_AS(errors::raise(ErrorCode::out_of_memory, "no room"), "no room", OutOfMemory);

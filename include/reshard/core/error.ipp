@@ -50,6 +50,11 @@ RESHARD_INLINE void detail::append(std::string& text, std::initializer_list<Part
 
 namespace errors {
 [[noreturn]] RESHARD_INLINE void raise(ErrorCode code, std::string message) {
+    // A name or path of the user's may hold a NUL, which would end what(), or what a terminal obeys.
+    for (char* at = message.data(); at != message.data() + message.size(); ++at) {
+        auto const c = static_cast<unsigned char>(*at);
+        if ((c < 0x20 && c != '\n' && c != '\t') || c == 0x7f) *at = '?';
+    }
     detail::raise_among(code, message, std::make_integer_sequence<int, static_cast<int>(ErrorCode::user)>());
 }
 }  // namespace errors

@@ -17,7 +17,7 @@
 #include <cstring>    // memcmp
 #include <string>
 #include <thread>   // sleep_for
-#include <utility>  // move
+#include <utility>  // exchange, move
 #include <vector>
 
 // Two kinds of one function in a program have two names.
@@ -164,6 +164,91 @@ void moves_in_order(CommunicatorRef comm, Count const& count, Bytes const& bytes
         }
     }
     RESHARD_CHECK(wrong == 0);
+}
+
+/// How a box of three dimensions lies in memory. Of 64 ways half have no gaps, and a sixth the first dimension
+/// innermost.
+class Laid {
+public:
+    Laid(Index element, Index const (&extents)[3], unsigned way) {
+        constexpr int orders[6][3] = {{0, 1, 2}, {2, 1, 0}, {2, 1, 0}, {1, 2, 0}, {0, 2, 1}, {1, 0, 2}};
+        way %= 64;
+        box = box_of(element, {{extents[0], 0}, {extents[1], 0}, {extents[2], 0}});
+        bytes = element;
+        for (int place = 2; place >= 0; --place) {
+            transport::StridedDim& dim = box.dims[orders[way % 6][place]];
+            bool const backwards = way / 2 % 6 == 3 + static_cast<unsigned>(place);
+            dim.stride = backwards ? -bytes : bytes;
+            if (backwards) origin += (dim.extent - 1) * bytes;
+            bytes *= dim.extent + (way < 32 ? 0 : static_cast<Index>(way % 3));
+        }
+    }
+    /// visit(byte of the box, counted in the order of the elements; where it lies): of long elements, every fifth byte.
+    template <class Visit>
+    void each(Visit visit) const {
+        Index k = 0;
+        for (Index a = 0; a != box.dims[0].extent; ++a)
+            for (Index b = 0; b != box.dims[1].extent; ++b)
+                for (Index c = 0; c != box.dims[2].extent; ++c)
+                    for (Index e = 0; e<box.element_bytes; e += box.element_bytes> 8 ? 5 : 1)
+                        visit(k++,
+                              origin + a * box.dims[0].stride + b * box.dims[1].stride + c * box.dims[2].stride + e);
+    }
+
+    transport::StridedBox box;
+    Index origin = 0;  ///< of the first element
+    Index bytes = 1;   ///< of all, gaps included
+};
+
+/// Boxes that lie otherwise in memory on each rank and on both sides: several to a peer, one of them too long for a
+/// message.
+inline void moves_any_memory_order(CommunicatorRef comm) {
+    int const me = comm.rank();
+    int const ranks = comm.size();
+    auto const number = [&](int from, int to, int k) {
+        return static_cast<unsigned>(mark(from, to, k, 17)) + 64U * static_cast<unsigned>(mark(to, from, k, 23));
+    };
+    auto const laid = [&](int from, int to, int k, unsigned way) {
+        auto const n = static_cast<Index>(number(from, to, k));
+        bool const is_long = k == 1 && to == (from + 1) % ranks;
+        return Laid(16, {1 + n % 7, 1 + n / 7 % 5, is_long ? 36'000 / (1 + n % 7) / (1 + n / 7 % 5) : 1 + n % 11}, way);
+    };
+    // Most ranks have one way, as programs do.
+    auto const way = [&](int rank, int k, int side, unsigned trial) {
+        return trial == 0 ? 1U : number(rank, trial == 1 ? 0 : k, side) + trial;
+    };
+    for (unsigned trial = 0; trial != 3; ++trial) {
+        std::vector<std::vector<std::byte>> memory;
+        Letters letters;
+        for (int r = 0; r != ranks; ++r) {
+            for (int k = 0; k != 3; ++k) {
+                Laid const from = laid(me, r, k, way(me, k, 0, trial));
+                auto& out = memory.emplace_back(static_cast<std::size_t>(from.bytes));
+                from.each([&](Index i, Index at) { out[static_cast<std::size_t>(at)] = mark(me, r, k, i); });
+                letters.sends.push_back({r, out.data() + from.origin, from.box});
+                Laid const to = laid(r, me, k, way(me, k, 1, trial));
+                auto& in = memory.emplace_back(static_cast<std::size_t>(to.bytes));
+                letters.receives.push_back({r, in.data() + to.origin, to.box});
+            }
+        }
+        auto bound = comm.bind(letters.sends, letters.receives);
+        for (int turn = 0; turn != 2; ++turn) {
+            bound.start();
+            bound.wait();
+            Index wrong = 0;
+            std::size_t place = 1;
+            for (int r = 0; r != ranks; ++r) {
+                for (int k = 0; k != 3; ++k, place += 2) {
+                    auto& in = memory[place];
+                    laid(r, me, k, way(me, k, 1, trial)).each([&](Index i, Index at) {
+                        wrong +=
+                            std::exchange(in[static_cast<std::size_t>(at)], std::byte{0}) != mark(r, me, k, i) ? 1 : 0;
+                    });
+                }
+            }
+            RESHARD_CHECK(wrong == 0);
+        }
+    }
 }
 
 /// Nine dimensions: the most a tensor with a dimension of addends has.
@@ -741,6 +826,7 @@ void conforms(C& comm) {
         comm, [](int, int) { return 200; }, [](int, int, int k) { return 1 + k % 9; });
     moves_in_order(
         comm, [](int from, int to) { return from == to ? 2 : 0; }, [](int, int, int) { return 70000; });
+    moves_any_memory_order(comm);
     moves_nine_dimensions(comm);
     converts_on_the_way(comm);
     counts_traffic(comm);

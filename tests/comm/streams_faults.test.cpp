@@ -169,7 +169,7 @@ TEST_SUITE("comm/streams_faults") {
                  {Fault::reads_one_less, 0, second + bytes},
                  {Fault::reads_one_more, 0, second + bytes},
                  {Fault::says_one_more, 1,
-                  "was given 160 bytes, with rank 0 as peer, and says that it has moved 161: it"},
+                  "was given 168 bytes, with rank 0 as peer, and says that it has moved 169: it"},
                  {Fault::says_it_read_more, 0, "48 bytes, with rank 1 as peer, and says that it has moved 49: it"},
                  {Fault::mistakes_the_sender, 0, second, " from rank 2 to rank 0 came: "},
                  {Fault::swaps, 0, second + "message 3 from rank 1 to rank 0 came: "},
@@ -213,7 +213,7 @@ TEST_SUITE("comm/streams_faults") {
                                          : stay ? ErrorCode::deadline
                                                 : ErrorCode::peer_failed));
                 if (!found)
-                    CHECK(thrown[0].says("Of message 2 from it 159 bytes have come: where the transport is new"));
+                    CHECK(thrown[0].says("Of message 2 from it 167 bytes have come: where the transport is new"));
                 CHECK(thrown[0].says(remedy.substr(remedy.find("its rank()"))));
             }
         }

@@ -7,6 +7,7 @@
 
 #include <reshard/memory/convert.hpp>
 #include <reshard/memory/copy.hpp>
+#include <reshard/memory/loop_nest.hpp>
 
 #include <initializer_list>
 #include <span>
@@ -71,6 +72,41 @@ TEST_SUITE("comm/transfer_listing") {
         }
         CHECK(pair.rows == std::vector<float>{0, 1, 2, 5, 6, 7, 10, 11, 12});
         CHECK(pair.column == std::vector<double>{2, 4.5, 7});
+    }
+
+    TEST_CASE("a message has the order of the sender's memory, which its listing tells: it is copied in one run") {
+        constexpr Index n[3] = {5, 4, 3};
+        std::vector<float> columns(60);
+        for (std::size_t i = 0; i != columns.size(); ++i) columns[i] = static_cast<float>(i);
+        transport::Send const send{1, reinterpret_cast<std::byte const*>(columns.data()),
+                                   box_of(4, {{n[0], 4}, {n[1], 20}, {n[2], 80}})};
+        std::span const sends(&send, 1);
+        TransferListing const listing = TransferListing::of(sends, 7);
+        CHECK(listing.order == transport::DimOrder{0x123});
+        std::vector<float> message(60);
+        auto const packed = transport::packed_at(reinterpret_cast<std::byte*>(message.data()), send, listing.order);
+        CHECK(detail::loop_nest(send.box, packed.box).dims.size() == 1);
+        transport::deliver(send, packed);
+        CHECK(message == columns);
+        std::vector<float> rows(60);
+        transport::Receive const receive{0, reinterpret_cast<std::byte*>(rows.data()),
+                                         box_of(4, {{n[0], 48}, {n[1], 12}, {n[2], 4}})};
+        transport::deliver(
+            transport::packed_at(reinterpret_cast<std::byte const*>(message.data()), receive, listing.order), receive);
+        for (std::size_t i = 0; i != 60; ++i) CHECK(rows[i] == static_cast<float>(i / 12 + i / 3 % 4 * 5 + i % 3 * 20));
+    }
+
+    TEST_CASE("an order that is none of the dimensions is a mismatch") {
+        Pair const pair;
+        PairListing const receiver = pair.of_receiver();
+        for (std::uint64_t const word : {0x11U, 0x13U, 0x01U, 0x1U, 0x0U, 0x321U, 0xf2U}) {
+            CAPTURE(word);
+            PairListing sender = pair.of_sender();
+            sender.sends.order.word = word;
+            auto const wrong = mismatch_of(0, sender, 1, receiver);
+            REQUIRE(wrong);
+            CHECK(wrong->text.find("order of dimensions") != std::string::npos);
+        }
     }
 
     TEST_CASE("listings fit, or both ranks say the same of what does not") {

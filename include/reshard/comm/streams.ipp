@@ -290,7 +290,7 @@ RESHARD_INLINE void StreamGroup::pack() {
         std::memcpy(at, &listing, sizeof listing);
         at += sizeof listing;
         for (Send const& send : mine) {
-            deliver(send, packed_at(at, send));
+            deliver(send, packed_at(at, send, listing.order));
             at += slot_of(send.payload_bytes());
         }
     }
@@ -311,9 +311,11 @@ RESHARD_INLINE void StreamGroup::unpack() {
             traffic_.bytes_local += sent;
             return;
         }
-        std::byte const* at = in(peer).data() + sizeof(TransferListing);
+        TransferListing listing;
+        std::memcpy(&listing, in(peer).data(), sizeof listing);
+        std::byte const* at = in(peer).data() + sizeof listing;
         for (Receive const& receive : receives) {
-            deliver(packed_at(at, receive), receive);
+            deliver(packed_at(at, receive, listing.order), receive);
             at += slot_of(receive.payload_bytes());
         }
         traffic_ += Traffic{sends.empty() ? 0 : 1, sent, receives.empty() ? 0 : 1, payload_of(receives), 0};

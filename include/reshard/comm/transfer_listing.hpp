@@ -15,6 +15,24 @@ namespace reshard::inline v0_1 {
 
 namespace transport {
 
+/// In which order what goes to one peer is packed: as the longest transfer lies with its sender. `of(each)` is one.
+template <class Transfers, class Of>
+[[nodiscard]] constexpr DimOrder common_order(Transfers const& transfers, Of const& of) noexcept {
+    StridedBox const* longest = nullptr;
+    Index most = 0;
+    for (auto const& each : transfers) {
+        Index const bytes = of(each).payload_bytes();
+        if (bytes > most) longest = &of(each).box;
+        most = detail::larger(most, bytes);
+    }
+    return longest == nullptr ? DimOrder{} : order_of(*longest);
+}
+template <class Byte>
+[[nodiscard]] constexpr DimOrder common_order(std::span<Transfer<Byte> const> transfers) noexcept {
+    return common_order(
+        transfers, [](auto const& transfer) -> auto const& { return transfer; });
+}
+
 /// One way between two ranks.
 struct TransferListing {
     struct Entry {
@@ -29,6 +47,7 @@ struct TransferListing {
     Index count = 0;
     Index bytes = 0;
     std::uint64_t digest = 0;  ///< of all
+    DimOrder order;            ///< in which the sender packs: see packed_at()
     Entry first[shown];
 
     /// Of the transfers with one peer; `number` is that of the exchange (BoundTransfers).
@@ -50,6 +69,7 @@ struct TransferListing {
             all.add_word_signed(entry.bytes).add_word(extents.value()).add_word_signed(entry.wire);
         }
         listing.digest = all.value();
+        listing.order = common_order(transfers);
         return listing;
     }
     [[nodiscard]] Entry const* entry(std::size_t k) const noexcept {
@@ -61,7 +81,12 @@ struct TransferListing {
 [[nodiscard]] inline std::string mismatch_of(int sender, TransferListing const& sent, int receiver,
                                              TransferListing const& expected) {
     if (sent.number != expected.number && sent.number != 0 && expected.number != 0) return order_text(sender, receiver);
-    if (sent.count == expected.count && (sent.count == 0 || sent.digest == expected.digest)) return {};
+    if (sent.count == expected.count && (sent.count == 0 || sent.digest == expected.digest)) {
+        if (sent.order.dims() == expected.order.dims() && sent.order.dims() >= 0) return {};
+        return errors::concat("reshard::exchange: from rank ", sender, " to rank ", receiver,
+                              ": the order of dimensions that came with a listing is none. Fix: send listings as "
+                              "they are.");
+    }
     for (std::size_t k = 0; k < TransferListing::shown; ++k) {
         auto const* const a = sent.entry(k);
         auto const* const b = expected.entry(k);
@@ -102,7 +127,8 @@ struct PairMismatch {
 }  // namespace transport
 
 namespace detail {
-using transport::mismatch_of, transport::PairListing, transport::PairMismatch, transport::TransferListing;
+using transport::common_order, transport::mismatch_of, transport::PairListing, transport::PairMismatch,
+    transport::TransferListing;
 }  // namespace detail
 
 }  // namespace reshard::inline v0_1

@@ -32,6 +32,44 @@ struct StridedBox {
     [[nodiscard]] constexpr Index payload_bytes() const noexcept { return elements() * element_bytes; }
 };
 
+/// The dimensions of a box in some order, outer to inner: four bits each, counted from 1. Plain data, which ranks tell
+/// each other.
+struct DimOrder {
+    static_assert(max_dims + 1 < 16);
+    std::uint64_t word = 0;
+
+    [[nodiscard]] constexpr int operator[](int place) const noexcept {
+        return static_cast<int>(word >> (4 * place) & 15U) - 1;
+    }
+    /// Of how many it is an order; -1: of none.
+    [[nodiscard]] constexpr int dims() const noexcept {
+        int count = 0;
+        unsigned seen = 0;
+        for (std::uint64_t left = word; left != 0; left >>= 4U, ++count) seen |= 1U << (left & 15U);
+        return seen == (2U << count) - 2 ? count : -1;
+    }
+    friend constexpr bool operator==(DimOrder, DimOrder) = default;
+};
+
+/// As they lie in memory: the longest steps outermost. Dimensions of one element stay where they are.
+[[nodiscard]] constexpr DimOrder order_of(StridedBox const& box) noexcept {
+    int const dims = box.dims.size();
+    int at[max_dims + 1] = {};
+    for (int d = 0; d < dims; ++d) at[d] = d;
+    auto const is_shorter = [&](int a, int b) {
+        if (box.dims[a].extent <= 1 || box.dims[b].extent <= 1) return false;
+        Index const one = box.dims[a].stride;
+        Index const other = box.dims[b].stride;
+        return one != 0 && (other == 0 || (one < 0 ? -one : one) < (other < 0 ? -other : other));
+    };
+    for (int a = 0; a < dims; ++a)
+        for (int b = a + 1; b < dims; ++b)
+            if (is_shorter(at[a], at[b])) std::swap(at[a], at[b]);
+    DimOrder order;
+    for (int d = dims; d-- > 0;) order.word = order.word << 4U | static_cast<unsigned>(at[d] + 1);
+    return order;
+}
+
 /// Element k of `from_box`, times `factor`, becomes element k of `to_box`: convert of memory/convert.hpp.
 using ConvertBox = void (*)(std::byte const* from, StridedBox const& from_box, DType from_type, std::byte* to,
                             StridedBox const& to_box, DType to_type, double factor) noexcept;
@@ -76,8 +114,8 @@ using Receive = Transfer<std::byte>;
 }  // namespace transport
 
 namespace detail {
-using transport::Conversion, transport::ConvertBox, transport::Receive, transport::Send, transport::StridedBox,
-    transport::StridedDim, transport::Transfer;
+using transport::Conversion, transport::ConvertBox, transport::DimOrder, transport::order_of, transport::Receive,
+    transport::Send, transport::StridedBox, transport::StridedDim, transport::Transfer;
 
 /// The floats of complex numbers: two each, in a dimension of their own.
 [[nodiscard]] constexpr StridedBox floats_of(StridedBox box) noexcept {

@@ -15,12 +15,15 @@ namespace reshard::inline v0_1 {
 enum class CopyHint : std::uint8_t { cached, streaming };
 
 namespace detail {
-/// The same extents without gaps, of elements of `element_bytes`.
-[[nodiscard]] constexpr StridedBox dense_box(StridedBox const& box, Index element_bytes) noexcept {
+/// The same extents without gaps, of elements of `element_bytes`: in that order, or, where it is of another number of
+/// dimensions, as they are listed.
+[[nodiscard]] constexpr StridedBox dense_box(StridedBox const& box, Index element_bytes, DimOrder order = {}) noexcept {
     StridedBox dense = box;
     dense.element_bytes = element_bytes;
     Index stride = element_bytes;
-    for (int d = box.dims.size() - 1; d >= 0; --d) {
+    bool const ordered = order.dims() == box.dims.size();
+    for (int place = box.dims.size() - 1; place >= 0; --place) {
+        int const d = ordered ? order[place] : place;
         dense.dims[d].stride = stride;
         stride *= box.dims[d].extent;
     }
@@ -60,11 +63,14 @@ inline void deliver(Send const& send, Receive const& receive, CopyHint hint = Co
 }
 
 /// The transfer as it lies packed at `at`: the same elements, without gaps, as they travel, payload_bytes() of them.
-/// `deliver(send, packed_at(at, send))` packs, `deliver(packed_at(at, receive), receive)` unpacks. Still active where
-/// it was, so that a transport can tell both sides that they disagree.
+/// `deliver(send, packed_at(at, send, order))` packs, `deliver(packed_at(at, receive, order), receive)` unpacks, in the
+/// order that the sender has told (TransferListing): its own, so that it copies rows, whichever dimension they lie
+/// along. Without one, in the order in which dimensions are listed. Still active where it was, so that a transport can
+/// tell both sides that they disagree.
 template <class Byte, class Other>
-[[nodiscard]] constexpr Transfer<Byte> packed_at(Byte* at, Transfer<Other> const& transfer) noexcept {
-    return {transfer.peer, at, detail::dense_box(transfer.box, transfer.wire_element_bytes()),
+[[nodiscard]] constexpr Transfer<Byte> packed_at(Byte* at, Transfer<Other> const& transfer,
+                                                 DimOrder order = {}) noexcept {
+    return {transfer.peer, at, detail::dense_box(transfer.box, transfer.wire_element_bytes(), order),
             detail::on_wire(transfer.conversion)};
 }
 }  // namespace transport

@@ -63,6 +63,15 @@ template <class Byte>
     return piece;
 }
 
+/// The same elements, dimensions in that order; one of another number of dimensions changes nothing.
+template <class Byte>
+[[nodiscard]] constexpr Transfer<Byte> in_order(Transfer<Byte> transfer, DimOrder order) noexcept {
+    StridedBox const box = transfer.box;
+    if (order.dims() != box.dims.size()) return transfer;
+    for (int place = 0; place < box.dims.size(); ++place) transfer.box.dims[place] = box.dims[order[place]];
+    return transfer;
+}
+
 /// Bytes that lie side by side in memory, in the order of the elements.
 struct BoxRun {
     Index bytes;
@@ -79,8 +88,9 @@ struct BoxRun {
 
 /// The transfer as it lies at `at` before it is converted, or after: the same elements, without gaps.
 template <class Byte, class Other>
-[[nodiscard]] constexpr Transfer<Byte> dense_at(Byte* at, Transfer<Other> const& transfer) noexcept {
-    return {transfer.peer, at, dense_box(transfer.box, transfer.box.element_bytes), transfer.conversion};
+[[nodiscard]] constexpr Transfer<Byte> dense_at(Byte* at, Transfer<Other> const& transfer,
+                                                DimOrder order = {}) noexcept {
+    return {transfer.peer, at, dense_box(transfer.box, transfer.box.element_bytes, order), transfer.conversion};
 }
 
 // ---- Exchanges in rounds ---------------------------------------------------------------------------------------

@@ -155,7 +155,7 @@ public:
     [[nodiscard]] std::byte* host_in() const noexcept { return host_.data(); }
     [[nodiscard]] std::byte* host_out() const noexcept { return host_.data() + meeting_bytes_; }
     /// Of what peers tell each other before an exchange, for one peer.
-    static constexpr Index words_per_peer = 25;
+    static constexpr Index words_per_peer = 27;
 
     // ---- Failure ---------------------------------------------------------------------------------------------
 

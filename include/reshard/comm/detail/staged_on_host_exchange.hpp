@@ -264,13 +264,15 @@ private:
         stage_ = Stage::packing;
     }
     /// The piece in the window: `from` as it lies in memory, but dense, `to` as it travels; the same where values keep.
+    /// Both in the order of that memory: the transport is told how they lie.
     template <class Byte, class Room>
     [[nodiscard]] static Delivery staged(Transfer<Byte> const& mine, Room const& room_for) {
         Delivery piece;
-        piece.to = {mine.peer, nullptr, dense_box(mine.box, mine.wire_element_bytes()),
+        DimOrder const order = order_of(mine.box);
+        piece.to = {mine.peer, nullptr, dense_box(mine.box, mine.wire_element_bytes(), order),
                     mine.conversion.is_active() ? on_wire(mine.conversion) : Conversion{}};
         piece.to.base = room_for(piece.to.box.payload_bytes());
-        piece.from = dense_at<std::byte const>(piece.to.base, mine);
+        piece.from = dense_at<std::byte const>(piece.to.base, mine, order);
         if (!mine.conversion.is_plain()) piece.from.base = room_for(piece.from.box.payload_bytes());
         return piece;
     }
@@ -299,7 +301,7 @@ private:
             auto* const at = const_cast<std::byte*>(piece.from.base);
             Receive const& to = piece.to;
             if (!to.conversion.is_plain()) {  // what travelled lies before it: see staged()
-                StridedBox const wire = dense_box(to.box, to.wire_element_bytes());
+                StridedBox const wire = dense_box(to.box, to.wire_element_bytes(), order_of(to.box));
                 deliver(Send{0, at - staging_slot(wire.payload_bytes()), wire, on_wire(to.conversion)},
                         Receive{0, at, piece.from.box, to.conversion});
             }

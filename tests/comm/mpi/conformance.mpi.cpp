@@ -61,12 +61,15 @@ using namespace std::chrono_literals;
 static_assert(MpiCommunicator::name == "mpi");
 
 /// A random exchange: between each pair a few boxes of up to three dimensions, with gaps at both ends, of up to
-/// `most` bytes; the dimensions lie in memory in another order at the receiver. All from one seed that ranks share.
+/// `most` bytes; the dimensions lie in memory in any order on both sides, the same in all of an exchange or not. All
+/// from one seed that ranks share.
 class RandomExchange {
 public:
     RandomExchange(MpiCommunicator& comm, unsigned seed, Index most, bool in_shared)
         : me_(comm.rank()), ranks_(comm.size()) {
         std::mt19937 rng(seed);
+        bool const alike = rng() % 2U == 0;  // as programs do
+        unsigned const way = static_cast<unsigned>(rng());
         Index from_bytes = 0;
         Index to_bytes = 0;
         for (int from = 0; from != ranks_; ++from) {
@@ -81,10 +84,10 @@ public:
                     box.extents[0] = 1 + static_cast<Index>(rng() % 40U);
                     box.extents[1] = 1 + static_cast<Index>(rng() % 40U);
                     box.extents[2] = detail::larger<Index>(1, limit / (box.extents[0] * box.extents[1]));
-                    box.gap = static_cast<Index>(rng() % 3U);
-                    box.turned = rng() % 2U == 0;
-                    if (from == me_) from_bytes = (box.from_at = from_bytes) + box.bytes(false);
-                    if (to == me_) to_bytes = (box.to_at = to_bytes) + box.bytes(box.turned);
+                    box.from_way = alike ? way : static_cast<unsigned>(rng());
+                    box.to_way = alike && rng() % 4U != 0 ? way : static_cast<unsigned>(rng());
+                    if (from == me_) from_bytes = (box.from_at = from_bytes) + box.sent().bytes;
+                    if (to == me_) to_bytes = (box.to_at = to_bytes) + box.received().bytes;
                     boxes_.push_back(box);
                 }
             }
@@ -103,12 +106,15 @@ public:
         for (std::size_t i = 0; i != boxes_.size(); ++i) {
             Box const& box = boxes_[i];
             if (box.from == me_) {
-                box.each(false, [&](Index k, Index at) {
+                test::Laid const sent = box.sent();
+                sent.each([&](Index k, Index at) {
                     from_[box.from_at + at] = test::mark(box.from, box.to, static_cast<int>(i), k);
                 });
-                sends_.push_back({box.to, from_ + box.from_at, box.strided(false)});
+                sends_.push_back({box.to, from_ + box.from_at + sent.origin, sent.box});
             }
-            if (box.to == me_) receives_.push_back({box.from, to_ + box.to_at, box.strided(box.turned)});
+            if (box.to != me_) continue;
+            test::Laid const received = box.received();
+            receives_.push_back({box.from, to_ + box.to_at + received.origin, received.box});
         }
     }
     void run(MpiCommunicator& comm) { comm.exchange(sends_, receives_).wait(); }
@@ -117,7 +123,7 @@ public:
         for (std::size_t i = 0; i != boxes_.size(); ++i) {
             Box const& box = boxes_[i];
             if (box.to != me_) continue;
-            box.each(box.turned, [&](Index k, Index at) {
+            box.received().each([&](Index k, Index at) {
                 wrong += to_[box.to_at + at] != test::mark(box.from, box.to, static_cast<int>(i), k) ? 1 : 0;
             });
         }
@@ -130,34 +136,13 @@ private:
         int to = 0;
         Index element = 1;
         Index extents[3] = {};
-        Index gap = 0;
-        bool turned = false;
+        unsigned from_way = 0;
+        unsigned to_way = 0;
         Index from_at = 0;
         Index to_at = 0;
 
-        /// Turned: the first dimension lies innermost.
-        [[nodiscard]] transport::StridedBox strided(bool turn) const {
-            Index const inner = element * (turn ? extents[0] + gap : extents[2] + gap);
-            return turn ? test::box_of(element,
-                                       {{extents[0], element}, {extents[1], inner * extents[2]}, {extents[2], inner}})
-                        : test::box_of(element,
-                                       {{extents[0], inner * extents[1]}, {extents[1], inner}, {extents[2], element}});
-        }
-        [[nodiscard]] Index bytes(bool turn) const {
-            return element *
-                   (turn ? (extents[0] + gap) * extents[1] * extents[2] : (extents[2] + gap) * extents[1] * extents[0]);
-        }
-        template <class Visit>
-        void each(bool turn, Visit visit) const {
-            transport::StridedBox const box = strided(turn);
-            Index k = 0;
-            for (Index a = 0; a != extents[0]; ++a)
-                for (Index b = 0; b != extents[1]; ++b)
-                    for (Index c = 0; c != extents[2]; ++c)
-                        for (Index e = 0; e != element; ++e) {
-                            visit(k++, a * box.dims[0].stride + b * box.dims[1].stride + c * box.dims[2].stride + e);
-                        }
-        }
+        [[nodiscard]] test::Laid sent() const { return {element, extents, from_way}; }
+        [[nodiscard]] test::Laid received() const { return {element, extents, to_way}; }
     };
 
     int me_;
@@ -259,6 +244,44 @@ TEST_SUITE("comm/mpi") {
                 CHECK(exchange.wrong() == 0);
             }
         });
+    }
+
+    TEST_CASE("MpiCommunicator: what lies without gaps goes in long messages, whichever dimension is innermost") {
+        MpiOptions options;
+        options.ranks_per_node = 1;
+        options.deadline = 60s;
+        MpiCommunicator comm(MPI_COMM_WORLD, options);
+        if (comm.size() < 2) return;
+        constexpr Index extents[3] = {256, 128, 16};  // 4 MiB
+        enum Way : unsigned { rows, columns, padded_columns = 37 };
+        auto const messages = [&](Way sent, Way received) {
+            test::Laid const from(8, extents, sent);
+            test::Laid const to(8, extents, received);
+            std::vector<std::byte> out(static_cast<std::size_t>(from.bytes));
+            std::vector<std::byte> in(static_cast<std::size_t>(to.bytes));
+            from.each([&](Index k, Index at) { out[static_cast<std::size_t>(at)] = test::mark(0, 1, 0, k); });
+            Traffic const before = comm.traffic();
+            transport::Send const send{1, out.data(), from.box};
+            transport::Receive const receive{0, in.data(), to.box};
+            comm.exchange({&send, comm.rank() == 0 ? 1U : 0U}, {&receive, comm.rank() == 1 ? 1U : 0U}).wait();
+            Index wrong = 0;
+            to.each([&](Index k, Index at) {
+                wrong += in[static_cast<std::size_t>(at)] != test::mark(0, 1, 0, k) ? 1 : 0;
+            });
+            CHECK((wrong == 0 || comm.rank() != 1));
+            Traffic const moved = comm.traffic() - before;
+            return comm.rank() == 0 ? moved.messages_sent : comm.rank() == 1 ? moved.messages_received : -1;
+        };
+        auto const expect = [&](Index count, Way sent, Way received) {
+            CAPTURE(sent);
+            CAPTURE(received);
+            CHECK(messages(sent, received) == (comm.rank() < 2 ? count : -1));
+        };
+        expect(1, rows, rows);
+        expect(1, columns, columns);
+        expect(1, padded_columns, padded_columns);  // rows of 2 KiB, which MPI is told of
+        expect(8, columns, rows);
+        expect(8, rows, columns);
     }
 
     TEST_CASE("MpiCommunicator: payloads that differ are a mismatch on both ranks, on every path") {

@@ -17,6 +17,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <random>  // mt19937_64
 #include <string>
 #include <thread>
 #include <vector>
@@ -29,35 +30,54 @@ DynamicShape shape_at(DynamicDistribution const& side, int rank) {
     return side.contains(rank) ? side.local_shape(rank) : DynamicShape(Shape<0>{});
 }
 
-/// Memory of a dense local tensor, as every rank has it or as the communicator shares it.
+/// Strides without gaps, dimensions in any order: by rows, by columns, or as the number says.
+Indices any_strides(DynamicShape const& shape, std::uint64_t number) {
+    Indices order;
+    for (int dim = 0; dim < shape.rank(); ++dim) order.push_back(dim);
+    if (number % 3 == 1) std::reverse(order.begin(), order.end());
+    std::mt19937_64 rng(number);
+    if (number % 3 == 2) std::shuffle(order.begin(), order.end(), rng);
+    Indices strides = shape.extents();
+    Index step = 1;
+    for (int place = shape.rank() - 1; place >= 0; --place) {
+        auto const dim = static_cast<int>(order[place]);
+        strides[dim] = step;
+        step *= std::max<Index>(shape.extent(dim), 1);
+    }
+    return strides;
+}
+
+/// Memory of a local tensor, as every rank has it or as the communicator shares it.
 template <class T>
 struct Local {
     std::vector<T> own;
     MpiBuffer<T> shared;
     TensorView<T> view;
 
-    Local(MpiCommunicator& comm, DynamicShape const& shape, bool in_shared) {
+    Local(MpiCommunicator& comm, DynamicShape const& shape, bool in_shared, std::uint64_t number) {
         if (in_shared) {
             shared = comm.allocate<T>(shape.size());
-            view = shared.view(shape);
         } else {
             own.resize(static_cast<std::size_t>(shape.size()));
-            view = TensorView<T>(own.data(), shape);
         }
+        view = TensorView<T>(in_shared ? shared.data() : own.data(), shape, any_strides(shape, number));
     }
 };
 
 /// Every rank knows the whole tensor and every local one; it runs the plan on its own and checks what all got.
 template <class T>
 void check_meaning(MpiCommunicator& comm, Plan<> const& plan, std::vector<T> const& global, test::Random& random,
-                   bool shared) {
+                   std::uint64_t seed) {
+    bool const shared = seed % 3 == 0;
     int const me = comm.rank();
     auto const sources = oracle::scatter(global, plan.from(), random.engine());
-    Local<T> from(comm, shape_at(plan.from(), me), shared);
-    Local<T> to(comm, shape_at(plan.to(), me), shared);
+    auto const rank = seed % 4 == 0 ? static_cast<std::uint64_t>(me) : 0U;  // mostly the same on all, as programs do
+    Local<T> from(comm, shape_at(plan.from(), me), shared, seed / 2 + rank);
+    Local<T> to(comm, shape_at(plan.to(), me), shared, seed / 5 + rank);
     if (plan.from().contains(me)) {
-        auto const& mine = sources[static_cast<std::size_t>(me)];
-        std::copy(mine.begin(), mine.end(), from.view.data());
+        auto next = sources[static_cast<std::size_t>(me)].begin();
+        oracle::each_element(plan.from(), me, from.view.strides(),
+                             [&](Index, Index offset) { from.view.data()[offset] = *next++; });
     }
     auto job = prepare(plan, comm, from.view, to.view);
     Traffic const start = comm.traffic();
@@ -72,7 +92,10 @@ void check_meaning(MpiCommunicator& comm, Plan<> const& plan, std::vector<T> con
     for (int r = 0; r < comm.size(); ++r) {
         auto& one = results[static_cast<std::size_t>(r)];
         one.resize(static_cast<std::size_t>(shape_at(plan.to(), r).size()));
-        if (r == me) std::copy(to.view.data(), to.view.data() + to.view.size(), one.begin());
+        auto next = one.begin();
+        if (r == me && plan.to().contains(me))
+            oracle::each_element(plan.to(), me, to.view.strides(),
+                                 [&](Index, Index offset) { *next++ = to.view.data()[offset]; });
         MPI_Bcast(one.data(), static_cast<int>(one.size() * sizeof(T)), MPI_BYTE, r, MPI_COMM_WORLD);
     }
     results.resize(static_cast<std::size_t>(oracle::rank_limit(plan.to())));
@@ -94,8 +117,7 @@ void random_transition(MpiCommunicator& comm, std::uint64_t seed, std::vector<Re
     auto const to = random.distribution(across ? random.mesh() : mesh, shape);
     if (!across && fills_average(from.signature(), to.signature())) return;
     INFO(test::reproduction(seed, from, to));
-    check_meaning(comm, across ? plan_across(from, to) : plan(from, to), random.values<T>(shape.size()), random,
-                  seed % 3 == 0);
+    check_meaning(comm, across ? plan_across(from, to) : plan(from, to), random.values<T>(shape.size()), random, seed);
 }
 }  // namespace
 

@@ -159,7 +159,7 @@ private:
                 if (entry.mode != MpiMode::segment && copied != 0 && place + copied <= end) {
                     entry.mode = MpiMode::list;
                     entry.offset = place;
-                    deliver(send, packed_at(list + place, send));
+                    deliver(send, packed_at(list + place, send, order_of(send.box)));
                     place += copied;
                 }
                 send_modes_[at] = entry.mode;
@@ -187,7 +187,8 @@ private:
             std::size_t const last = first + sends.size();
             int const local = team_->local(peer);
             bool const asks = local < 0 && mpi_may_go_long(sends);
-            std::size_t const queue = outgoing_.add(peer, first, last, !asks);
+            std::size_t const queue = outgoing_.add(peer, first, last);
+            if (!asks) outgoing_.make_ready(queue, common_order(sends));
             if (local >= 0) readers_.push_back({peer, local, first, last, 0, sends[0].payload_bytes(), false});
             if (asks) far_.push_back({peer, local, first, last, queue, 0, false, true});
         });
@@ -196,7 +197,7 @@ private:
             if (peer == me) return;
             auto const first = as_size(receives.data() - transfers_.receives.data());
             int const local = team_->local(peer);
-            std::size_t const queue = incoming_.add(peer, first, first + receives.size(), false);
+            std::size_t const queue = incoming_.add(peer, first, first + receives.size());
             (local >= 0 ? sources_ : far_).push_back({peer, local, first, first + receives.size(), queue, 0, false});
         });
         self_done_ = self_sends_.empty() && self_receives_.empty();
@@ -255,9 +256,9 @@ private:
             if (far.done || !peer->heard) continue;
             far.done = true;
             if (far.sends) {
-                outgoing_.make_ready(far.queue, peer->sends_long);
+                outgoing_.make_ready(far.queue, peer->greeting.listing.sends.order, peer->sends_long);
             } else {
-                incoming_.make_ready(far.queue, peer->receives_long);
+                incoming_.make_ready(far.queue, peer->order, peer->receives_long);
             }
         }
         return true;
@@ -313,7 +314,8 @@ private:
         // Had the owner of that memory failed meanwhile, it would have said so before it touched the memory again.
         std::atomic_thread_fence(std::memory_order_acquire);
         if (team_->family()->hear()) team_->raise_failure();
-        incoming_.make_ready(source.queue);
+        incoming_.make_ready(
+            source.queue, common_order(entries, [](MpiPublished const& entry) -> Send const& { return entry.send; }));
         node.pulled(node.me(), source.local, epoch_).store(epoch_, std::memory_order_release);
         return true;
     }
@@ -321,7 +323,7 @@ private:
         MpiSeat const& seat = team_->node()->seat(source.local);
         int const rank = source.rank;
         if (sent.mode == MpiMode::list) {
-            deliver(packed_at(list + sent.offset, sent.send), receive);
+            deliver(packed_at(list + sent.offset, sent.send, order_of(sent.send.box)), receive);
         } else if (sent.mode == MpiMode::segment) {
             std::byte const* const memory =
                 team_->family()->peer_memory(seat.pid, sent.segment, sent.file, sent.segment_bytes);

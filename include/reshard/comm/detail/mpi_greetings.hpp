@@ -43,9 +43,10 @@ inline constexpr Index mpi_long_piece_bytes = Index{8} << 20;
 template <class Byte>
 [[nodiscard]] bool mpi_may_go_long(std::span<Transfer<Byte> const> transfers) noexcept {
     bool some = false;
+    DimOrder const order = common_order(transfers);
     for (auto const& transfer : transfers) {
         if (transfer.payload_bytes() <= mpi_long_bytes) continue;
-        if (mpi_must_pack(transfer)) return false;
+        if (mpi_must_pack(in_order(transfer, order))) return false;
         some = true;
     }
     return some;
@@ -66,6 +67,7 @@ public:
         MpiGreeting greeting;
         bool sends_long = false;  ///< what is long goes there in long pieces: both sides have said so
         bool receives_long = false;
+        DimOrder order{};  ///< of what comes
     };
 
     MpiGreetings() = default;
@@ -167,8 +169,12 @@ private:
             peer.heard = true;
             ++heard_;
             mine = peer.greeting.listing;
-            peer.sends_long = peer.greeting.long_sends != 0 && theirs.long_receives != 0;
-            peer.receives_long = peer.greeting.long_receives != 0 && theirs.long_sends != 0;
+            peer.order = theirs.listing.sends.order;
+            // Where memory lies otherwise on the other side, that one packs.
+            peer.sends_long = peer.greeting.long_sends != 0 && theirs.long_receives != 0 &&
+                              mine.sends.order == theirs.listing.receives.order;
+            peer.receives_long =
+                peer.greeting.long_receives != 0 && theirs.long_sends != 0 && mine.receives.order == peer.order;
         }
         return mismatch_of(me_, mine, rank, theirs.listing);
     }

@@ -3,7 +3,8 @@
 /// \brief  The data plane between nodes: transfers as MPI messages, a few of each peer on their way at a time.
 /// \depends comm/detail/mpi_team.hpp, comm/detail/box_pieces.hpp. Allocates slots and types once, then keeps them.
 ///
-/// Every message is a run of bytes in the order of the elements. Where they lie side by side in memory, MPI gets the
+/// Every message is a run of bytes, the dimensions in the order in which the sender's memory has them: both sides see
+/// that order on a node, and greetings tell it between nodes. Where they lie side by side in memory, MPI gets the
 /// address; where they lie in rows worth the name, a derived type; otherwise they are packed, 512 KiB at a time.
 /// Between nodes, of more than 2 MiB that neither side packs, a message is 8 MiB: the sender waits with them for the
 /// receiver's greeting. On a node the sender does not know how the receiver's memory lies.
@@ -92,15 +93,14 @@ public:
     }
     /// The transfers [first, last) of one peer. Queues come in the order in which they are served; those behind one
     /// that is not ready leave it half of the slots. Returns its number.
-    std::size_t add(int peer, std::size_t first, std::size_t last, bool ready) {
+    std::size_t add(int peer, std::size_t first, std::size_t last) {
         queues_.push_back({{peer, 0, first}, last});
-        if (ready) make_ready(queues_.size() - 1);
         return queues_.size() - 1;
     }
-    /// From now on the modes of its transfers are known, and whether those that are long go in long pieces. Finds
-    /// those that are messages, and buffers for as many as may be under way: how many there are at a time is a matter
-    /// of luck, but allocating is not.
-    void make_ready(std::size_t number, bool goes_long = false) {
+    /// From now on the modes of its transfers are known, the order of their dimensions, and whether those that are long
+    /// go in long pieces. Finds those that are messages, and buffers for as many as may be under way: how many there
+    /// are at a time is a matter of luck, but allocating is not.
+    void make_ready(std::size_t number, DimOrder order, bool goes_long = false) {
         Queue& queue = queues_[number];
         queue.ready = true;
         queue.goes_long = goes_long;
@@ -110,8 +110,7 @@ public:
         bool cut = false;
         for (; queue.at < queue.last; ++queue.at) {
             if (modes_[queue.at] != MpiMode::message) continue;
-            Transfer<Byte> const& transfer = transfers_[queue.at];
-            messages_of_.push_back(transfer);
+            Transfer<Byte> const& transfer = messages_of_.emplace_back(in_order(transfers_[queue.at], order));
             if (queue.is_alone(transfer)) continue;
             ++count;
             cut = cut || together.rule_of(transfer).pieces > 1;

@@ -94,7 +94,7 @@ inline constexpr Index mpi_attach_row_bytes = 2048;
         SharedMemory const& memory = segment->memory;
         return {MpiMode::segment, memory.file(), segment->number, memory.bytes(), send.base - memory.data(), send};
     }
-    bool const reads = attach && mpi_has_good_rows(send.box, run_of(send.box).bytes);
+    bool const reads = attach && mpi_has_good_rows(send.box, run_of(in_order(send, order_of(send.box)).box).bytes);
     return {reads ? MpiMode::attach : MpiMode::message, -1, 0, 0, 0, send};
 }
 
@@ -109,15 +109,18 @@ public:
             Index const run = take_row(nest, sent.box.element_bytes);
             if (mpi_has_good_rows(sent.box, run)) return read_rows(pid, nest, run, sent.base, receive.base);
         }
-        PieceRule const rule = piece_rule_of(sent.box, sent.box.element_bytes, piece_bytes);
+        DimOrder const order = order_of(sent.box);
+        Send const from = in_order(sent, order);
+        Receive const to = in_order(receive, order);
+        PieceRule const rule = piece_rule_of(from.box, from.box.element_bytes, piece_bytes);
         if (!scratch_) scratch_.reset(new std::byte[as_size(piece_bytes)]);
         for (Index p = 0; p < rule.pieces; ++p) {
-            Send const source = piece_of(sent, rule, p);
+            Send const source = piece_of(from, rule, p);
             Send const packed = dense_at<std::byte const>(scratch_.get(), source);
             LoopNest nest = loop_nest(source.box, packed.box);
             Index const run = take_row(nest, source.box.element_bytes);
             if (!read_rows(pid, nest, run, source.base, scratch_.get())) return false;
-            deliver(packed, piece_of(receive, rule, p), hint);
+            deliver(packed, piece_of(to, rule, p), hint);
         }
         return true;
     }

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Folders of torch.distributed.checkpoint, read and written chunk by chunk by PyTorch's own code. For mch_dcp.py."""
+import functools
 import io
 import os
+import pickle
 
 import torch
 from dcp_error import Refused, first_line
@@ -9,6 +11,29 @@ from torch.distributed.checkpoint import DefaultSavePlanner, FileSystemReader, F
 from torch.distributed.checkpoint.metadata import ChunkStorageMetadata, MetadataIndex
 from torch.distributed.checkpoint.planner import (LoadItemType, LoadPlan, ReadItem, SavePlan, TensorWriteData,
                                                   WriteItem, WriteItemType)
+
+torch.load = functools.partial(torch.load, weights_only=True)  # by which older releases read chunks without
+
+
+class MetadataUnpickler(pickle.Unpickler):
+    """.metadata is a pickle, and may name any function, with what it is to be called with: it gets what
+    torch.distributed.checkpoint writes there, and nothing else."""
+
+    CLASSES_OF = ("torch.distributed.checkpoint.metadata", "torch.distributed._shard.sharded_tensor.metadata")
+    NAMED = {("collections", "OrderedDict"), ("pathlib", "PosixPath"), ("pathlib", "WindowsPath"),
+             ("pathlib._local", "PosixPath"), ("pathlib._local", "WindowsPath"), ("torch", "Size"),
+             ("torch.distributed.checkpoint.filesystem", "_StorageInfo"), ("torch.serialization", "_get_layout")}
+
+    def find_class(self, module, name):
+        if (module, name) in self.NAMED:
+            return super().find_class(module, name)
+        if (module == "torch" or module in self.CLASSES_OF) and "." not in name:  # a dot: of what it has imported
+            found = super().find_class(module, name)
+            constant = isinstance(found, (torch.dtype, torch.layout, torch.memory_format))
+            if constant if module == "torch" else isinstance(found, type) and found.__module__ == module:
+                return found
+        raise pickle.UnpicklingError(f"it names {module}.{name}, which no save of torch.distributed.checkpoint does: it "
+                                     "may be there to run a stranger's code")
 
 
 class Into:
@@ -37,7 +62,8 @@ class Folder:
                           "never ended. Fix: correct the path.")
         self.reader = FileSystemReader(path)
         try:
-            self.metadata = self.reader.read_metadata()
+            with open(os.path.join(path, ".metadata"), "rb") as file:
+                self.metadata = MetadataUnpickler(file).load()
             self.about = self.metadata.state_dict_metadata
             self.reader.set_up_storage_reader(self.metadata, True)
             ends = {}

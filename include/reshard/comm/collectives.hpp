@@ -135,17 +135,39 @@ inline void all_gather(CommunicatorRef comm, std::span<std::byte const> mine, st
     lists.deliver(comm);
 }
 
+inline void check_apart_in_all_to_all(std::span<std::byte const> from, std::span<std::byte const> to) {
+    if (share_bytes(from, to))
+        raise(ErrorCode::buffer, "reshard::all_to_all: both sides overlap. Fix: receive into memory of its own.");
+}
+
 /// Lists what all_to_all() moves, for who must not run out of memory when others already wait.
 inline void list_all_to_all(std::span<std::byte const> from, std::span<std::byte> to, int ranks, TransferLists& lists) {
     std::size_t const block = to.size() / as_size(ranks);
     check_blocks("all_to_all", to.size(), block, ranks);
     check_blocks("all_to_all", from.size(), block, ranks);
-    if (share_bytes(from, to)) {
-        raise(ErrorCode::buffer, "reshard::all_to_all: both sides overlap. Fix: receive into memory of its own.");
-    }
+    check_apart_in_all_to_all(from, to);
     for (int r = 0; r < ranks; ++r) {
         lists.send(r, from.subspan(as_size(r) * block, block));
         lists.receive(r, to.subspan(as_size(r) * block, block));
+    }
+}
+
+/// add(rank, its bytes) for each rank: `counts[rank]` rows, those of one rank behind those of the one before.
+template <class Byte, class Add>
+void for_each_block(std::span<Byte> bytes, std::span<Index const> counts, Index row_bytes, int ranks, Add&& add) {
+    Index all = 0;
+    bool fits = std::ssize(counts) == ranks && row_bytes >= 0;
+    for (Index const count : counts) fits = fits && count >= 0 && add_fits(all, row_bytes, count);
+    if (!fits || all > as_index(bytes.size())) {
+        raise(ErrorCode::buffer, "reshard::all_to_all: ", bytes.size(), " bytes for ", counts.size(),
+              " counts of rows of ", row_bytes, " bytes, and ", ranks,
+              " ranks. Fix: give a count for each rank, and memory for all of their rows.");
+    }
+    std::span<Byte> rest = bytes;
+    for (int r = 0; r < ranks; ++r) {
+        std::size_t const block = as_size(counts[as_size(r)] * row_bytes);
+        add(r, rest.first(block));
+        rest = rest.subspan(block);
     }
 }
 
@@ -200,6 +222,21 @@ inline void broadcast(CommunicatorRef comm, std::span<std::byte> bytes, int root
 inline void all_to_all(CommunicatorRef comm, std::span<std::byte const> from, std::span<std::byte> to) {
     detail::TransferLists lists = detail::lists_for(comm);
     detail::list_all_to_all(from, to, comm.size(), lists);
+    lists.deliver(comm);
+}
+
+/// The same of rows of `row_bytes` bytes, as many as each pair says (MPI_Alltoallv): the first `sent[0]` rows of `from`
+/// go to rank 0, the next `sent[1]` to rank 1; `to` gets `received[0]` rows of rank 0 first. Both may be longer. What a
+/// rank receives, an all_to_all() of `sent` tells it. MismatchError on both ranks of a pair that do not say the same,
+/// PeerFailed on the others.
+inline void all_to_all(CommunicatorRef comm, std::span<std::byte const> from, std::span<Index const> sent,
+                       std::span<std::byte> to, std::span<Index const> received, Index row_bytes) {
+    detail::TransferLists lists = detail::lists_for(comm);
+    detail::check_apart_in_all_to_all(from, to);
+    auto const send = [&](int rank, std::span<std::byte const> block) { lists.send(rank, block); };
+    auto const receive = [&](int rank, std::span<std::byte> block) { lists.receive(rank, block); };
+    detail::for_each_block(from, sent, row_bytes, comm.size(), send);
+    detail::for_each_block(to, received, row_bytes, comm.size(), receive);
     lists.deliver(comm);
 }
 

@@ -119,7 +119,7 @@ public:
     /// The same transition, directly, where every rank folds all that it needs by itself, as a one-shot all-reduce
     /// does: `P -> R` takes one exchange in place of two, and each of n ranks gets n-1 tensors in place of 2 (n-1)/n.
     /// Faster for tensors of a few KiB, where an exchange costs more to start than to carry out. The same bits. Plans
-    /// that spread no fold stay as they are.
+    /// that spread no fold are carried out as they were; they are told apart all the same, by == and then().
     [[nodiscard]] constexpr Plan one_shot_fold() const noexcept {
         return Plan(from_, to_, across_, detail::folds_one_shot, nullptr);
     }

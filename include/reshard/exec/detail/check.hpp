@@ -195,7 +195,8 @@ inline void check_arguments(Means const& means, MemoryPolicy const& memory, Rank
     }
     if (gives && overlap(source, destination) && !is_in_place(mine)) {
         raise(ErrorCode::buffer, "reshard::prepare: source and destination of rank ", rank,
-              " overlap. Fix: use separate memory; in place, only P to R without a cast.");
+              " overlap. Fix: use separate memory; in place, only P to R, directly, without a cast or a factor (Pavg "
+              "to R is a mean).");
     }
 }
 

@@ -11,7 +11,6 @@
 
 #include <doctest/doctest.h>
 
-#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -35,35 +34,6 @@ TEST_SUITE("comm/collectives") {
                                  doctest::Contains("both sides overlap"), reshard::BufferError);
             reshard::barrier(comm);
         });
-    }
-
-    TEST_CASE("all_to_all: rows, as many as each pair says, also none, and with memory to spare") {
-        for (int ranks : {1, 2, 3, 5}) {
-            CAPTURE(ranks);
-            reshard::run_on_threads(ranks, [](reshard::ThreadCommunicator& comm) {
-                int const me = comm.rank();
-                auto const rows = [](int from, int to) { return reshard::Index{(3 * from + 5 * to) % 4}; };
-                auto const entry = [](int from, int to, reshard::Index row) {
-                    return std::array<int, 3>{from, to, static_cast<int>(row)};
-                };
-                std::vector<reshard::Index> sent;
-                std::vector<std::array<int, 3>> from;
-                std::vector<std::array<int, 3>> expected;
-                for (int r = 0; r < comm.size(); ++r) {
-                    sent.push_back(rows(me, r));
-                    for (reshard::Index row = 0; row < rows(me, r); ++row) from.push_back(entry(me, r, row));
-                    for (reshard::Index row = 0; row < rows(r, me); ++row) expected.push_back(entry(r, me, row));
-                }
-                std::vector<reshard::Index> received(sent.size());
-                reshard::all_to_all(comm, std::as_bytes(std::span(sent)), std::as_writable_bytes(std::span(received)));
-                std::vector<std::array<int, 3>> to(expected.size() + 2, entry(-1, -1, -1));
-                expected.resize(to.size(), entry(-1, -1, -1));
-                from.resize(from.size() + 1);
-                reshard::all_to_all(comm, std::as_bytes(std::span(from)), sent, std::as_writable_bytes(std::span(to)),
-                                    received, sizeof(from[0]));
-                CHECK(to == expected);
-            });
-        }
     }
 
     TEST_CASE("all_to_all: counts that do not fit are refused before anything is said, and those of two that differ") {

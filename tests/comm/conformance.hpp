@@ -13,8 +13,9 @@
 #include <reshard/memory/convert.hpp>
 
 #include <algorithm>  // count, min
-#include <chrono>     // milliseconds
-#include <cstring>    // memcmp
+#include <array>
+#include <chrono>   // milliseconds
+#include <cstring>  // memcmp
 #include <string>
 #include <thread>   // sleep_for
 #include <utility>  // exchange, move
@@ -670,6 +671,28 @@ inline void derives_collectives(CommunicatorRef comm) {
     RESHARD_CHECK_THROWS(all_gather(comm, three, short_by_one), BufferError);
 }
 
+/// Rows to the ranks they go to, as many as each pair says, also none, into memory with room to spare.
+inline void sends_rows_by_counts(CommunicatorRef comm) {
+    using Row = std::array<Index, 3>;
+    auto const rows = [](int from, int to) { return Index{(3 * from + 5 * to) % 4}; };
+    std::vector<Index> sent;
+    std::vector<Row> from;
+    std::vector<Row> expected;
+    for (int r = 0; r < comm.size(); ++r) {
+        sent.push_back(rows(comm.rank(), r));
+        for (Index i = 0; i < rows(comm.rank(), r); ++i) from.push_back({comm.rank(), r, i});
+        for (Index i = 0; i < rows(r, comm.rank()); ++i) expected.push_back({r, comm.rank(), i});
+    }
+    std::vector<Index> received(sent.size());
+    all_to_all(comm, std::as_bytes(std::span(sent)), std::as_writable_bytes(std::span(received)));
+    std::vector<Row> to(expected.size() + 2, Row{-1, -1, -1});
+    expected.resize(to.size(), Row{-1, -1, -1});
+    from.resize(from.size() + 1);
+    all_to_all(comm, std::as_bytes(std::span(from)), sent, std::as_writable_bytes(std::span(to)), received,
+               sizeof(Row));
+    RESHARD_CHECK(to == expected);
+}
+
 /// Every rank sends every rank a column of floats as bfloat16, and a row of bfloat16 that becomes floats there. The
 /// first is scaled by its sender, the second by its receiver. Traffic counts what is on the wire.
 inline void converts_on_the_way(CommunicatorRef comm) {
@@ -837,6 +860,7 @@ void conforms(C& comm) {
     is_done_when_wait_returns(comm);
     agrees(comm);
     derives_collectives(comm);
+    sends_rows_by_counts(comm);
     splits_by_colour_and_key(comm);
     splits_along_mesh_axes(comm);
 }

@@ -40,7 +40,7 @@ def budgets(text):
 
 def short_name(demangled):
     """`void tile_kernel<NoState, NoShared, EachIndex<MchGiveSlots> >(...)` is EachIndex<MchGiveSlots>, the body."""
-    name = re.sub(r"reshard::v\d+::|detail::|^void ", "", demangled)
+    name = re.sub(r"reshard::v[\d_]+::|detail::|^void ", "", demangled)
     depth, begin = 0, 0
     for at, letter in enumerate(name):  # the arguments begin outside all < >
         depth += {"<": 1, ">": -1}.get(letter, 0)

@@ -102,19 +102,6 @@ public:
     void listen() { surprised(greetings_.listen()); }
     [[nodiscard]] MpiGreetings& greetings() noexcept { return greetings_; }
 
-    /// Whether a process of this node has died; looks from time to time. The others are told who.
-    [[nodiscard]] bool lost_somebody(Clock::time_point& looked, Clock::time_point now) noexcept {
-        if (now - looked < std::chrono::milliseconds(20)) return false;
-        looked = now;
-        for (int rank = 0; rank < size_; ++rank) {
-            if (process(rank) == 0 || process_lives(process(rank))) continue;
-            if (!is_dead_for_long()) return false;
-            poison_loss(rank, died_text(member(rank), process(rank)));
-            return true;
-        }
-        return false;
-    }
-
     /// What a rank of this node has laid open cannot be reached: because it has died, or for a reason of its own.
     [[noreturn]] void raise_unreachable(int rank, std::string_view what, std::string_view fix) {
         if (family_->hear(true)) raise_failure();
@@ -327,8 +314,14 @@ inline void report_end(MpiTeam& team, ErrorCode code, std::string_view text) noe
         if (MPI_Test(&request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS) return false;
         if (done != 0) break;
         auto const now = Clock::now();
-        if (well && (family.hear(true) || !quietly([&] { team.listen(), team.heed_interruption(now); }) ||
-                     team.lost_somebody(looked, now))) {
+        auto const look = [&] {
+            team.listen();
+            team.heed_interruption(now);
+            if (now - looked < std::chrono::milliseconds(20)) return;
+            looked = now;
+            team.everybody()([&](int rank) { team.look_for_death(rank); });
+        };
+        if (well && (family.hear(true) || !quietly(look))) {
             well = false;
             tell_failure(family);
             limit = Clock::now() + patience;

@@ -228,6 +228,12 @@ public:
         poison_loss(rank, died_text(member(rank), self().process(rank)));
         raise_failure();
     }
+    /// The same where that rank's process has. What the dead one has sent before may be all that is still waited for:
+    /// it has a moment to arrive.
+    void look_for_death(int rank) {
+        int const pid = self().process(rank);
+        if (pid != 0 && !process_lives(pid) && death_.lasts(std::chrono::milliseconds(100))) raise_death(rank);
+    }
     /// Whether it is the first failure that this rank knows of.
     bool poison(ErrorCode code, std::string_view reason) noexcept {
         return family_->poison(failure_record(code, family_->rank, scope_, rank_, rank_, reason));
@@ -256,8 +262,6 @@ protected:
     void meet_in(std::string_view call) {
         agree_or_raise(*this, verdict_of([] {}, call));
     }
-    /// What the dead one has sent before may be all that is still waited for: it has a moment to arrive.
-    [[nodiscard]] bool is_dead_for_long() noexcept { return death_.lasts(std::chrono::milliseconds(100)); }
     void poison_loss(int rank, std::string_view reason) noexcept {
         family_->poison(failure_record(ErrorCode::peer_failed, member(rank), scope_, -1, -1, reason));
     }
@@ -279,9 +283,7 @@ private:
     template <class Missing>
     void look_for_the_lost(Missing&& missing) {
         missing([&, this](int rank) {
-            int const pid = self().process(rank);
-            bool const lives = pid == 0 || process_lives(pid);
-            if (!lives && is_dead_for_long()) raise_death(rank);
+            look_for_death(rank);
             Attendance const* const there = self().attendance(rank);
             if (there == nullptr) return;
             Departure const left = there->left.load(std::memory_order_acquire);  // before `entered`

@@ -43,24 +43,22 @@ namespace detail {
           enums::name(op), ". Fix: let a plan fold them.");
 }
 
-/// Throws BufferError, before anything moves; the caller calls it on every rank alike.
-template <class Copies>
-void check_native(BasicNcclCommunicator<Copies> const& comm, Index elements, void const* from, void const* to,
-                  std::string_view operation) {
-    if (elements < 0) {
+/// What start(native, stream) does of NCCL; in a group of one, which has nobody to ask, a copy. Throws BufferError,
+/// before anything moves; the caller calls it on every rank alike.
+template <class Copies, class Start>
+void run_natively(BasicNcclCommunicator<Copies>& comm, void const* from, void* to, Index elements, Index element_bytes,
+                  std::string_view operation, std::string_view call, Start const& start) {
+    if (elements < 0)
         raise(ErrorCode::buffer, "reshard::", operation, ": ", elements, " elements. Fix: check the count.");
-    }
-    if (elements == 0) return;
-    comm.check_memory(from);
-    comm.check_memory(to);
-}
-
-/// A group of one has nobody to ask.
-inline ncclResult_t copy_native(void const* from, void* to, Index bytes, cudaStream_t stream) {
-    if (from != to && bytes != 0) {
-        cuda_check(cudaMemcpyAsync(to, from, as_size(bytes), cudaMemcpyDefault, stream), "cudaMemcpyAsync");
-    }
-    return ncclSuccess;
+    for (void const* memory : {from, static_cast<void const*>(to)})
+        if (elements != 0) comm.check_memory(memory);
+    comm.run_native(call, [&](ncclComm_t native, cudaStream_t stream) {
+        if (native != nullptr) return start(native, stream);
+        if (from != to && elements != 0)
+            cuda_check(cudaMemcpyAsync(to, from, as_size(elements * element_bytes), cudaMemcpyDefault, stream),
+                       "cudaMemcpyAsync");
+        return ncclSuccess;
+    });
 }
 
 /// ncclAllReduce and ncclReduceScatter.
@@ -71,9 +69,7 @@ void reduce_natively(BasicNcclCommunicator<Copies>& comm, void const* from, void
                      Reduce op, std::string_view operation, std::string_view call, NcclReduction reduction) {
     ncclDataType_t const type = nccl_type(dtype, operation);
     ncclRedOp_t const fold = nccl_fold(op, dtype, operation);
-    check_native(comm, elements, from, to, operation);
-    comm.run_native(call, [&](ncclComm_t native, cudaStream_t stream) {
-        if (native == nullptr) return copy_native(from, to, elements * bytes(dtype), stream);
+    run_natively(comm, from, to, elements, bytes(dtype), operation, call, [&](ncclComm_t native, cudaStream_t stream) {
         return reduction(from, to, as_size(elements), type, fold, native, stream);
     });
 }
@@ -84,11 +80,10 @@ void reduce_natively(BasicNcclCommunicator<Copies>& comm, void const* from, void
 /// Throws BufferError on the rank whose memory is not of its device: agree on buffers first.
 template <class Copies>
 void native_all_gather(BasicNcclCommunicator<Copies>& comm, void const* mine, Index bytes, void* all) {
-    detail::check_native(comm, bytes, mine, all, "native_all_gather");
-    comm.run_native("ncclAllGather", [&](ncclComm_t native, cudaStream_t stream) {
-        if (native == nullptr) return detail::copy_native(mine, all, bytes, stream);
-        return ncclAllGather(mine, all, detail::as_size(bytes), ncclInt8, native, stream);
-    });
+    detail::run_natively(comm, mine, all, bytes, 1, "native_all_gather", "ncclAllGather",
+                         [&](ncclComm_t native, cudaStream_t stream) {
+                             return ncclAllGather(mine, all, detail::as_size(bytes), ncclInt8, native, stream);
+                         });
 }
 
 /// Element k of `to`, on every rank, becomes the fold of elements k of `from` of all ranks. `from` may be `to`.

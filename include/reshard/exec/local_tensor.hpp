@@ -147,27 +147,21 @@ inline void check_local_tensor(LocalTensor const& tensor, int rank, std::string_
         raise(ErrorCode::shape, "reshard::", who, ": tensor '", tensor.name, "': ", why);
     });
     if (!tensor.distribution.contains(rank)) return;
-    auto const refuse = [&](auto const&... parts) {
-        raise(ErrorCode::buffer, "reshard::", who, ": tensor '", tensor.name, "' on rank ", rank, ": ", parts...);
-    };
     DynamicShape const wanted = tensor.distribution.local_shape(rank);
-    if (tensor.view.shape() != wanted) {
-        refuse("the view has shape ", to_string(tensor.view.shape()), ", but ", to_string(tensor.distribution), " of ",
-               to_string(tensor.distribution.shape()), " has ", to_string(wanted),
-               " there. Fix: allocate local_shape(rank).");
-    }
-    if (tensor.view.data() == nullptr && tensor.view.size() != 0) {
-        refuse("the view is null. Fix: pass memory for ", to_string(wanted), " elements.");
-    }
-    if (!strides_fit(tensor.view.shape(), tensor.view.strides(), tensor.view.dtype())) {
-        refuse("strides ", to_string(tensor.view.strides()), " reach beyond 64 bits. Fix: check them.");
-    }
+    std::string const fault =
+        tensor.view.shape() != wanted
+            ? concat(" has shape ", to_string(tensor.view.shape()), ", but ", to_string(tensor.distribution), " of ",
+                     to_string(tensor.distribution.shape()), " has ", to_string(wanted),
+                     " there. Fix: allocate local_shape(rank).")
+            : memory_fault(tensor.view, false);
+    if (fault.empty()) return;
+    raise(ErrorCode::buffer, "reshard::", who, ": tensor '", tensor.name, "' on rank ", rank, ": the view", fault);
 }
 /// The same for who writes to it, where elements must not share memory.
 inline void check_written(LocalTensor const& tensor, int rank, std::string_view who) {
     if (!tensor.distribution.contains(rank) || is_injective(tensor.view)) return;
-    raise(ErrorCode::buffer, "reshard::", who, ": tensor '", tensor.name, "' on rank ", rank, ": strides ",
-          to_string(tensor.view.strides()), " overlap. Fix: give every element memory of its own.");
+    raise(ErrorCode::buffer, "reshard::", who, ": tensor '", tensor.name, "' on rank ", rank, ": the view",
+          memory_fault(tensor.view, true));
 }
 
 /// For what the host itself reads or writes: throws BufferError, naming the tensor, for memory of a device.

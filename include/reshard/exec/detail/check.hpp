@@ -101,21 +101,23 @@ struct ByteRange {
     return !disjoint_windows(a, b);
 }
 
-inline void check_view(char const* what, ConstDynamicView const& view, DynamicShape const& wanted, Index rank,
-                       DynamicDistribution const& distribution) {
-    if (!(view.shape() == wanted)) {
-        raise(ErrorCode::buffer, "reshard::prepare: the ", what, " of rank ", rank, " has shape ",
-              to_string(view.shape()), ", but under ", to_string(distribution), " it holds ", to_string(wanted),
-              ". Fix: allocate this shape.");
-    }
-    if (view.data() == nullptr && view.size() != 0) {
-        raise(ErrorCode::buffer, "reshard::prepare: the ", what, " of rank ", rank, " is null. Fix: pass memory for ",
-              to_string(wanted), " elements.");
-    }
-    if (!strides_fit(view.shape(), view.strides(), view.dtype())) {
-        raise(ErrorCode::buffer, "reshard::prepare: the ", what, " of rank ", rank, " has strides ",
-              to_string(view.strides()), ", which reach beyond 64 bits. Fix: check them.");
-    }
+/// What is wrong with the memory of a view, which may be written: how a sentence about it goes on. Empty: nothing.
+[[nodiscard]] inline std::string memory_fault(ConstDynamicView const& view, bool written) {
+    if (view.data() == nullptr && view.size() != 0)
+        return concat(" is null. Fix: pass memory for ", to_string(view.shape()), " elements.");
+    bool const fit = strides_fit(view.shape(), view.strides(), view.dtype());
+    if (fit && (!written || is_injective(view))) return {};
+    return concat(" has strides ", to_string(view.strides()),
+                  fit ? " that overlap. Fix: give every element memory of its own."
+                      : ", which reach beyond 64 bits. Fix: check them.");
+}
+inline void check_view(char const* what, ConstDynamicView const& view, bool written, DynamicShape const& wanted,
+                       Index rank, DynamicDistribution const& distribution) {
+    std::string const fault = !(view.shape() == wanted) ? concat(" has shape ", to_string(view.shape()), ", but under ",
+                                                                 to_string(distribution), " it holds ",
+                                                                 to_string(wanted), ". Fix: allocate this shape.")
+                                                        : memory_fault(view, written);
+    if (!fault.empty()) raise(ErrorCode::buffer, "reshard::prepare: the ", what, " of rank ", rank, fault);
 }
 
 inline void check_byte_sized(DType dtype) {
@@ -186,13 +188,9 @@ inline void check_arguments(Means const& means, MemoryPolicy const& memory, Rank
     }
     check_byte_sized(mine.change.from);
     if (means.check != nullptr) means.check(memory, mine);
-    if (gives) check_view("source", source, plan.from.local_shape(rank), rank, plan.from);
+    if (gives) check_view("source", source, false, plan.from.local_shape(rank), rank, plan.from);
     if (!mine.takes()) return;
-    check_view("destination", destination, plan.to.local_shape(rank), rank, plan.to);
-    if (!is_injective(destination)) {
-        raise(ErrorCode::buffer, "reshard::prepare: the destination of rank ", rank, " has strides ",
-              to_string(destination.strides()), " that overlap. Fix: give every element memory of its own.");
-    }
+    check_view("destination", destination, true, plan.to.local_shape(rank), rank, plan.to);
     if (gives && overlap(source, destination) && !is_in_place(mine)) {
         raise(ErrorCode::buffer, "reshard::prepare: source and destination of rank ", rank,
               " overlap. Fix: use separate memory; in place, only P to R, directly, without a cast or a factor (Pavg "

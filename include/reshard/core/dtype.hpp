@@ -70,6 +70,15 @@ namespace enums {
 [[nodiscard]] constexpr Index bytes(DType dtype) noexcept { return bits(dtype) / 8; }
 }  // namespace enums
 
+namespace detail {
+/// Throws DTypeError, in the name of `who`, for elements that cannot be cut.
+inline void check_byte_sized(std::string_view who, DType dtype, std::string_view verb = "view") {
+    if (is_byte_sized(dtype)) return;
+    raise(ErrorCode::dtype, "reshard::", who, ": elements of ", name(dtype),
+          " are smaller than a byte and cannot be cut. Fix: ", verb, " the storage as U8.");
+}
+}  // namespace detail
+
 /// The dtype called `text`; false when safetensors knows none of that name.
 [[nodiscard]] constexpr bool parse_dtype(std::string_view text, DType& dtype) noexcept {
     for (int i = 0; i < dtype_count; ++i) {

@@ -146,7 +146,7 @@ template <class Byte, class View>
 /// Checks and binds one rank's side of a tensor's move. Communicates nothing.
 [[nodiscard]] inline Job bind_boxes(BoxMove const& move, CommunicatorRef comm, MemoryPolicy const& memory) {
     int const rank = comm.rank();
-    check_byte_sized(move.dtype);
+    check_byte_sized("prepare", move.dtype);
     for (BoxTable const* table : {&move.from, &move.to}) {
         if (table->last_rank() < comm.size()) continue;
         raise(ErrorCode::mesh, "reshard::prepare: rank ", table->last_rank(), " has a box, the communicator only ",

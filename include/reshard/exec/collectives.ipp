@@ -101,7 +101,7 @@ inline void check_pair(Plan<> const& move, int rank, CollectiveCall const& call)
         check_pair(*plan, comm.rank(), call);
         return bind_plan(all_means(host_memory()), {plan->value(), comm.rank(), call.source, call.destination}, comm);
     }
-    check_byte_sized(call.destination.dtype());  // what is wrong is wrong where something moves, too
+    check_byte_sized("prepare", call.destination.dtype());  // what is wrong is wrong where something moves, too
     if (mesh.contains(comm.rank()))
         check_view("tensor", call.destination, false, call.shape, comm.rank(), all.copied());
     return new BatchJob(comm, Job(), Workspace());

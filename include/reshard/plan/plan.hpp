@@ -28,7 +28,6 @@ namespace detail {
 
 [[noreturn]] void raise_not_a_view(TransitionKind kind, DynamicDistribution const& from, DynamicDistribution const& to);
 [[noreturn]] void raise_view_shape(DynamicShape const& given, DynamicShape const& wanted, Index rank);
-[[noreturn]] void raise_view_dtype(DType dtype);
 
 /// Where, in local indices, `want` lies within `have`; {0, 0} when it is nothing. \pre want is one interval of have.
 [[nodiscard]] constexpr Interval local_interval(IndexSet const& have, IndexSet const& want) noexcept {
@@ -55,9 +54,7 @@ template <class View>
         fits = fits && full.extent(dim) == have.size();
         return fits && !want.empty() ? Interval{want.begin - have.begin, want.end - have.begin} : Interval{0, 0};
     };
-    if constexpr (requires { full.dtype(); }) {
-        if (!is_byte_sized(full.dtype())) raise_view_dtype(full.dtype());
-    }
+    if constexpr (requires { full.dtype(); }) check_byte_sized("Plan::view", full.dtype());
     View const window = full.window(part);
     if (!fits) raise_view_shape(full.shape(), from.local_shape(rank), rank);
     return window;

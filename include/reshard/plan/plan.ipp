@@ -21,11 +21,6 @@ namespace reshard::inline v0_1 {
           ", the view given has ", to_string(given), ". Fix: pass the rank's whole local tensor.");
 }
 
-[[noreturn]] RESHARD_INLINE void detail::raise_view_dtype(DType dtype) {
-    raise(ErrorCode::dtype, "reshard::Plan::view: elements of ", name(dtype),
-          " are smaller than a byte and cannot be cut. Fix: view the storage as U8.");
-}
-
 [[noreturn]] RESHARD_INLINE void detail::raise_shapes_differ(DynamicShape const& from, DynamicShape const& to) {
     raise(ErrorCode::mismatch, "reshard::plan: shapes differ: ", to_string(from), " and ", to_string(to),
           ". Fix: a plan moves one tensor; reshape or slice it before or after.");

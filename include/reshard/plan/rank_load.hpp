@@ -48,10 +48,7 @@ namespace detail {
 
 /// Bytes of so many elements. Throws DTypeError for elements smaller than a byte, ShapeError beyond 64 bits.
 [[nodiscard]] inline Index bytes_of(Index elements, DType dtype) {
-    if (!is_byte_sized(dtype)) {
-        raise(ErrorCode::dtype, "reshard::simulate: elements of ", name(dtype),
-              " are smaller than a byte and cannot be cut. Fix: count the storage as U8.");
-    }
+    check_byte_sized("simulate", dtype, "count");
     Index result = 0;
     if (!multiply_fits(elements, bytes(dtype), result)) {
         raise(ErrorCode::shape, "reshard::simulate: ", elements, " elements of ", name(dtype),

@@ -82,10 +82,7 @@ inline void require_relabelled(std::vector<Relabelled> const& tensors, std::vect
                   " owes a reduction: no rank holds its values. "
                   "Fix: relabel between placements without Partial.");
         }
-        if (!is_byte_sized(tensor.dtype)) {
-            raise(ErrorCode::dtype, "reshard::relabel: elements of ", name(tensor.dtype),
-                  " are smaller than a byte and cannot be cut. Fix: count the storage as U8.");
-        }
+        check_byte_sized("relabel", tensor.dtype, "count");
     }
     auto const count = as_index(candidates.size());
     if (count < mesh.size() || count > most_relabelled) {

@@ -120,12 +120,6 @@ inline void check_view(char const* what, ConstDynamicView const& view, bool writ
     if (!fault.empty()) raise(ErrorCode::buffer, "reshard::prepare: the ", what, " of rank ", rank, fault);
 }
 
-inline void check_byte_sized(DType dtype) {
-    if (is_byte_sized(dtype)) return;
-    raise(ErrorCode::dtype, "reshard::prepare: elements of ", name(dtype),
-          " are smaller than a byte and cannot be cut. Fix: view the storage as U8.");
-}
-
 /// What the element type must have for what a plan does to values.
 inline void check_ops(planning::Steps const& steps, ValueChange const& change) {
     DType const dtype = change.from;
@@ -186,7 +180,7 @@ inline void check_arguments(Means const& means, MemoryPolicy const& memory, Rank
               ", the destination ", name(destination.dtype()),
               ". Fix: give both the same element type, or pass reshard::Casting{} to cast on the way.");
     }
-    check_byte_sized(mine.change.from);
+    check_byte_sized("prepare", mine.change.from);
     if (means.check != nullptr) means.check(memory, mine);
     if (gives) check_view("source", source, false, plan.from.local_shape(rank), rank, plan.from);
     if (!mine.takes()) return;

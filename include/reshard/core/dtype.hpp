@@ -74,8 +74,8 @@ namespace detail {
 /// Throws DTypeError, in the name of `who`, for elements that cannot be cut.
 inline void check_byte_sized(std::string_view who, DType dtype, std::string_view verb = "view") {
     if (is_byte_sized(dtype)) return;
-    raise(ErrorCode::dtype, "reshard::", who, ": elements of ", name(dtype),
-          " are smaller than a byte and cannot be cut. Fix: ", verb, " the storage as U8.");
+    raise_words(ErrorCode::dtype, {"reshard::", who, ": elements of ", name(dtype),
+                                   " are smaller than a byte and cannot be cut. Fix: ", verb, " the storage as U8."});
 }
 }  // namespace detail
 

@@ -88,7 +88,7 @@ namespace detail {
 /// prepare() by these means, where what this rank has already found wrong is `found`.
 [[nodiscard]] PreparedPlan prepare_with(Means const& means, PlanValue const& plan, CommunicatorRef comm,
                                         ConstDynamicView const& source, DynamicView const& destination,
-                                        PrepareOptions const& options = {}, Verdict const& found = {});
+                                        PrepareOptions const& options = {}, Verdict found = {});
 }  // namespace detail
 
 /// Collective over `comm`: checks the arguments, agrees among all ranks (the same error everywhere, naming the rank

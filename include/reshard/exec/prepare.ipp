@@ -176,14 +176,13 @@ RESHARD_INLINE detail::BatchJob* detail::bind_plan(Means const& means, RankMove 
 
 RESHARD_INLINE PreparedPlan detail::prepare_with(Means const& means, PlanValue const& plan, CommunicatorRef comm,
                                                  ConstDynamicView const& source, DynamicView const& destination,
-                                                 PrepareOptions const& options, Verdict const& found) {
+                                                 PrepareOptions const& options, Verdict found) {
     ValueChange change;
     PreparedPlan prepared;
-    transport::Verdict verdict = verdict_of([&] {
-        BatchJob* const job = bind_plan(means, {plan, comm.rank(), source, destination}, comm, options, &change);
-        prepared = PreparedPlan(job);
-    });
-    if (!found.ok()) verdict = found;
+    auto const bind = [&] {
+        prepared = PreparedPlan(bind_plan(means, {plan, comm.rank(), source, destination}, comm, options, &change));
+    };
+    Verdict verdict = found.ok() ? verdict_of(bind) : std::move(found);
     detail::Digest words;
     digest(words, plan, change, options);
     verdict.digest = words.value();

@@ -13,10 +13,10 @@ RESHARD_INLINE void detail::redistribute_into(Means const& means, PlanValue cons
                                               FunctionRef<DynamicView(DynamicShape const& shape)> make,
                                               FunctionRef<void()> keep) {
     DynamicView destination{nullptr, dtype, {}};
-    transport::Verdict const found = verdict_of([&] {
+    transport::Verdict found = verdict_of([&] {
         if (plan.to.contains(comm.rank())) destination = make(plan.to.local_shape(comm.rank()));
     });
-    PreparedPlan job = prepare_with(means, plan, comm, source, destination, {}, found);
+    PreparedPlan job = prepare_with(means, plan, comm, source, destination, {}, std::move(found));
     watched([&] { job.run(); }, [&](ErrorCode, std::string_view) noexcept { keep(); });
 }
 

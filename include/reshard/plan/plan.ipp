@@ -80,7 +80,9 @@ RESHARD_INLINE planning::Steps detail::steps_between(PlanValue const& plan) {
 RESHARD_INLINE planning::Exchange planning::exchange_of(Steps const& steps, Step const& exchange, Index rank) {
     if (!takes_part(steps, exchange, rank)) return {};
     Exchange mine = exchange.planner(steps, exchange, rank);
-    for (auto* messages : {&mine.sends, &mine.receives, &mine.kept}) detail::sort_messages(*messages);
+    detail::sort_messages(mine.sends);
+    detail::sort_messages(mine.receives);
+    detail::sort_messages(mine.kept);
     return mine;
 }
 

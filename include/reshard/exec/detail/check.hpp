@@ -155,9 +155,10 @@ inline void check_ops(planning::Steps const& steps, ValueChange const& change) {
 }
 /// Whether a move is one within the same memory, as it may be.
 [[nodiscard]] inline bool is_in_place(RankSteps const& mine) {
-    auto const& [plan, rank, source, destination] = static_cast<RankMove const&>(mine);
+    ConstDynamicView const& source = mine.source;
+    DynamicView const& destination = mine.destination;
     return source.data() == destination.data() && source.dtype() == destination.dtype() && !mine.change.is_active() &&
-           source.rank() == destination.rank() && same_strides(source, destination) && only_folds(plan);
+           source.rank() == destination.rank() && same_strides(source, destination) && only_folds(mine.plan);
 }
 
 /// Throws MeshError for a mesh of ranks that the communicator does not have. `parts`: how the message begins.
@@ -171,7 +172,10 @@ void check_mesh(DynamicMesh const& mesh, Index ranks, Parts const&... parts) {
 /// Everything about one rank's arguments that does not need the other ranks, of which there are so many.
 inline void check_arguments(Means const& means, MemoryPolicy const& memory, RankSteps const& mine, Index ranks,
                             bool cast) {
-    auto const& [plan, rank, source, destination] = static_cast<RankMove const&>(mine);
+    PlanValue const& plan = mine.plan;
+    ConstDynamicView const& source = mine.source;
+    DynamicView const& destination = mine.destination;
+    Index const rank = mine.rank;
     for (DynamicDistribution const* side : {&plan.from, &plan.to})
         check_mesh(side->mesh(), ranks, "reshard::prepare: ");
     bool const gives = mine.gives();

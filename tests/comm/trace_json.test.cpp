@@ -195,4 +195,29 @@ TEST_SUITE("comm/trace_json") {
         });
         CHECK(::unlink(path.c_str()) == 0);
     }
+
+    TEST_CASE("a rank that is elsewhere in the middle of a call is told which one") {
+        auto const check = [](std::string_view call, auto&& other) {
+            CAPTURE(call);
+            run_on_threads(2, [&](ThreadCommunicator& comm) {
+                Trace const trace;
+                CHECK_THROWS_WITH_AS(
+                    comm.rank() == 0 ? write_chrome_trace(comm, trace, "/dev/null") : other(comm),
+                    doctest::Contains(errors::concat("is in barrier(), but rank 0 is in ", call, "().").c_str()),
+                    MismatchError);
+            });
+        };
+        check("write_chrome_trace", [](ThreadCommunicator& comm) {
+            static_cast<void>(chrome_trace(comm, Trace()));
+            barrier(comm);
+        });
+        check("chrome_trace", [](ThreadCommunicator& comm) {
+            for (std::size_t const bytes : {16U, 8U}) {  // what it gathers first
+                std::vector<std::byte> const mine(bytes);
+                std::vector<std::byte> all(2 * bytes);
+                all_gather(comm, std::span(mine), std::span(all));
+            }
+            barrier(comm);
+        });
+    }
 }

@@ -263,7 +263,7 @@ inline void join(std::vector<CheckpointDifference>& differences, std::span<Found
                                                  {"most_elements", options.most_elements}}));
     });
 
-    PendingVerdict pending;
+    PendingVerdict pending("compare_checkpoints");
     LoadFiles a = look_together(first, comm, room.lists, pending);
     LoadFiles b = look_together(second, comm, room.lists, pending);
 

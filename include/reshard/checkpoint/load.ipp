@@ -210,7 +210,7 @@ private:
     LoadTerms terms_;
     LoadClock::time_point start_;
     Traffic before_;
-    PendingVerdict pending_;
+    PendingVerdict pending_{"load"};
     TransferLists lists_;
     std::vector<LoadShare> shares_;  ///< of all ranks, where they tell them
     LoadFiles files_;

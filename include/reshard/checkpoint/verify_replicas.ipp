@@ -57,11 +57,14 @@ inline ReplicaReport verify_replicas(std::span<LocalTensor const> tensors, Commu
               "VerifyMode::repair.");
     }
     std::string undecided;
-    agree_on_errors(comm, [&] {
-        std::string const found = explain(report);
-        undecided = choose_sources(report.differences, tensors, options.root);
-        if (!undecided.empty()) undecided = concat("reshard::verify_replicas: ", undecided, "\n", found);
-    });
+    agree_on_errors(
+        comm,
+        [&] {
+            std::string const found = explain(report);
+            undecided = choose_sources(report.differences, tensors, options.root);
+            if (!undecided.empty()) undecided = concat("reshard::verify_replicas: ", undecided, "\n", found);
+        },
+        "verify_replicas");
     if (!undecided.empty()) raise(ErrorCode::mismatch, std::move(undecided));
     repair(comm, tensors, report.differences);
     return report;

@@ -67,11 +67,14 @@ public:
                                                     NcclOptions const& options) {
         ncclUniqueId id{};
         std::shared_ptr<detail::NcclTeam> team;
-        agree_on_errors(host, [&] {
-            team = team_of(nullptr, true, stream, options);
-            team->prepare(host.size());
-            if (host.rank() == 0) id = nccl_unique_id();
-        });
+        agree_on_errors(
+            host,
+            [&] {
+                team = team_of(nullptr, true, stream, options);
+                team->prepare(host.size());
+                if (host.rank() == 0) id = nccl_unique_id();
+            },
+            "nccl_from");
         broadcast(host, std::as_writable_bytes(std::span(&id, 1)), 0);
         return make(id, host.rank(), host.size(), std::move(team));
     }

@@ -206,12 +206,15 @@ template <Communicator C>
     std::vector<std::string> texts(comm.rank() == root ? ranks : 0);
     detail::TransferLists lists;
     lists.send(root, std::span(text));
-    agree_on_errors(comm, [&] {
-        for (std::size_t r = 0; r < texts.size(); ++r) {
-            texts[r].resize(detail::as_size(lengths[r]));
-            lists.receive(static_cast<int>(r), std::span(texts[r]));
-        }
-    });
+    agree_on_errors(
+        comm,
+        [&] {
+            for (std::size_t r = 0; r < texts.size(); ++r) {
+                texts[r].resize(detail::as_size(lengths[r]));
+                lists.receive(static_cast<int>(r), std::span(texts[r]));
+            }
+        },
+        "chrome_trace");
     lists.deliver(comm);
     return comm.rank() == root ? detail::chrome_document(texts, dropped) : std::string();
 }
@@ -222,15 +225,18 @@ template <Communicator C>
 template <Communicator C>
 void write_chrome_trace(C& comm, Trace const& trace, std::string const& path, int root = 0) {
     std::string const document = chrome_trace(comm, trace, root);
-    agree_on_errors(comm, [&] {
-        if (comm.rank() != root) return;
-        std::ofstream file(path, std::ios::binary);
-        file << document;
-        file.close();
-        if (file) return;
-        errors::raise(ErrorCode::io, "reshard::write_chrome_trace: rank ", root, " cannot write ", path, ": ",
-                      std::strerror(errno), ". Fix: name a file in a folder that exists and has room.");
-    });
+    agree_on_errors(
+        comm,
+        [&] {
+            if (comm.rank() != root) return;
+            std::ofstream file(path, std::ios::binary);
+            file << document;
+            file.close();
+            if (file) return;
+            errors::raise(ErrorCode::io, "reshard::write_chrome_trace: rank ", root, " cannot write ", path, ": ",
+                          std::strerror(errno), ". Fix: name a file in a folder that exists and has room.");
+        },
+        "write_chrome_trace");
 }
 
 }  // namespace reshard::inline v0_1

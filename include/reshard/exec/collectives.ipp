@@ -112,9 +112,10 @@ inline void digest(Digest& words, DynamicMesh const& mesh, MeshAxes const& axes)
     for (Index axis : mesh.axis_numbers(axes)) words.add_signed(-1 - axis);
 }
 /// Collective. Whether all ranks give the same mesh and axes.
-[[nodiscard]] inline bool same_axes(CommunicatorRef comm, DynamicMesh const& mesh, MeshAxes const& axes) {
+[[nodiscard]] inline bool same_axes(std::string_view call, CommunicatorRef comm, DynamicMesh const& mesh,
+                                    MeshAxes const& axes) {
     Digest words;
-    Verdict mine = verdict_of([&] { digest(words, mesh, axes); });
+    Verdict mine = verdict_of([&] { digest(words, mesh, axes); }, call);
     if (mine.ok()) mine.digest = words.value();
     return agreed(comm, std::move(mine)).ok();
 }
@@ -181,7 +182,7 @@ inline void digest(Digest& words, DynamicMesh const& mesh, MeshAxes const& axes)
     if (all.apart || (!of_tensors && !of_outsiders)) raise_all();
     prepared = {};
     // What ranks do next depends on mesh and axes: they must be the same.
-    if (!same_axes(comm, mesh, axes)) raise_all();
+    if (!same_axes(call.name, comm, mesh, axes)) raise_all();
     bool const some_outside = mesh.size() != comm.size();
     if (!some_outside && (of_outsiders || axes.size() == mesh.axes())) raise_all();
     AxisLine const line(mesh, axes);
@@ -189,13 +190,15 @@ inline void digest(Digest& words, DynamicMesh const& mesh, MeshAxes const& axes)
     bool const is_inside = mesh.contains(comm.rank());
     std::optional<AnyCommunicator> own;
     // Collective, and complete on all where a rank has no memory for its part.
-    agree_on_errors(comm, [&] { own.emplace(comm.split(place.colour, place.key)); });
-    Verdict const again = agreed(comm, verdict_of([&] {
-                                     if (!is_inside) return;
-                                     Verdict told;
-                                     static_cast<void>(prepare_lines(call, *own, line.alone, line.order, told));
-                                     if (!told.ok()) raise_agreed(std::move(told), own->size());
-                                 }));
+    agree_on_errors(
+        comm, [&] { own.emplace(comm.split(place.colour, place.key)); }, call.name);
+    auto const prepare_own = [&] {
+        if (!is_inside) return;
+        Verdict told;
+        static_cast<void>(prepare_lines(call, *own, line.alone, line.order, told));
+        if (!told.ok()) raise_agreed(std::move(told), own->size());
+    };
+    Verdict const again = agreed(comm, verdict_of(prepare_own, call.name));
     if (again.code == ErrorCode::mesh) raise_all();  // ranks give other axes
     if (!again.ok()) {
         // Who is wrong has a number among the ranks of its line.
@@ -204,14 +207,15 @@ inline void digest(Digest& words, DynamicMesh const& mesh, MeshAxes const& axes)
                                 : words_of(again, comm.size()));
     }
     BatchJob* job = nullptr;
-    agree_or_raise(comm, verdict_of([&] {
-                       job = is_inside ? bind_line(call, comm, line.of(mesh, comm.rank()), line.order)
-                                       : new BatchJob(comm, Job(), Workspace());
-                       prepared = PreparedPlan(job);
-                   }));
+    auto const bind = [&] {
+        job = is_inside ? bind_line(call, comm, line.of(mesh, comm.rank()), line.order)
+                        : new BatchJob(comm, Job(), Workspace());
+        prepared = PreparedPlan(job);
+    };
+    agree_or_raise(comm, verdict_of(bind, call.name));
     // Ranks start the same exchanges: of all lines as many as the one has that has most.
     int const exchanges = largest_of_all(comm, job->phases());
-    agree_or_raise(comm, verdict_of([&] { job->bind_again(comm, exchanges); }));
+    agree_or_raise(comm, verdict_of([&] { job->bind_again(comm, exchanges); }, call.name));
     return prepared;
 }
 

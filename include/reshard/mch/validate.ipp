@@ -98,22 +98,25 @@ private:
         std::vector<MchClaim> claims;
         MchReportBlock mine;
         std::vector<MchReportBlock> all;
-        agree_on_errors(comm_, [&] {
-            Index total = 0;
-            received.resize(ranks);
-            for (std::size_t r = 0; r < ranks; ++r) {
-                received[r].resize(as_size(arriving_[r]));
-                total += arriving_[r];
-            }
-            claims.reserve(as_size(total + (total != 0 ? shard_.entries : 0)));
-            all.resize(ranks);
-            report_.reserve(as_size(MchReport::listed));
-            result_.reserve(ranks * as_size(mch_fault_count * MchReport::listed));
-            for (std::size_t part = 0; part < strays_.size(); ++part) {
-                lists_.send(static_cast<int>(rank_of(part)), std::span(strays_[part]));
-            }
-            for (std::size_t r = 0; r < ranks; ++r) lists_.receive(static_cast<int>(r), std::span(received[r]));
-        });
+        agree_on_errors(
+            comm_,
+            [&] {
+                Index total = 0;
+                received.resize(ranks);
+                for (std::size_t r = 0; r < ranks; ++r) {
+                    received[r].resize(as_size(arriving_[r]));
+                    total += arriving_[r];
+                }
+                claims.reserve(as_size(total + (total != 0 ? shard_.entries : 0)));
+                all.resize(ranks);
+                report_.reserve(as_size(MchReport::listed));
+                result_.reserve(ranks * as_size(mch_fault_count * MchReport::listed));
+                for (std::size_t part = 0; part < strays_.size(); ++part) {
+                    lists_.send(static_cast<int>(rank_of(part)), std::span(strays_[part]));
+                }
+                for (std::size_t r = 0; r < ranks; ++r) lists_.receive(static_cast<int>(r), std::span(received[r]));
+            },
+            "validate");
         lists_.deliver(comm_);
         for (std::size_t r = 0; r < ranks; ++r) {
             for (MchStray const& stray : received[r]) claims.push_back({stray.id, as_index(r), stray.position});

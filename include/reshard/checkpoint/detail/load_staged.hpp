@@ -276,15 +276,18 @@ public:
     void run(LoadFiles& files, ReadOptions const& reads) {
         for_each_window(schedule_, [&](std::span<Piece const> pieces) {
             ++report_.collectives.agreements;
-            agree_on_errors(comm_, [&] {
-                finish();  // with the window before: staging memory is needed again
-                read(pieces, files, reads);
-                if (spread_ == Spread::broadcast) {
-                    lists_.make_room(comm_.size());
-                } else {
-                    list_needs(pieces);
-                }
-            });
+            agree_on_errors(
+                comm_,
+                [&] {
+                    finish();  // with the window before: staging memory is needed again
+                    read(pieces, files, reads);
+                    if (spread_ == Spread::broadcast) {
+                        lists_.make_room(comm_.size());
+                    } else {
+                        list_needs(pieces);
+                    }
+                },
+                "load");
             passing_ = true;
             ++passes_of(report_.collectives, spread_);
             if (spread_ == Spread::broadcast) {

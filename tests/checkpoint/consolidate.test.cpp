@@ -981,6 +981,35 @@ TEST_SUITE("checkpoint/consolidate") {
         CHECK(Checkpoint::open(shards.folder / "again").manifest().metadata == Metadata{{"step", "1000"}});
     }
 
+    TEST_CASE("what a file says of its own entries does not come along: full tensors as PyTorch's DCP writes them") {
+        TempFolder const folder;
+        std::filesystem::create_directory(folder / "in");
+        auto const write = [&](std::string const& tensor, std::string const& leaf) {
+            std::string const info = errors::concat("{\"", tensor, "\": {\"saved_offsets\": [0]}}");
+            write_safetensors(folder / ("in/" + leaf), {{tensor, DType::u8, Shape{3}}}, fill_expected,
+                              {{"DCP_SHARDING_INFO", info}, {"DCP_VERSION", "1.0"}, {"format", "pt"}});
+        };
+        write("a", "f");
+        write("b", "g");
+        write_text(folder / "in/model.safetensors.index.json", R"({"weight_map":{"a":"f","b":"g"}})");
+        Metadata const kept{{"DCP_VERSION", "1.0"}};
+        CHECK(Checkpoint::open(folder / "in").manifest().metadata == kept);
+        SelfCommunicator alone;
+        for (Index const most : {0, 3}) {
+            ConsolidateOptions options;
+            options.max_file_bytes = most;
+            std::string const out = folder / (most == 0 ? "one" : "two");
+            consolidate(folder / "in", out, options);
+            Checkpoint const made = Checkpoint::open(out);
+            CHECK(made.files().size() == (most == 0 ? 1 : 2));
+            for (SafetensorsFile const& file : made.files())
+                CHECK(file.metadata() == Metadata{{"DCP_VERSION", "1.0"}, {"format", "pt"}});
+            CHECK(compare_checkpoints(folder / "in", out, alone).equal());
+        }
+        shard_checkpoint(folder / "in", folder / "again", placed_as("(2):(S0)"));
+        CHECK(Checkpoint::open(folder / "again").manifest().metadata == kept);
+    }
+
     TEST_CASE("without checksums the system copies what it can") {
         std::vector<Saved> const list{cut("a", DType::f32, Shape{1024, 256}, 0, 2),
                                       cut("b", DType::f32, Shape{64, 32}, 1, 2)};

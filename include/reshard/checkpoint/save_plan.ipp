@@ -63,7 +63,7 @@ private:
         metadata = options_.metadata;
         sort_metadata(metadata);
         for (auto const& [key, value] : metadata) {
-            if (key == dcp_sharding_info || key == "reshard_save" || key == "format") {
+            if (is_of_file(key)) {
                 raise(ErrorCode::buffer, "reshard::SaveOptions: metadata has ", quote_name(key),
                       ", which says something else in the files. Fix: another name.");
             }

@@ -186,7 +186,7 @@ struct OutputFiles {
     WholeFiles made = whole_files(group_tensors(output_tensors(from, options), options), metadata);
     made.manifest.metadata = from.manifest().metadata;
     if (options.manifest) {
-        std::erase_if(metadata, [](auto const& item) { return item.first == "format"; });  // of the files
+        drop_texts_of_file(metadata);
         sort_list(metadata);
         made.manifest.metadata = std::move(metadata);  // what the files say that are opened without it
         made.manifest.save = id;

@@ -30,6 +30,14 @@ namespace reshard::inline v0_1::detail {
 
 inline constexpr std::string_view dcp_sharding_info = "DCP_SHARDING_INFO";
 
+/// Whether a text of `__metadata__` is about its file alone: it is untrue of any other, and no text of a checkpoint.
+[[nodiscard]] inline bool is_of_file(std::string_view key) noexcept {
+    return key == dcp_sharding_info || key == "reshard_save" || key == "format";
+}
+inline void drop_texts_of_file(Metadata& metadata) {
+    std::erase_if(metadata, [](auto const& item) { return is_of_file(item.first); });
+}
+
 /// `{"w": {"saved_offsets": [4, 0]}}`: what PyTorch's reader of sharded safetensors files wants to know.
 [[nodiscard]] inline std::string sharding_info(Manifest const& manifest, std::span<Extent const> extents) {
     std::string json = "{";

@@ -299,7 +299,7 @@ inline void refuse_missing(std::string const& source, std::string const& folder,
     }
     if (number == 0) {
         result.metadata = file.metadata();
-        std::erase_if(result.metadata, [](auto const& item) { return item.first == "format"; });  // of the file
+        drop_texts_of_file(result.metadata);
     }
     return result;
 }

@@ -12,6 +12,8 @@
 #include <reshard/checkpoint/verify_checkpoint.hpp>
 #include <reshard/comm/self.hpp>
 
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cmath>
@@ -446,6 +448,7 @@ TEST_SUITE("checkpoint/consolidate") {
                           ErrorCode::io, {"a save into this folder is under way", "SaveRequest"});
         }
         write_text(shards.in + "/.reshard.manifest.json.lock", "");  // left by a process that died
+        REQUIRE(::mkfifo((shards.in + "/.model.safetensors.index.json.lock").c_str(), 0600) == 0);
         consolidate(shards.in, shards.folder / "first");
         CHECK(damage(shards.folder / "first", shards.list) == "");
         std::filesystem::remove(shards.in + "/reshard.manifest.json");

@@ -190,6 +190,7 @@ TEST_SUITE("checkpoint/checkpoint") {
         write_one(folder / "f", {bytes("a", 1)});
         write_text(folder.path() + index_leaf, R"({"weight_map":{"a":"f","b":"g","c":"h","d":"g"}})");
         check_io("2 of the 3 files it names are missing: 'g', 'h'", [&] { (void)Checkpoint::open(folder.path()); });
+        CHECK(caught([&] { (void)Checkpoint::open(folder.path()); }).rule == SafetensorsRule::missing_files);
     }
 
     TEST_CASE("a folder without a checkpoint says what was looked for") {

@@ -14,9 +14,17 @@ TEST_SUITE("checkpoint/tensor_info") {
         for (int i = 1; i < reshard::detail::safetensors_rule_count; ++i) {
             auto const rule = static_cast<SafetensorsRule>(i);
             CAPTURE(name(rule));
-            CHECK(safetensors_rule(FormatError(errors::concat(name(rule), ": x"))) == rule);
-            CHECK(safetensors_rule(FormatError(errors::concat(name(rule), "Not: x"))) == SafetensorsRule::none);
-            CHECK(safetensors_rule(IoError(errors::concat(name(rule), ": x"))) == SafetensorsRule::none);
+            bool const is_io = rule == SafetensorsRule::missing_files;
+            auto const rule_of = [&](std::string const& words, bool io) {
+                return io ? safetensors_rule(IoError(words)) : safetensors_rule(FormatError(words));
+            };
+            std::string const words = errors::concat(name(rule), ": x");
+            CHECK(rule_of(words, is_io) == rule);
+            CHECK(rule_of("rank 12 of 300: " + words, is_io) == rule);
+            for (std::string const& other : {errors::concat(name(rule), "Not: x"), "reshard::load: " + words,
+                                             "/rank : " + words, "x: rank 0 of 1: " + words, std::string("rank ")})
+                CHECK(rule_of(other, is_io) == SafetensorsRule::none);
+            CHECK(rule_of(words, !is_io) == SafetensorsRule::none);
         }
         CHECK(safetensors_rule(FormatError("none: x")) == SafetensorsRule::none);
         CHECK(safetensors_rule(FormatError("")) == SafetensorsRule::none);

@@ -10,6 +10,7 @@ starting them takes long, and what they do is the same.
 import json
 import pathlib
 import random
+import re
 import subprocess
 import sys
 import tempfile
@@ -234,7 +235,10 @@ def test_verify(here):
     damaged.unlink()
     ask("verify", here / "saved", ranks=2, status=1, says=[f"1 of the 4 files it names are missing: '{damaged.name}'", "Fix: "])
     expect(asked("verify", here / "saved", ranks=2, status=1)["ok"] is False, "a checkpoint that is not whole is an answer")
-    (here / "saved" / "reshard.manifest.json").unlink()
+    later = here / "saved" / "reshard.manifest.json"
+    later.write_text(re.sub(r'"version": *\d+', '"version": 99', later.read_text()))
+    ask("verify", here / "saved", ranks=2, status=2, says="of version 99, this library reads versions up to")
+    later.unlink()
     ask("verify", here / "saved", ranks=2, status=2, says="parts of a save that never ended")
     (here / "dcp").mkdir()
     write_file(here / "dcp" / "shard-00001-model-00001-of-00001.safetensors", {"a": 1},
@@ -251,6 +255,13 @@ def test_verify(here):
     ask("verify", here / "nine.safetensors", ranks=2, status=2, says="more than 8 dimensions, and this library reads no more")
     write_file(here / "later.safetensors", {"a": 1}, dtype="F3_E1M1")
     ask("verify", here / "later.safetensors", ranks=2, status=2, says="'a' is of dtype 'F3_E1M1', and this library reads none")
+    write_file(here / "reshard::verify_checkpoint: .safetensors", {"reshard::verify_checkpoint: ": 1}, dtype="F33")
+    ask("verify", here / "reshard::verify_checkpoint: .safetensors", ranks=2, status=2, says="of dtype 'F33'")
+    for name in ("this library reads", " files it names are missing: ", "UnknownDType: "):  # names decide nothing
+        write_file(here / f"{name}.safetensors", {"a": 1, name: 2}, shape=[2])
+        ask("verify", here / f"{name}.safetensors", status=1, says="TensorInvalidInfo: ")
+        ask("verify", here / f"{name}.safetensors", ranks=2, status=1, says="TensorInvalidInfo: ")
+        ask("verify", here / name, ranks=2, status=2, says=name)
     ask("verify", here / "nothing", ranks=2, status=2, says="nothing")
     ask("verify", here / "saved", "--ranks", 4097, status=2, says="--ranks: '4097' is no number from 1 to 4096")
     expect(start("verify", here / "nothing", "--ranks", 2).stderr.startswith("reshard: "), "no empty line comes first")

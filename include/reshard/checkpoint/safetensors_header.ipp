@@ -31,8 +31,8 @@ template <SafetensorsRule rule>
     RawEntry entry{std::move(name), DType::u8, {}, {0, 0}};
     JsonReader const dtype = json.at("dtype");
     if (!parse_dtype(dtype.text_view(), entry.dtype)) {
-        raise_rule(SafetensorsRule::invalid_header_deserialization, file, ": tensor ", quote_name(entry.name),
-                   " is of dtype ", quote_name(dtype.text_view()),
+        raise_rule(SafetensorsRule::unknown_dtype, file, ": tensor ", quote_name(entry.name), " is of dtype ",
+                   quote_name(dtype.text_view()),
                    ", and this library reads none of that name. Fix: store its bytes as U8, or leave it out.");
     }
     json.at("shape").for_each([&](JsonReader const& extent) {

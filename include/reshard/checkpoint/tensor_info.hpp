@@ -56,7 +56,7 @@ enum class SafetensorsRule : int {
     header_too_large,                ///< the header length is above max_safetensors_header_bytes
     invalid_header_length,           ///< the header length goes past the end of the file
     invalid_header,                  ///< the header is not UTF-8
-    invalid_header_deserialization,  ///< not JSON, or JSON of another form, or an unknown dtype
+    invalid_header_deserialization,  ///< not JSON, or JSON of another form
     invalid_offset,                  ///< a hole, an overlap, or an end before its begin
     validation_overflow,             ///< a size that does not fit 64 bits
     misaligned_slice,                ///< a 4- or 6-bit tensor that does not fill its last byte
@@ -67,6 +67,9 @@ enum class SafetensorsRule : int {
     duplicate_key,        ///< a key given twice (the safetensors library keeps the last one)
     too_many_dimensions,  ///< more than max_dims
     invalid_index,        ///< `model.safetensors.index.json` is not what it claims to be
+    unknown_dtype,        ///< an element type of a name that this library does not know
+    later_version,        ///< a manifest of a later release
+    missing_files,        ///< an IoError: files that an index or a manifest names are not there
 };
 }  // namespace enums
 using enums::SafetensorsRule;
@@ -88,10 +91,13 @@ inline constexpr std::string_view safetensors_rule_names[] = {
     "DuplicateKey",
     "TooManyDimensions",
     "InvalidIndex",
+    "UnknownDType",
+    "LaterVersion",
+    "MissingFiles",
 };
 inline constexpr int safetensors_rule_count =
     static_cast<int>(sizeof(safetensors_rule_names) / sizeof(std::string_view));
-static_assert(safetensors_rule_count == static_cast<int>(SafetensorsRule::invalid_index) + 1);
+static_assert(safetensors_rule_count == static_cast<int>(SafetensorsRule::missing_files) + 1);
 
 [[noreturn]] void raise_rule(SafetensorsRule rule, std::initializer_list<Part> words);
 template <class... Parts>
@@ -144,7 +150,7 @@ namespace enums {
 }
 }  // namespace enums
 
-/// Which rule a FormatError is about; `none` for every other error.
+/// Which rule an error is about, also where a rank told it the others; `none` for one that is about none.
 [[nodiscard]] SafetensorsRule safetensors_rule(Error const& error) noexcept;
 
 /// Bytes a tensor takes in a file. Throws FormatError: ValidationOverflow when its bits do not fit 64 bits,

@@ -8,11 +8,14 @@
 namespace reshard::inline v0_1 {
 
 RESHARD_INLINE SafetensorsRule safetensors_rule(Error const& error) noexcept {
-    if (error.code() != ErrorCode::format) return SafetensorsRule::none;
-    std::string_view const message = error.message();
+    std::string_view message = error.message();
+    if (auto const mark = message.find(": "); message.starts_with("rank ") && mark != std::string_view::npos)
+        message.remove_prefix(mark + 2);  // "rank 0 of 2: "
     std::string_view const head = message.substr(0, message.find(':'));
     for (int i = 1; i < detail::safetensors_rule_count; ++i) {
-        if (detail::safetensors_rule_names[i] == head) return static_cast<SafetensorsRule>(i);
+        auto const rule = static_cast<SafetensorsRule>(i);
+        ErrorCode const code = rule == SafetensorsRule::missing_files ? ErrorCode::io : ErrorCode::format;
+        if (error.code() == code && name(rule) == head) return rule;
     }
     return SafetensorsRule::none;
 }

@@ -133,7 +133,7 @@ inline void refuse_missing(std::string const& source, std::string const& folder,
     if (missing == 0) return;
     if (missing > 8) list += ", ...";
     bool const unfinished = path_kind(join_path(folder, lock_name(index_name))) != PathKind::missing;
-    raise(ErrorCode::io, "IoError: ", source, ": ", missing, " of the ", leaves.size(),
+    raise(ErrorCode::io, name(SafetensorsRule::missing_files), ": ", source, ": ", missing, " of the ", leaves.size(),
           " files it names are missing: ", list, ". Fix: ",
           unfinished ? "a consolidation into this folder is under way, or was killed: wait for "
                        "it, or run it again."

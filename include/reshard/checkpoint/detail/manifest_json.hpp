@@ -326,9 +326,9 @@ inline void sort_extents(Manifest& manifest, std::string_view file) {
         json.at("format").fail("is not '", detail::manifest_format, "'");
     Index const version = json.at("version").integer();
     if (version > detail::manifest_version) {
-        errors::raise(ErrorCode::format, "reshard::Manifest: ", file, ": it is of version ", version,
-                      ", this library reads versions up to ", detail::manifest_version,
-                      ". Fix: load it with the release of reshard that saved it, or a newer one.");
+        detail::raise_rule(SafetensorsRule::later_version, file, ": it is of version ", version,
+                           ", this library reads versions up to ", detail::manifest_version,
+                           ". Fix: load it with the release of reshard that saved it, or a newer one.");
     }
     if (version < 1) json.at("version").fail("is 0: the first is 1");
     if (version > 1) detail::check_manifest_seal(json_text, file);

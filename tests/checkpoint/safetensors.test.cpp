@@ -3,6 +3,7 @@
 
 #include <doctest/doctest.h>
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <sys/stat.h>
@@ -10,6 +11,7 @@
 #include <type_traits>
 #include <vector>
 
+#include <reshard/checkpoint/safetensors_layout.hpp>
 #include <reshard/checkpoint/safetensors_writer.hpp>
 
 #include "support.hpp"
@@ -163,6 +165,25 @@ TEST_SUITE("checkpoint/safetensors") {
         CHECK(moved.view(moved.at("w")).data() == before.data());
         CHECK(holds_expected(moved.at("w"), 0, moved.mapped_bytes(moved.at("w"))));
         CHECK(SafetensorsFile::open(folder / "m.safetensors").tensors().size() == 1);
+    }
+
+    TEST_CASE("the version of a file of almost 2^63 bytes is told by bytes of all of it") {
+        TempFolder const folder;
+        Index const bytes = (Index{1} << 60) - 8;
+        std::vector<TensorSpec> specs;
+        for (int i = 0; i < 7; ++i) specs.push_back({errors::concat("t", i), DType::u8, Shape{bytes}});
+        SafetensorsLayout const layout = safetensors_layout(specs, {});
+        std::string const path = folder / "m.safetensors";
+        write_text(path, layout.start);
+        if (::truncate(path.c_str(), static_cast<off_t>(layout.start.size()) + 7 * bytes) != 0) {
+            MESSAGE("this file system has no files of that size: not tested");
+            return;
+        }
+        auto const version = SafetensorsFile::open(path).version_digest();
+        int const file = ::open(path.c_str(), O_WRONLY);
+        REQUIRE(::pwrite(file, "x", 1, static_cast<off_t>(layout.start.size()) + 7 * bytes - 1) == 1);
+        ::close(file);
+        CHECK(SafetensorsFile::open(path).version_digest() != version);
     }
 
     TEST_CASE("several threads read one file") {

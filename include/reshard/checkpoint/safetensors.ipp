@@ -91,9 +91,11 @@ RESHARD_INLINE std::uint64_t SafetensorsFile::version_digest() const {
     char sample[4096];
     Index const bytes = detail::smaller<Index>(header_.data_bytes(), sizeof sample);
     detail::Digest digest = detail::Digest{}.add_word(header_digest_);
+    Index const last = header_.data_bytes() - bytes;
     for (Index i = 0; i < samples && bytes != 0; ++i) {  // the first bytes, the last, and some between
         std::span<char> const here(sample, detail::as_size(bytes));
-        read_data((header_.data_bytes() - bytes) * i / (samples - 1), std::as_writable_bytes(here));
+        Index const place = last / (samples - 1) * i + last % (samples - 1) * i / (samples - 1);
+        read_data(place, std::as_writable_bytes(here));
         digest.add_words({here.data(), here.size()});
     }
     return digest.value();

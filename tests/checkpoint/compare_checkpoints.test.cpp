@@ -121,9 +121,16 @@ TEST_SUITE("checkpoint/compare_checkpoints") {
         auto const report = compare_checkpoints(folder / "a.safetensors", folder / "b.safetensors", comm);
         REQUIRE(report.differences.size() == 1);
         CHECK(report.differences[0].elements == 2);
+        CHECK(report.differences[0].measured == 1);  // the zeros
         CHECK(report.differences[0].largest == 0);
+        write_values<float>(folder / "e.safetensors", "w", Shape{3}, {-infinity, 1.0F, nan});
+        write_values<float>(folder / "f.safetensors", "w", Shape{3}, {infinity, 3.0F, 7.0F});
+        CHECK(contains(explain(compare_checkpoints(folder / "e.safetensors", folder / "f.safetensors", comm)),
+                       "3 of 3 elements differ, finite ones by 2 at most\n"));
         write_values<std::int64_t>(folder / "c.safetensors", "ids", Shape{2}, {7, -1});
         write_values<std::int64_t>(folder / "d.safetensors", "ids", Shape{2}, {7, 1});
+        CHECK(compare_checkpoints(folder / "c.safetensors", folder / "d.safetensors", comm).differences[0].measured ==
+              0);
         CHECK(explain(compare_checkpoints(folder / "c.safetensors", folder / "d.safetensors", comm)) ==
               "not equal: 1 difference; 1 tensor, 16 B compared\n"
               "  ids: I64 [2], 1 of 2 elements differ\n"
@@ -194,13 +201,13 @@ TEST_SUITE("checkpoint/compare_checkpoints") {
                           "  w: F32 [7] in the first, BF16 [7] in the second\n");
                     CHECK(text("a.safetensors", "b.safetensors", 0, true) ==
                           "not equal: 1 difference; 1 tensor, 28 B compared\n"
-                          "  w: F32 [7] and BF16, 3 of 7 elements differ, by 1 at most\n"
+                          "  w: F32 [7] and BF16, 3 of 7 elements differ, finite ones by 1 at most\n"
                           "    [2]: 1.00999999 (0x3f8147ae) and 1.008 (0x3f81)\n"
                           "    [5]: inf (0x7f800000) and 1 (0x3f80)\n"
                           "    [6]: 3 (0x40400000) and 4 (0x4080)\n");
                     CHECK(text("b.safetensors", "a.safetensors", 0.01, true) ==
                           "not equal within rtol 0.01 and atol 0: 1 difference; 1 tensor, 14 B compared\n"
-                          "  w: BF16 [7] and F32, 2 of 7 elements differ, by 1 at most\n"
+                          "  w: BF16 [7] and F32, 2 of 7 elements differ, finite ones by 1 at most\n"
                           "    [5]: 1 (0x3f80) and inf (0x7f800000)\n"
                           "    [6]: 4 (0x4080) and 3 (0x40400000)\n");
                 });

@@ -395,6 +395,11 @@ def test_compare(here):
             ask("compare", here / "saved", here / "same", option, value, ranks=1, status=2,
                 says=f"{option}: no tolerance. Fix: give 0 or more")
     ask("compare", here / "saved", here / "nothing", ranks=2, status=2, says="nothing")
+    for dtype, largest in (("I8", None), ("F8_E4M3", 0.001953125)):  # its smallest number
+        for name, value in (("one", 0), ("two", 1)):
+            write_file(here / f"{name}.safetensors", {"a": value}, dtype=dtype)
+        answer = asked("compare", here / "one.safetensors", here / "two.safetensors", ranks=1, status=1)
+        expect(answer["differences"][0]["largest"] == largest, "only floats have a distance")
 
 
 # ---- Any command line --------------------------------------------------------------------------------------------

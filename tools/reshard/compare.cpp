@@ -57,7 +57,7 @@ private:
             }
             if (one.kind == DifferenceKind::values) {
                 row["elements"] = one.elements;
-                row["largest"] = one.largest;
+                row["largest"] = one.measured > 0 ? Json(one.largest) : Json(nullptr);
                 row["places"] = Json::array();
                 for (DifferentElement const& element : one.places) {
                     row["places"].push_back({{"index", index_text(one, element.place)},

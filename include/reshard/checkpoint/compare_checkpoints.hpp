@@ -43,7 +43,8 @@ struct CheckpointDifference {
     DType other_dtype = DType::u8;  ///< in the second, if it has the tensor
     DynamicShape other_shape{};
     Index elements = 0;  ///< that differ; bytes, where elements are smaller than one
-    double largest = 0;  ///< distance of two numbers that differ; floats only, NaN and infinity apart
+    Index measured = 0;  ///< of these, those with a distance: floats, neither of them NaN or infinite
+    double largest = 0;  ///< distance of two of these
     std::vector<DifferentElement> places{};  ///< the first of them, CompareOptions::most_elements at most
     std::string field{};                     ///< of a table: the first that differs, as docs/mch-format.md calls it
     std::string first_value{};               ///< of the field; "absent" where there is none

@@ -40,6 +40,7 @@ using ComparedTensor = std::pair<std::size_t, std::size_t>;
 struct Found {
     std::size_t tensor = 0;
     Index elements = 0;
+    Index measured = 0;
     double largest = 0;
     bool is_listed = false;
     DifferentElement element{};
@@ -97,10 +98,12 @@ private:
             double const distance = std::abs(p - q);
             if (is_float && is_close(p, q, distance, is_same_type)) continue;
             bool const is_listed = out.size() - first_found < as_size(options.most_elements);
-            if (is_listed || out.size() == first_found) out.push_back({number, 0, 0, is_listed, {i, x, y}});
+            if (is_listed || out.size() == first_found) out.push_back({number, 0, 0, 0, is_listed, {i, x, y}});
             Found& sum = out[first_found];
             ++sum.elements;
-            if (std::isfinite(distance)) sum.largest = larger(sum.largest, distance);
+            if (!is_float || !std::isfinite(distance)) continue;
+            ++sum.measured;
+            sum.largest = larger(sum.largest, distance);
         }
     }
     /// Elements [begin, end) of a tensor in row-major order, packed; of its first copy.
@@ -241,6 +244,7 @@ inline void join(std::vector<CheckpointDifference>& differences, std::span<Found
         }
         CheckpointDifference& one = differences.back();
         one.elements += found.elements;
+        one.measured += found.measured;
         one.largest = larger(one.largest, found.largest);
         bool const has_room = one.places.size() < as_size(most_elements);
         if (found.is_listed && has_room) one.places.push_back(found.element);
@@ -354,7 +358,9 @@ RESHARD_INLINE std::string explain(CompareReport const& report) {
                     one.dtype == one.other_dtype ? "" : errors::concat(" and ", name(one.other_dtype));
                 detail::append(text, {first, types, ", ", one.elements, " of ",
                                       detail::count_text(all, by_byte ? "byte" : "element"), " differ"});
-                if (one.largest > 0) detail::append(text, {", by ", detail::number_text(one.largest, 6), " at most"});
+                if (one.largest > 0)
+                    detail::append(text, {one.measured < one.elements ? ", finite ones by " : ", by ",
+                                          detail::number_text(one.largest, 6), " at most"});
                 text += '\n';
                 for (DifferentElement const& element : one.places) {
                     detail::append(text, {"    ", index_text(one, element.place), ": ", value_text(one, element.first),

@@ -6,6 +6,8 @@
 #include "support.hpp"
 #include "support/standard_streams.hpp"
 
+#include <sys/resource.h>
+
 #include <vector>
 
 using namespace checkpoint_test;
@@ -67,6 +69,22 @@ TEST_SUITE("checkpoint/file") {
             for (int stream : {STDOUT_FILENO, STDERR_FILENO}) CHECK(::write(stream, "word", 4) == -1);
         }
         CHECK(read_text(folder / "f") == "0123");
+    }
+
+    TEST_CASE("remedies are of what is wrong: too many open files, too long a name") {
+        TempFolder const folder;
+        CHECK(contains(fix_of_create(ENAMETOOLONG), "a shorter name"));
+        CHECK(fix_of_create(EMFILE) == fix_of_open(EMFILE));
+        rlimit old{};
+        REQUIRE(::getrlimit(RLIMIT_NOFILE, &old) == 0);
+        rlimit none = old;
+        none.rlim_cur = 0;
+        REQUIRE(::setrlimit(RLIMIT_NOFILE, &none) == 0);
+        Caught const listed = caught([&] { static_cast<void>(leaves_of(folder.path())); });
+        REQUIRE(::setrlimit(RLIMIT_NOFILE, &old) == 0);
+        CHECK(contains(listed.message, "cannot list the folder: Too many open files"));
+        CHECK(contains(listed.message, "Fix: raise the limit on open files (ulimit -n)."));
+        check_io("Fix: check the path", [&] { static_cast<void>(leaves_of(folder / "nothing")); });
     }
 
     TEST_CASE("paths are taken apart and put together") {

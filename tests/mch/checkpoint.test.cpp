@@ -352,7 +352,8 @@ TEST_SUITE("mch/checkpoint") {
         check("9223372036854775807", "9223372036854775808", "hash_size' is 9223372036854775808, above");
         check("\"buckets\":4", "\"buckets\":-4", "buckets' is not an integer of 0 or more");
         check("\"buckets\":4", "\"buckets\":4,\"buckets\":4", "'buckets' is given twice");
-        check("\"buckets\":4", "\"buckets\":3", "is no table: reshard::mch: table 'user': 3 buckets cannot be shared");
+        check("\"buckets\":4", "\"buckets\":3",
+              "is no table: reshard::mch: table 'user': 3 buckets cannot be shared by 4 ranks. Fix: restore the file");
         for (char const* number : {"", "1.5e", "0x2", "inf", "1,5", " 2", "2 ", "2.5.1"}) {
             check("\"buckets\":4", "\"buckets\":4,\"decay_exponent\":\"" + std::string(number) + "\"",
                   "'mch.table.user' has the decay exponent '" + std::string(number) + "'");

@@ -134,10 +134,15 @@ private:
     std::unique_ptr<std::byte const, Unmap> data_;
 };
 
+/// What helps where open() or opendir() finds nothing that it can read.
+[[nodiscard]] inline std::string_view fix_of_open(int error) noexcept {
+    return error == EMFILE ? "raise the limit on open files (ulimit -n)." : "check the path and its permissions.";
+}
 /// What helps where open() cannot make a file.
 [[nodiscard]] inline std::string_view fix_of_create(int error) noexcept {
     if (error == ENOSPC || error == EDQUOT) return "free space, or remove files where as many are there as may be.";
-    if (error == EMFILE) return "raise the limit on open files (ulimit -n).";
+    if (error == EMFILE) return fix_of_open(error);
+    if (error == ENAMETOOLONG) return "give it a shorter name.";
     if (error == ENOENT) return "check that the folder exists, and that all ranks name the same.";
     return "check that the folder exists and is writable.";
 }
@@ -154,11 +159,7 @@ inline FileDescriptor open_for_reading(std::string const& path, Index& bytes) {
     int const fd = uninterrupted([&] {
         return ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     });  // O_NONBLOCK: a pipe must not hang us
-    if (fd < 0) {
-        raise_io(
-            path, "cannot open", errno,
-            errno == EMFILE ? "raise the limit on open files (ulimit -n)." : "check the path and its permissions.");
-    }
+    if (fd < 0) raise_io(path, "cannot open", errno, fix_of_open(errno));
     FileDescriptor file(fd);
     struct stat const status = status_of(file, path);
     if (S_ISDIR(status.st_mode)) raise_io(path, "not a file", EISDIR, "name the file in the folder.");
@@ -259,7 +260,7 @@ auto open_saved(std::string const& path, Open&& open, OtherReason&& other_reason
         void operator()(DIR* stream) const noexcept { static_cast<void>(::closedir(stream)); }
     };
     std::unique_ptr<DIR, Close> const stream(::opendir(folder.c_str()));
-    if (!stream) raise_io(folder, meaning, errno, "check the path and its permissions.");
+    if (!stream) raise_io(folder, meaning, errno, fix_of_open(errno));
     std::vector<std::string> leaves;
     for (;;) {
         errno = 0;

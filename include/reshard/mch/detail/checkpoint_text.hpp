@@ -232,7 +232,8 @@ template <class List, class Item>
         check_table(table);
     });
     if (sound.code == ErrorCode::out_of_memory) raise(sound.code, std::string(words_of(sound)));
-    if (!sound.ok()) json.fail("is no table: ", sound.reason);
+    std::string_view const reason = sound.reason;
+    if (!sound.ok()) json.fail("is no table: ", reason.substr(0, reason.rfind(". Fix: ")));  // one remedy, the file's
     return saved;
 }
 

@@ -20,15 +20,19 @@ RESHARD_INLINE SaveReport save(std::string folder, std::span<LocalTensor const> 
         buffers = Scratch(each * threads);
     };
     detail::SaveSession session(std::move(folder), tensors, comm, options, SaveStream::default_unit_bytes, make_room);
+    SaveStream& stream = session.stream();
+    auto const write = [&](std::size_t unit, int worker) {
+        std::span<std::byte> const own(buffers.data() + each * worker, detail::as_size(each));
+        stream.write(unit, own, [&](Index at, std::span<std::byte const> bytes) { session.write_at(at, bytes); });
+        session.tell_progress(stream.unit_size(unit));
+    };
     transport::Verdict written = detail::verdict_of([&] { session.open(); });
     for (Index vote = 1;; ++vote) {
         if (written.ok()) {
             written = detail::verdict_of([&] {
                 std::size_t const first = session.units_before(vote - 1);
-                detail::run_on_workers(
-                    session.units_before(vote) - first, session.options().in_flight, [&](std::size_t unit, int worker) {
-                        session.write(first + unit, {buffers.data() + each * worker, detail::as_size(each)});
-                    });
+                detail::run_on_workers(session.units_before(vote) - first, session.options().in_flight,
+                                       [&](std::size_t unit, int worker) { write(first + unit, worker); });
                 if (vote == session.votes()) session.close();
             });
         }

@@ -14,8 +14,9 @@ namespace reshard::inline v0_1 {
 
 namespace detail {
 
-/// The last units of the stream, as many as the snapshot has room for, are copied and written from there by threads
-/// that use no communicator and no memory of the tensors; those before them are written ahead, by way of the same room.
+/// Units of the stream are copied into slots, in order, and written from there; unit u has slot u % slots. With a slot
+/// for every unit the copies are made first, by all threads at once; with fewer, a unit waits until its slot is free.
+/// The threads that write use no communicator and no memory of the tensors.
 class SaveBehind {
 public:
     /// Collective, as the constructor of SaveSession; then copies, and returns when the tensors may change.
@@ -27,6 +28,7 @@ public:
             session_.open();
             snapshot();
         });
+        if (!snapshot_verdict_.ok()) stop();  // the background may be waiting for copies
         if (!background_.joinable()) is_written_.store(true, std::memory_order_release);
         blocked_ = session_.seconds();
     }
@@ -45,7 +47,8 @@ public:
     SaveReport finish() {
         auto const since = session_.seconds();
         for (Index vote = 1; vote < session_.votes(); ++vote) {
-            bool const is_well = background_.joinable() && await(session_.units_before(vote));
+            std::size_t const units = session_.units_before(vote);
+            bool const is_well = background_.joinable() && (units == 0 || await(written_, units - 1));
             session_.vote(is_well ? Verdict() : outcome());
         }
         Verdict written = outcome();
@@ -63,65 +66,92 @@ private:
         if (background_.joinable()) background_.join();
         return snapshot_verdict_.ok() ? verdict_ : snapshot_verdict_;
     }
-    /// A bounded snapshot has four units, so that several threads write ahead.
+    /// A bounded snapshot has four slots, so that copies and writes take turns without waiting for each other.
     [[nodiscard]] static Index unit_bytes(SaveOptions const& options) noexcept {
         if (options.snapshot_bytes <= 0) return SaveStream::default_unit_bytes;
         return smaller(SaveStream::default_unit_bytes, larger<Index>(options.snapshot_bytes / 4 / 64 * 64, 64));
     }
     void make_room(SaveStream const& stream, SaveOptions const& options) {
         unit_bytes_ = unit_bytes(options);
-        std::size_t kept = stream.units();
-        if (options.snapshot_bytes > 0)
-            kept = smaller(kept, as_size(larger<Index>(options.snapshot_bytes / unit_bytes_, 1)));
-        ahead_ = stream.units() - kept;
-        memory_ = Scratch(smaller(stream.bytes(), as_index(kept) * unit_bytes_));
+        slots_ = stream.units();
+        Index bytes = stream.bytes();
+        if (options.snapshot_bytes > 0) {
+            slots_ = smaller(slots_, as_size(larger<Index>(options.snapshot_bytes / unit_bytes_, 1)));
+            bytes = smaller(bytes, as_index(slots_) * unit_bytes_);
+        }
+        memory_ = Scratch(bytes);
+        copied_.resize(stream.units());
         written_.resize(stream.units());
     }
-    [[nodiscard]] std::byte* slot(std::size_t number) const noexcept {
-        return memory_.data() + as_index(number) * unit_bytes_;
+    [[nodiscard]] std::byte* slot(std::size_t unit) const noexcept {
+        return memory_.data() + as_index(unit % slots_) * unit_bytes_;
     }
 
     void snapshot() {
-        SaveStream const& stream = session_.stream();
-        std::size_t const kept = stream.units() - ahead_;
-        int const threads = session_.options().in_flight;
-        run_on_workers(ahead_, static_cast<int>(smaller(as_size(threads), kept)),
-                       [&, this](std::size_t unit, int worker) {
-                           session_.write(unit, {slot(as_size(worker)), as_size(unit_bytes_)});
-                           mark(unit);
-                       });
-        run_on_workers(kept, threads, [&, this](std::size_t i, int) { stream.copy(ahead_ + i, slot(i)); });
+        SaveStream& stream = session_.stream();
+        std::size_t const units = stream.units();
+        if (slots_ == units) {
+            run_on_workers(units, session_.options().in_flight,
+                           [&](std::size_t unit, int) { stream.copy(unit, slot(unit)); });
+            copied_.assign(units, 1);
+        }
         try {
             background_ = std::thread([this] { write_behind(); });
         } catch (std::exception const&) {  // the system gives no thread, or no memory for one: this one writes
-            write_copies();
+            write_here();
+            return;
+        }
+        if (slots_ == units) return;
+        for (std::size_t unit = 0; unit < units; ++unit) {
+            if (unit >= slots_ && !await(written_, unit - slots_)) return;
+            stream.copy(unit, slot(unit));
+            mark(copied_, unit);
         }
     }
+    void write_here() {
+        SaveStream& stream = session_.stream();
+        for (std::size_t unit = 0; unit < stream.units(); ++unit) {
+            if (slots_ != stream.units()) stream.copy(unit, slot(unit));
+            write(unit);
+        }
+        session_.close();
+    }
     void write_behind() noexcept {
-        verdict_ = verdict_of([&] { write_copies(); });
+        verdict_ = verdict_of([&] { write_all(); });
         if (!verdict_.ok()) stop();
         is_written_.store(true, std::memory_order_release);
     }
-    void write_copies() {
-        run_on_workers(session_.stream().units() - ahead_, session_.options().in_flight, [&, this](std::size_t i, int) {
-            if (is_stopped()) return;
-            session_.write_copy(ahead_ + i, slot(i));
-            mark(ahead_ + i);
+    void write_all() {
+        run_on_workers(session_.stream().units(), session_.options().in_flight, [&](std::size_t unit, int) {
+            if (!await(copied_, unit)) return;
+            try {
+                write(unit);
+            } catch (...) {
+                stop();  // whoever waits for a slot, or for a copy, waits for nothing
+                throw;
+            }
+            mark(written_, unit);
         });
         if (is_stopped()) raise(ErrorCode::user, "reshard::save: dropped. Fix: call wait().");
         session_.close();
     }
+    void write(std::size_t unit) {
+        SaveStream& stream = session_.stream();
+        stream.write_copy(unit, slot(unit),
+                          [&](Index at, std::span<std::byte const> bytes) { session_.write_at(at, bytes); });
+        session_.tell_progress(stream.unit_size(unit));
+    }
 
-    /// Whether the first so many units are written; false when there is no hope.
-    [[nodiscard]] bool await(std::size_t units) {
+    /// Whether the unit is marked; false when there is no hope.
+    [[nodiscard]] bool await(std::vector<unsigned char> const& marks, std::size_t unit) {
         std::unique_lock<std::mutex> lock(mutex_);
-        changed_.wait(lock, [&] { return stopped_ || units == 0 || written_[units - 1] != 0; });
+        changed_.wait(lock, [&] { return stopped_ || marks[unit] != 0; });
         return !stopped_;
     }
-    void mark(std::size_t unit) {
+    void mark(std::vector<unsigned char>& marks, std::size_t unit) {
         {
             std::lock_guard<std::mutex> const lock(mutex_);
-            written_[unit] = 1;
+            marks[unit] = 1;
         }
         changed_.notify_all();
     }
@@ -140,8 +170,9 @@ private:
     int maker_ = static_cast<int>(::getpid());
     // Ahead of session_: its constructor fills them.
     Index unit_bytes_ = 0;
-    std::size_t ahead_ = 0;  ///< units that the snapshot has no room for
+    std::size_t slots_ = 0;
     Scratch memory_;
+    std::vector<unsigned char> copied_;   ///< per unit
     std::vector<unsigned char> written_;  ///< per unit
     SaveSession session_;
     std::mutex mutex_;

@@ -116,7 +116,7 @@ public:
             if (commit_.is_first()) all_.emplace(std::move(dealt), plan_.manifest);
             stream_ = SaveStream(spans(tensors), unit_bytes, plan_.manifest.block_bytes);
             prepare(stream_);
-            record_.resize(2);
+            record_.resize(2 + sums_of_mine());
             if (options.verify_replicas && plan_.bytes_held > plan_.bytes_written) {
                 compared = compared_tensors(tensors, options);
                 copies.emplace(comm, compared, false, Index{1} << 20);
@@ -154,22 +154,18 @@ public:
         file_.emplace(commit_.path(leaf_of(comm().rank())));
         file_->write_at(0, std::as_bytes(std::span<char const>(layout.start)));
     }
-    /// Local; any thread: a unit of the stream into the file, by way of a buffer as SaveStream::write() has it. \pre
-    /// open()
-    void write(std::size_t unit, std::span<std::byte> buffer) {
-        stream_.write(unit, buffer, [&, this](Index at, std::span<std::byte const> bytes) { write_at(at, bytes); });
-        tell_progress(stream_.unit_size(unit));
-    }
-    /// The same from the copy that SaveStream::copy() has made.
-    void write_copy(std::size_t unit, std::byte const* from) {
-        stream_.write_copy(unit, from, [&, this](Index at, std::span<std::byte const> bytes) { write_at(at, bytes); });
-        tell_progress(stream_.unit_size(unit));
+    /// Local; any thread: bytes of the data section into the file. \pre open()
+    void write_at(Index position, std::span<std::byte const> bytes) {
+        file_->write_at(data_offset_ + position, bytes);
+        Index const before = written_.fetch_add(std::ssize(bytes), std::memory_order_relaxed);
+        bool const votes = before / options_.vote_bytes != (before + std::ssize(bytes)) / options_.vote_bytes;
+        if (votes && options_.durable) file_->sync();  // or the last vote would wait for the disk to take all of it
     }
     /// Local: sums and sizes are known, the bytes are durable.
     void close() {
         if (!file_) return;
         std::vector<std::uint32_t> const sums = stream_.sums();
-        record_.insert(record_.end(), sums.begin(), sums.end());
+        for (std::size_t i = 0; i < sums.size(); ++i) record_[2 + i] = sums[i];
         file_->finish(options_.durable);
     }
     // While they write, ranks vote: who waits for others waits for what they write between two votes, no longer.
@@ -190,6 +186,14 @@ public:
         commit_.agree([&] { raise_if_failed(written); });
         count_traffic();
     }
+    /// Any thread: after every piece, with the bytes it had.
+    void tell_progress(Index bytes) {
+        if (!options_.progress) return;
+        std::lock_guard<std::mutex> const lock(progress_mutex_);
+        done_ += bytes;
+        options_.progress(done_, stream_.bytes());
+    }
+
     /// Collective: the rest of the protocol. `written`: how this rank's part went.
     SaveReport finish(Verdict written) {
         before_ = comm().traffic();  // others may have used the communicator since it began
@@ -257,24 +261,17 @@ private:
         }
         return result;
     }
-    /// Local; any thread: bytes of the data section into the file.
-    void write_at(Index position, std::span<std::byte const> bytes) {
-        file_->write_at(data_offset_ + position, bytes);
-        Index const before = written_.fetch_add(std::ssize(bytes), std::memory_order_relaxed);
-        bool const votes = before / options_.vote_bytes != (before + std::ssize(bytes)) / options_.vote_bytes;
-        if (votes && options_.durable) file_->sync();  // or the last vote would wait for the disk to take all of it
-    }
-    /// Any thread: after every piece, with the bytes it had.
-    void tell_progress(Index bytes) {
-        if (!options_.progress) return;
-        std::lock_guard<std::mutex> const lock(progress_mutex_);
-        done_ += bytes;
-        options_.progress(done_, stream_.bytes());
-    }
     static void raise_if_failed(Verdict const& written) {
         if (!written.ok()) raise(written.code, std::string(words_of(written)));
     }
     void count_traffic() { report_.traffic += comm().traffic() - before_; }
+    /// See SaveExtents::record().
+    [[nodiscard]] std::size_t sums_of_mine() const noexcept {
+        std::size_t count = 0;
+        for (Extent const& extent : mine())
+            count += SaveStream::sums_of(plan_.bytes_of(extent), plan_.manifest.block_bytes);
+        return count;
+    }
 
     void refuse_differences(ReplicaCheck& copies) {
         ReplicaReport const found = copies.run();
@@ -328,8 +325,8 @@ private:
     std::optional<TemporaryFile> file_;
     Index data_offset_ = 0;
     std::atomic<Index> written_{0};
-    std::vector<std::uint64_t> record_;  ///< see SaveExtents::record()
-    std::optional<SaveExtents> all_;     ///< rank 0: of all ranks, with their records
+    std::vector<std::uint64_t> record_;
+    std::optional<SaveExtents> all_;  ///< rank 0: of all ranks, with their records
     std::mutex progress_mutex_;
     Index done_ = 0;  ///< bytes that progress was told of
     SaveReport report_;

@@ -397,7 +397,8 @@ TEST_SUITE("checkpoint/load") {
             [](Tensors& tensors, std::string&, auto&, int rank) {
                 if (rank == 1) tensors[1].view = DynamicView(tensors[0].view.data(), DType::bf16, Shape{7});
             });
-        check_refused(ErrorCode::buffer, {"rank 1 of 3: reshard::load: tensor 'norm' on rank 1: strides [0] overlap."},
+        check_refused(ErrorCode::buffer,
+                      {"rank 1 of 3: reshard::load: tensor 'norm' on rank 1: the view has strides [0] that overlap."},
                       [](Tensors& tensors, std::string&, auto&, int rank) {
                           DynamicView& view = tensors[1].view;
                           if (rank == 1) view = DynamicView(view.data(), view.dtype(), view.shape(), Indices{0});

@@ -36,7 +36,7 @@ TEST_CASE("a local tensor fits its distribution, or the message names tensor, ra
     tensor.view = TensorView<float>(nullptr, Shape{3, 4});
     CHECK(refusal(tensor, 0).find("the view is null") != std::string::npos);
     tensor.view = TensorView<float>(memory.data(), Shape{3, 4}, {1, 1});
-    CHECK(refusal(tensor, 0).find("strides [1,1] overlap. Fix: ") != std::string::npos);
+    CHECK(refusal(tensor, 0).find("strides [1,1] that overlap. Fix: ") != std::string::npos);
     CHECK(refusal(tensor, 7).empty());
     CHECK_NOTHROW(detail::check_local_tensor(tensor, 0, "save"));  // which only reads
     tensor.view = DynamicView(tensor.view.data(), tensor.view.dtype(), tensor.view.shape(), Indices{INT64_MAX / 2, 1});

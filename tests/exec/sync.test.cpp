@@ -250,7 +250,8 @@ TEST_CASE("what one rank cannot do all ranks hear of, and nothing is written") {
                   [](Module& module, SyncOptions&, int) {
                       module.tensors[0].view = TensorView<float>(module.memory[1].data() + 1, Shape{4});
                   });
-    check_refused(ErrorCode::buffer, {"rank 1 of 3: ", "tensor 'layer.0' on rank 1: strides [0] overlap"},
+    check_refused(ErrorCode::buffer,
+                  {"rank 1 of 3: ", "tensor 'layer.0' on rank 1: the view has strides [0] that overlap"},
                   [](Module& module, SyncOptions&, int rank) {  // on rank 0, the root, it is only read
                       DynamicView& view = module.tensors[0].view;
                       if (rank < 2) view = DynamicView(view.data(), view.dtype(), view.shape(), Indices{0});

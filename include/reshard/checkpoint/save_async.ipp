@@ -5,6 +5,7 @@
 #include <reshard/checkpoint/detail/save_session.hpp>
 #include <reshard/checkpoint/save_async.hpp>
 #include <reshard/comm/agree.hpp>
+#include <reshard/core/detail/own_process.hpp>
 #include <reshard/memory/scratch.hpp>
 
 #include <condition_variable>  // condition_variable
@@ -16,8 +17,9 @@ namespace detail {
 
 /// Units of the stream are copied into slots, in order, and written from there; unit u has slot u % slots. With a slot
 /// for every unit the copies are made first, by all threads at once; with fewer, a unit waits until its slot is free.
-/// The threads that write use no communicator and no memory of the tensors.
-class SaveBehind {
+/// The threads that write use no communicator and no memory of the tensors. What a forked child has is a copy, without
+/// the thread that writes, of files that are not its own.
+class SaveBehind : public OfProcess {
 public:
     /// Collective, as the constructor of SaveSession; then copies, and returns when the tensors may change.
     SaveBehind(std::string folder, std::span<LocalTensor const> tensors, CommunicatorRef comm,
@@ -38,9 +40,6 @@ public:
         if (background_.joinable()) background_.join();
     }
 
-    /// Whether this process made it: what a forked child has is a copy, without the thread that writes, of files that
-    /// are not its own.
-    [[nodiscard]] bool is_ours() const noexcept { return maker_ == ::getpid(); }
     [[nodiscard]] bool is_written() const noexcept { return is_written_.load(std::memory_order_acquire); }
 
     /// Collective, once.
@@ -167,7 +166,6 @@ private:
         return stopped_;
     }
 
-    int maker_ = static_cast<int>(::getpid());
     // Ahead of session_: its constructor fills them.
     Index unit_bytes_ = 0;
     std::size_t slots_ = 0;

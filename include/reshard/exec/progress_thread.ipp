@@ -2,10 +2,9 @@
 // How exec/progress_thread.hpp is done.
 #pragma once
 
+#include <reshard/core/detail/own_process.hpp>
 #include <reshard/core/detail/start_thread.hpp>
 #include <reshard/exec/progress_thread.hpp>
-
-#include <unistd.h>  // getpid
 
 #include <algorithm>           // find
 #include <condition_variable>  // condition_variable
@@ -18,8 +17,8 @@ namespace reshard::inline v0_1 {
 
 namespace detail {
 
-/// What the thread and its rank share.
-class ProgressWork {
+/// What the thread and its rank share: a forked child has a copy, and no thread that it could wait for.
+class ProgressWork : public OfProcess {
 public:
     ProgressWork() : thread_(start_thread([this] { run_all(); }, "reshard::ProgressThread")) {}
     ProgressWork& operator=(ProgressWork&&) = delete;
@@ -32,8 +31,6 @@ public:
         thread_.join();
     }
 
-    /// Whether this process made it: a forked child has a copy, and no thread that it could wait for.
-    [[nodiscard]] bool is_ours() const noexcept { return maker_ == ::getpid(); }
     [[nodiscard]] std::uint64_t start(PreparedPlan& job) {
         std::uint64_t number = 0;
         {
@@ -93,7 +90,6 @@ private:
         }
     }
 
-    int maker_ = static_cast<int>(::getpid());
     std::mutex mutex_;
     std::condition_variable changed_;
     std::vector<PreparedPlan*> waiting_;  ///< run `over_` + 1 is the first

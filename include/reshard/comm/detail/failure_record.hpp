@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/comm/detail/failure_record.hpp
 /// \brief  What ranks were doing, and the first thing that went wrong among them: as it travels, and as each throws it.
-/// \depends comm/communicator.hpp.
+/// \depends comm/communicator.hpp, core/detail/own_process.hpp.
 #pragma once
 
 #include <reshard/comm/communicator.hpp>
+#include <reshard/core/detail/own_process.hpp>
 
 #include <sched.h>
-#include <unistd.h>  // getpid
 
 #include <atomic>   // atomic
 #include <chrono>   // steady_clock
@@ -114,8 +114,9 @@ struct Interruption {
                   ". Fix: to go on, let all ranks make a new communicator.");
 }
 
-/// What the communicators of a rank share that were split from one: the first failure it knows of.
-struct TeamFamily {
+/// What the communicators of a rank share that were split from one: the first failure it knows of. When the copy of a
+/// child that was forked goes, nobody has left, and what MPI or NCCL hold is the parent's.
+struct TeamFamily : OfProcess {
     std::chrono::milliseconds deadline{};  ///< of their waits
     Interruption interruption;
     int rank = -1;                    ///< in the outermost of them
@@ -124,9 +125,6 @@ struct TeamFamily {
     bool poisoned = false;
     bool reported = false;  ///< the failure was thrown with its own type to this rank
 
-    /// Whether this process made it. A child that was forked has a copy: when that goes, nobody has left, and what MPI
-    /// or NCCL hold is the parent's.
-    [[nodiscard]] bool is_ours() const noexcept { return maker_ == ::getpid(); }
     [[nodiscard]] bool hear() noexcept {
         if (!poisoned && shared != nullptr) poisoned = shared->heard(failure);
         return poisoned;
@@ -141,9 +139,6 @@ protected:
         poisoned = true;
         return shared == nullptr || shared->tell(failure);
     }
-
-private:
-    pid_t maker_ = ::getpid();
 };
 
 /// How a rank has left a communicator, in a word that others look at.

@@ -1,19 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/comm/detail/group_engine.hpp
 /// \brief  What communicators have in common that carry out one exchange after the other, whatever moves the bytes.
-/// \depends comm/communicator.hpp, <memory>, <unistd.h>.
+/// \depends comm/communicator.hpp, core/detail/own_process.hpp, <memory>.
 #pragma once
 
 #include <reshard/comm/communicator.hpp>
-
-#include <unistd.h>  // getpid
+#include <reshard/core/detail/own_process.hpp>
 
 #include <memory>  // shared_ptr
 
 namespace reshard::inline v0_1::detail {
 
 /// One rank's part in a group of ranks: what its communicator is asked for. Neither copied nor moved.
-class GroupEngine : public transport::Engine {
+class GroupEngine : public transport::Engine, public OfProcess {
 public:
     [[nodiscard]] std::string_view who() const noexcept { return who_; }
     [[nodiscard]] int rank() const noexcept { return rank_; }
@@ -23,8 +22,6 @@ public:
     [[nodiscard]] virtual Verdict agree(Verdict const& mine) = 0;
     [[nodiscard]] virtual std::shared_ptr<GroupEngine> split(int colour, int key) = 0;
     virtual void check_memory(void const* /*memory*/) const {}
-    /// Whether this process made it: a child that was forked has a copy.
-    [[nodiscard]] bool is_ours() const noexcept { return maker_ == ::getpid(); }
     void check_process() const override {
         if (is_ours()) return;
         raise(ErrorCode::transport, "reshard::", who_, ": this process was forked from rank ", rank_, " (process ",
@@ -43,9 +40,6 @@ protected:
     int rank_;
     int size_;
     Traffic traffic_;
-
-private:
-    pid_t maker_ = ::getpid();
 };
 
 /// A communicator that has one. `Derived` has a name, and inherits the constructor.

@@ -11,6 +11,7 @@
 
 #include <reshard/comm/detail/available_memory.hpp>
 #include <reshard/core/detail/file_number.hpp>
+#include <reshard/core/detail/own_process.hpp>
 #include <reshard/core/error.hpp>
 #include <reshard/core/index.hpp>
 
@@ -27,8 +28,6 @@
 #include <csignal>  // kill
 
 namespace reshard::inline v0_1::detail {
-
-[[nodiscard]] inline int own_pid() noexcept { return ::getpid(); }
 
 /// A number nobody else has.
 [[nodiscard]] inline std::uint64_t unique_number() noexcept {

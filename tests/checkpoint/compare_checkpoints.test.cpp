@@ -309,7 +309,7 @@ TEST_SUITE("checkpoint/compare_checkpoints") {
         }
     }
 
-    TEST_CASE("copies that were saved apart: the first counts") {
+    TEST_CASE("copies that were saved apart: each is compared with its own, the first where there are not as many") {
         TempFolder const apart;
         TempFolder const full;
         std::vector<Saved> const copies{
@@ -321,7 +321,37 @@ TEST_SUITE("checkpoint/compare_checkpoints") {
                                   out[i] = expected_byte(content_of(info.name, 0, 2), begin + static_cast<Index>(i));
                           });
         SelfCommunicator comm;
-        CHECK(compare_checkpoints(apart.path(), full.path(), comm).equal());
+        for (bool swapped : {false, true}) {
+            auto const report =
+                compare_checkpoints(swapped ? full.path() : apart.path(), swapped ? apart.path() : full.path(), comm);
+            CHECK(report.equal());
+            CHECK(report.copies_not_compared == 1);
+            CHECK(explain(report) ==
+                  "equal: 1 tensor, 16 B\n"
+                  "note: 1 copy was not compared: the other checkpoint has not as many of the tensor\n");
+        }
+        // Of files without a manifest, too, where names alone say that there are copies.
+        for (std::string const leaf : {"one.safetensors", "two.safetensors"}) {
+            std::vector<TensorSpec> const specs{{"v", DType::i8, Shape{2}},
+                                                {"w.__tp_replica_0", DType::i8, Shape{2}},
+                                                {"w.__tp_replica_1", DType::i8, Shape{2}}};
+            write_safetensors(full / leaf, specs, [&](TensorInfo const& info, Index, std::span<std::byte> out) {
+                for (std::byte& one : out) one = std::byte{info.name.ends_with('1') && leaf[0] == 't'};
+            });
+        }
+        for (int ranks : {1, 2, 4}) {
+            run_on_threads(ranks, [&](ThreadCommunicator& group) {
+                auto const report = compare_checkpoints(full / "one.safetensors", full / "two.safetensors", group);
+                CHECK(report.tensors == 2);
+                CHECK(report.elements == 6);
+                CHECK(report.copies_not_compared == 0);
+                CHECK(explain(report) ==
+                      "not equal: 1 difference; 2 tensors, 6 B compared\n"
+                      "  w, copy 1: I8 [2], 2 of 2 elements differ\n"
+                      "    [0]: 0 and 1\n"
+                      "    [1]: 0 and 1\n");
+            });
+        }
     }
 
     TEST_CASE("tensors that the second has under other names are compared with those, and named so") {

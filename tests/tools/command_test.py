@@ -401,6 +401,16 @@ def test_compare(here):
         answer = asked("compare", here / "one.safetensors", here / "two.safetensors", ranks=1, status=1)
         expect(answer["differences"][0]["largest"] == largest, "only floats have a distance")
 
+    for name, tensors in (("copies", {"w.__tp_replica_0": 1, "w.__tp_replica_1": 1}), ("plain", {"w": 1}), ("lone", {"w.__tp_replica_0": 1}),
+                          ("others", {"w.__tp_replica_0": 1, "w.__tp_replica_1": 2})):
+        write_file(here / f"{name}.safetensors", tensors)
+    answer = asked("compare", here / "copies.safetensors", here / "others.safetensors", ranks=2, status=1)
+    expect((answer["differences"][0]["tensor"], answer["differences"][0]["copy"]) == ("w", 1), "a copy is named")
+    expect(asked("compare", here / "others.safetensors", here / "plain.safetensors", ranks=1)["copies_not_compared"] == 1, "copies are counted")
+    ask("compare", here / "lone.safetensors", here / "plain.safetensors", ranks=1, status=1, says="w.__tp_replica_0: U8 [1], only in the first")
+    ask("consolidate", here / "lone.safetensors", here / "kept", "--no-sync", ranks=1)
+    expect("w.__tp_replica_0" in (here / "kept" / "model.safetensors").read_bytes().decode(), "a name that says little stays")
+
 
 # ---- Any command line --------------------------------------------------------------------------------------------
 

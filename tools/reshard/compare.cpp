@@ -56,6 +56,7 @@ private:
                 row["second"] = {{"dtype", name(one.other_dtype)}, {"shape", record_of(one.other_shape)}};
             }
             if (one.kind == DifferenceKind::values) {
+                if (one.copy > 0) row["copy"] = one.copy;
                 row["elements"] = one.elements;
                 row["largest"] = one.measured > 0 ? Json(one.largest) : Json(nullptr);
                 row["places"] = Json::array();
@@ -70,6 +71,7 @@ private:
         return {{"equal", report.equal()},
                 {"tensors_compared", report.tensors},
                 {"bytes_compared", report.bytes},
+                {"copies_not_compared", report.copies_not_compared},
                 {"differences", list}};
     }
 };

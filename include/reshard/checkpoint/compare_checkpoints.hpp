@@ -38,6 +38,7 @@ struct DifferentElement {
 struct CheckpointDifference {
     DifferenceKind kind = DifferenceKind::values;
     std::string tensor;       ///< or table, of which nothing else is said here than the last three
+    int copy = 0;             ///< kind values: of those that were saved apart
     DType dtype = DType::u8;  ///< in the first checkpoint, if it has the tensor; so is the shape
     DynamicShape shape;
     DType other_dtype = DType::u8;  ///< in the second, if it has the tensor
@@ -74,10 +75,11 @@ struct CompareReport {
     CheckpointKind first_kind = CheckpointKind::file;
     CheckpointKind second_kind = CheckpointKind::file;
     Index tensors = 0;   ///< with that name and shape in both, and a type that is compared
-    Index elements = 0;  ///< of these
+    Index elements = 0;  ///< of these, and of their copies
     Index bytes = 0;     ///< of these, in the first checkpoint
     double rtol = 0;     ///< as they were asked for
     double atol = 0;
+    Index copies_not_compared = 0;  ///< of these, of both checkpoints, beyond the first, where they have not as many
     std::vector<CheckpointDifference> differences;  ///< sorted by the name of the tensor, or table
 
     [[nodiscard]] bool equal() const noexcept { return differences.empty(); }
@@ -89,9 +91,10 @@ struct CompareReport {
 /// the part lies in.
 ///
 /// Elements are equal if their bits are: -0 and 0 differ, and a NaN is equal to itself; options let floats that are
-/// close be equal, too. Of tensors whose copies were saved apart the first copy is compared. Metadata, file names and
-/// how tensors are cut do not count, but for what metadata say of managed-collision tables that both have (not of which
-/// ranks had which slots). Sums are not compared: verify_checkpoint() does that.
+/// close be equal, too. Copies that were saved apart are compared one by one where both checkpoints have as many of a
+/// tensor, else the first of each. Metadata, file names and how tensors are cut do not count, but for what metadata say
+/// of managed-collision tables that both have (not of which ranks had which slots). Sums are not compared:
+/// verify_checkpoint() does that.
 ///
 /// Throws the same error on every rank: what Checkpoint::open() throws, IoError for files that cannot be read or that
 /// change meanwhile, FormatError for renames that no tensor has or after which two have one name, BufferError for

@@ -32,8 +32,12 @@ inline void check(CompareOptions const& options) {
     check(options.reads);
 }
 
-/// A tensor that both have, in forms that are compared: its places in the two catalogues.
-using ComparedTensor = std::pair<std::size_t, std::size_t>;
+/// A tensor that both have, in forms that are compared, or a copy of it: its places in the two catalogues.
+struct ComparedTensor {
+    std::size_t first = 0;
+    std::size_t second = 0;
+    int copy = 0;
+};
 
 /// What one rank found in a tensor, by its place in the list of those that are compared: a record for each element that
 /// is listed, the first of them with the numbers, or one without an element.
@@ -81,8 +85,9 @@ private:
             a.resize(room);
             b.resize(room);
         }
-        read(first, tensors[number].first, tensor, tensor.to, begin, end, a.data());
-        read(second, tensors[number].second, tensor, tensor.from, begin, end, b.data());
+        ComparedTensor const& one = tensors[number];
+        read(first, one.first, one.copy, tensor, tensor.to, begin, end, a.data());
+        read(second, one.second, one.copy, tensor, tensor.from, begin, end, b.data());
         if (is_same_type && std::memcmp(a.data(), b.data(), room) == 0) return;
         FloatFormat format;
         FloatFormat other;
@@ -106,12 +111,12 @@ private:
             sum.largest = larger(sum.largest, distance);
         }
     }
-    /// Elements [begin, end) of a tensor in row-major order, packed; of its first copy.
-    void read(LoadFiles& files, std::size_t place, LineTensor tensor, DType dtype, Index begin, Index end,
+    /// Elements [begin, end) of a copy of a tensor in row-major order, packed.
+    void read(LoadFiles& files, std::size_t place, int copy, LineTensor tensor, DType dtype, Index begin, Index end,
               std::byte* to) {
         boxes.clear();
         tensor.from = dtype;
-        append_reads(boxes, files.catalogue(), place, tensor, 0, Box(tensor.shape), begin, end, to);
+        append_reads(boxes, files.catalogue(), place, tensor, copy, Box(tensor.shape), begin, end, to);
         for (ReadBox const& box : boxes) files.open(box.file);
         files.read(ReadPlan(boxes, options.reads));
     }
@@ -126,8 +131,8 @@ private:
 
 /// The tensors of two catalogues side by side: what both have alike is to be compared, all else is a difference.
 [[nodiscard]] inline std::vector<ComparedTensor> tensors_alike(Catalogue const& first, Catalogue const& second,
-                                                               bool ignore_dtype,
-                                                               std::vector<CheckpointDifference>& differences) {
+                                                               bool ignore_dtype, CompareReport& report) {
+    std::vector<CheckpointDifference>& differences = report.differences;
     auto const is_compared = [&](DType x, DType y) {
         FloatFormat format;
         return x == y || (ignore_dtype && float_format(x, format) && float_format(y, format));
@@ -136,16 +141,20 @@ private:
     for (StoredTensor const& a : first.tensors()) {
         StoredTensor const* const b = second.find(a.name);
         if (b == nullptr) {
-            differences.push_back({DifferenceKind::only_first, a.name, a.dtype, a.shape});
+            differences.push_back({DifferenceKind::only_first, a.name, 0, a.dtype, a.shape});
         } else if (is_compared(a.dtype, b->dtype) && a.shape == b->shape) {
-            alike.emplace_back(as_size(&a - first.tensors().data()), as_size(b - second.tensors().data()));
+            bool const as_many = a.replicas == b->replicas;
+            for (int copy = 0; copy < (as_many ? larger(a.replicas, 1) : 1); ++copy)
+                alike.push_back({as_size(&a - first.tensors().data()), as_size(b - second.tensors().data()), copy});
+            if (!as_many) report.copies_not_compared += a.replicas + b->replicas - 2;
+            ++report.tensors;
         } else {
-            differences.push_back({DifferenceKind::form, a.name, a.dtype, a.shape, b->dtype, b->shape});
+            differences.push_back({DifferenceKind::form, a.name, 0, a.dtype, a.shape, b->dtype, b->shape});
         }
     }
     for (StoredTensor const& b : second.tensors())
         if (first.find(b.name) == nullptr)
-            differences.push_back({DifferenceKind::only_second, b.name, DType::u8, {}, b.dtype, b.shape});
+            differences.push_back({DifferenceKind::only_second, b.name, 0, DType::u8, {}, b.dtype, b.shape});
     return alike;
 }
 
@@ -236,10 +245,11 @@ inline void join(std::vector<CheckpointDifference>& differences, std::span<Found
     std::size_t last = alike.size();
     for (Found const& found : all) {
         if (found.tensor != last) {
-            StoredTensor const& stored = first.tensors()[alike[found.tensor].first];
-            DType const other = second.tensors()[alike[found.tensor].second].dtype;
+            ComparedTensor const& one = alike[found.tensor];
+            StoredTensor const& stored = first.tensors()[one.first];
+            DType const other = second.tensors()[one.second].dtype;
             differences.push_back(
-                {DifferenceKind::values, stored.name, stored.dtype, stored.shape, other, stored.shape});
+                {DifferenceKind::values, stored.name, one.copy, stored.dtype, stored.shape, other, stored.shape});
             last = found.tensor;
         }
         CheckpointDifference& one = differences.back();
@@ -249,8 +259,9 @@ inline void join(std::vector<CheckpointDifference>& differences, std::span<Found
         bool const has_room = one.places.size() < as_size(most_elements);
         if (found.is_listed && has_room) one.places.push_back(found.element);
     }
-    sort_list(differences,
-              [](CheckpointDifference const& a, CheckpointDifference const& b) { return a.tensor < b.tensor; });
+    sort_list(differences, [](CheckpointDifference const& a, CheckpointDifference const& b) {
+        return a.tensor != b.tensor ? a.tensor < b.tensor : a.copy < b.copy;
+    });
 }
 
 [[nodiscard]] inline CompareReport compare_once(std::string const& first, std::string const& second,
@@ -282,15 +293,14 @@ inline void join(std::vector<CheckpointDifference>& differences, std::span<Found
         compare_tables(a.catalogue().manifest().metadata, b.catalogue().manifest().metadata, options.rename,
                        report.differences);
         a.rename([&](Catalogue from) { return renamed(std::move(from), options.rename); });
-        alike = tensors_alike(a.catalogue(), b.catalogue(), options.ignore_dtype, report.differences);
+        alike = tensors_alike(a.catalogue(), b.catalogue(), options.ignore_dtype, report);
         std::vector<LineTensor> tensors;
-        for (auto const& [i, j] : alike) {
-            StoredTensor const& tensor = a.catalogue().tensors()[i];
+        for (ComparedTensor const& one : alike) {
+            StoredTensor const& tensor = a.catalogue().tensors()[one.first];
             report.elements += tensor.shape.size();
-            tensors.push_back(line_tensor(b.catalogue().tensors()[j], tensor.dtype));
+            tensors.push_back(line_tensor(b.catalogue().tensors()[one.second], tensor.dtype));
         }
         ByteLine const line(std::move(tensors));
-        report.tensors = std::ssize(alike);
         report.bytes = line.bytes();
         CompareWindows{a, b, alike, options}.run(line, comm.rank(), comm.size(), found);
         a.check_unchanged();
@@ -332,7 +342,10 @@ RESHARD_INLINE std::string explain(CompareReport const& report) {
         within = errors::concat(" within rtol ", detail::number_text(report.rtol, 6), " and atol ",
                                 detail::number_text(report.atol, 6));
     bool const of_shards = report.first_kind == CheckpointKind::shards || report.second_kind == CheckpointKind::shards;
-    std::string_view const note = of_shards ? detail::kind_note(CheckpointKind::shards) : "";
+    std::string note(of_shards ? detail::kind_note(CheckpointKind::shards) : "");
+    if (Index const left = report.copies_not_compared; left > 0)
+        detail::append(note, {"note: ", left, left == 1 ? " copy was" : " copies were",
+                              " not compared: the other checkpoint has not as many of the tensor\n"});
     if (report.equal()) return errors::concat("equal", within, ": ", compared, "\n", note);
     std::string text = errors::concat("not equal", within, ": ",
                                       detail::count_text(detail::as_index(report.differences.size()), "difference"),
@@ -340,7 +353,9 @@ RESHARD_INLINE std::string explain(CompareReport const& report) {
     for (CheckpointDifference const& one : report.differences) {
         std::string const first = detail::form_text(one.dtype, one.shape);
         std::string const second = detail::form_text(one.other_dtype, one.other_shape);
-        detail::append(text, {"  ", detail::list_name(one.tensor), ": "});
+        detail::append(text, {"  ", detail::list_name(one.tensor)});
+        if (one.copy > 0) detail::append(text, {", copy ", one.copy});
+        text += ": ";
         switch (one.kind) {
             case DifferenceKind::table:
                 detail::append(text, {"a table with ", one.field, " ", one.first_value, " in the first, ",

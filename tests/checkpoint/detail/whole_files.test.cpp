@@ -65,11 +65,12 @@ TEST_SUITE("checkpoint/detail/whole_files") {
         CHECK(manifest.extents[4].tensor == 2);
     }
 
-    TEST_CASE("a plain tensor of the name, a gap, a twin, or another shape: all stay as they are") {
+    TEST_CASE("a plain tensor of the name, a gap, a twin, another shape, or one alone: all stay as they are") {
         for (auto const& list : std::vector<std::vector<StoredTensor>>{
                  {tensor("a"), tensor("a.__tp_replica_0"), tensor("a.__tp_replica_1")},
                  {tensor("a.__tp_replica_0"), tensor("a.__tp_replica_2")},
                  {tensor("a.__tp_replica_1")},
+                 {tensor("a.__tp_replica_0")},
                  {tensor("a.__tp_replica_0"), tensor("a._tp_replica0")},
                  {tensor("a.__tp_replica_0"), tensor("a.__tp_replica_1", 3)}}) {
             Manifest const before = manifest_of(list);

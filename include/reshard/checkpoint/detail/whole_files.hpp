@@ -103,7 +103,8 @@ inline void sort_tensors(Manifest& manifest) {
 }
 
 /// Makes one tensor with replicas of copies 0, 1, ... that are tensors of their own, unless a tensor of the plain name
-/// is there as well: names that files have win. Copies with a fault stay as they are.
+/// is there as well: names that files have win. Copies with a fault stay as they are, and so does a lone one: nothing
+/// but its name says that it is one.
 /// \pre every tensor has one replica
 inline void group_replicas(Manifest& manifest) {
     auto const list = named_replicas(manifest.tensors);
@@ -118,7 +119,7 @@ inline void group_replicas(Manifest& manifest) {
         std::string_view const tensor = copies.front().name.tensor;
         auto const exact = std::ranges::lower_bound(manifest.tensors, tensor, {}, &StoredTensor::name);
         if (exact != manifest.tensors.end() && exact->name == tensor) continue;
-        if (!fault_of(copies, manifest.tensors).empty()) continue;
+        if (copies.size() < 2 || !fault_of(copies, manifest.tensors).empty()) continue;
         for (NamedReplica const& copy : copies) copy_of[copy.tensor] = &copy;
         groups.push_back(copies);
     }

@@ -1013,6 +1013,42 @@ TEST_SUITE("checkpoint/consolidate") {
         CHECK(Checkpoint::open(folder / "again").manifest().metadata == kept);
     }
 
+    TEST_CASE("texts of all files come along, a format that all have is kept, and what contradicts the first is told") {
+        TempFolder const folder;
+        std::filesystem::create_directory(folder / "in");
+        auto const write = [&](std::string const& tensor, Metadata const& metadata) {
+            write_safetensors(folder / ("in/" + tensor), {{tensor, DType::u8, Shape{3}}}, fill_expected, metadata);
+        };
+        auto const texts = [&](std::string const& out, std::vector<std::string> const& wrong,
+                               RewriteOptions with = {}) {
+            ConsolidateOptions options;
+            options.metadata = with.metadata;
+            options.max_file_bytes = 6;
+            on_ranks(2, [&](ThreadCommunicator& comm) {
+                RewriteReport const report = consolidate(folder / "in", folder / out, comm, options);
+                std::vector<std::string> found;
+                for (CheckpointFile const& file : report.unlisted) found.push_back(file.leaf + ": " + file.contradicts);
+                CHECK(found == wrong);
+                CHECK(contains(explain(report), "note: of metadata the first file counts") == !wrong.empty());
+                return report;
+            });
+            Checkpoint const made = Checkpoint::open(folder / out);
+            CHECK(made.files().size() == 2);
+            CHECK(made.files()[0].metadata() == made.files()[1].metadata());
+            return made.files()[1].metadata();
+        };
+        write("a", {{"format", "flax"}, {"k", "1"}, {"only a", "x"}});
+        write("b", {{"a b", "y"}, {"format", "flax"}, {"k", "1"}});
+        write("c", {{"format", "flax"}});
+        write_text(folder / "in/model.safetensors.index.json", R"({"weight_map":{"a":"a","b":"b","c":"c"}})");
+        CHECK(texts("kept", {}) == Metadata{{"a b", "y"}, {"format", "flax"}, {"k", "1"}, {"only a", "x"}});
+        RewriteOptions own;
+        own.metadata = {{"format", "mlx"}, {"k", "7"}};
+        CHECK(texts("own", {}, own) == Metadata{{"a b", "y"}, {"format", "mlx"}, {"k", "7"}, {"only a", "x"}});
+        write("c", {{"k", "2"}});
+        CHECK(texts("first", {"c: k"}) == Metadata{{"a b", "y"}, {"format", "pt"}, {"k", "1"}, {"only a", "x"}});
+    }
+
     TEST_CASE("without checksums the system copies what it can") {
         std::vector<Saved> const list{cut("a", DType::f32, Shape{1024, 256}, 0, 2),
                                       cut("b", DType::f32, Shape{64, 32}, 1, 2)};

@@ -285,6 +285,12 @@ def test_unlisted(here):
         ask(*words, ranks=2, says=note)
     for words in [["verify", full], *planned]:
         expect(asked(*words)["unlisted"] == {"f": 2}, f"{words[0]} counts them")
+    for leaf, value in (("f", 1), ("g", 2)):
+        write_file(full / leaf, {"a" if leaf == "f" else "b": 4}, {"format": "np", "k": str(value)})
+    for words in (["inspect", full], ["verify", full], ["consolidate", full, "--dry-run"]):
+        ask(*words, says="note: of metadata the first file counts, which contradicts 'k' in 'g'\n")
+        expect(asked(*words).get("unlisted", {}) == {}, f"{words[0]}: other metadata are no tensors")
+    expect(asked("inspect", full)["metadata"] == {"format": "np", "k": "1"}, "inspect shows a format")
     (full / "g").unlink()
     ask("verify", full, ranks=2, status=1, says="1 of the 2 files it names are missing: 'g'")
     expect("note" not in ask("verify", here / "out", ranks=2), "what is written has none")

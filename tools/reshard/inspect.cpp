@@ -93,6 +93,7 @@ private:
         if (!manifest.save.empty())
             out +=
                 errors::concat("save ", manifest.save, " by ", detail::count_text(manifest.world_size, "rank"), "\n");
+        if (!manifest.format.empty()) out += errors::concat("  format: ", detail::list_name(manifest.format), "\n");
         for (auto const& item : manifest.metadata) {
             auto const table = table_of(item);
             out +=
@@ -178,6 +179,7 @@ private:
         }
         Json metadata = Json::object();
         Json tables = Json::array();
+        if (!manifest.format.empty()) metadata["format"] = manifest.format;
         for (auto const& item : manifest.metadata) {
             metadata[item.first] = item.second;
             auto const saved = table_of(item);

@@ -174,7 +174,8 @@ Json record_of(reshard::DynamicShape const& shape) {
 
 Json record_of(std::vector<reshard::CheckpointFile> const& unlisted) {
     Json list = Json::object();
-    for (reshard::CheckpointFile const& file : unlisted) list[file.leaf] = file.unlisted;
+    for (reshard::CheckpointFile const& file : unlisted)
+        if (file.unlisted > 0) list[file.leaf] = file.unlisted;
     return list;
 }
 

@@ -23,7 +23,8 @@ struct RewriteOptions {
     /// to `blocks.*` is about all names that begin so; of several that fit the first counts, and each must fit one
     /// tensor.
     std::vector<std::pair<std::string, std::string>> rename{};
-    /// Texts for the `__metadata__` of each file; those of the save that is read come along where no name is twice.
+    /// Texts for the `__metadata__` of each file; those of the save that is read come along where no name is twice. As
+    /// it is here, whole files that all have another format than pt are consolidated into files of that format.
     Metadata metadata = default_metadata();
     /// Which copy is taken of a tensor whose copies were saved apart. -1: any, if they are cut alike and their
     /// checksums do not tell them apart, or there are none; 0 and up: that one, or its remainder where there are fewer.
@@ -116,8 +117,8 @@ struct RewriteReport {
     Index files_opened = 0;    ///< by this rank: to read from and to write to
     /// Files that made room (the same on all ranks): of a run that was killed while it gave files their names.
     std::vector<std::string> left_over{};
-    /// Files that were read, with tensors that their index does not name: these are not written (the same on all
-    /// ranks).
+    /// Files that were read, with tensors that their index does not name: these are not written; or with metadata that
+    /// contradict those of a file before, which are (the same on all ranks).
     std::vector<CheckpointFile> unlisted{};
     Collectives collectives;
     Index extra_bytes = 0;  ///< memory of this rank for bytes in flight

@@ -33,6 +33,7 @@ struct CheckpointFile {
     std::uint64_t header_digest = 0;  ///< 0: never written; where no manifest was read, version_digest()
     int writer = -1;                  ///< the rank that wrote it; -1: not known
     Index unlisted = 0;               ///< tensors in it that the index does not name: no part of the checkpoint
+    std::string contradicts{};        ///< a key of its metadata of which a file before it says something else
     friend bool operator==(CheckpointFile const&, CheckpointFile const&) = default;
 };
 
@@ -80,6 +81,7 @@ struct Manifest {
     std::vector<CheckpointFile> files;
     std::vector<StoredTensor> tensors;  ///< sorted by name
     std::vector<Extent> extents;        ///< sorted by (file, begin)
+    std::string format{};               ///< in the metadata of all its files, where that is not pt; of manifests none
     friend bool operator==(Manifest const&, Manifest const&) = default;
 };
 
@@ -185,18 +187,28 @@ private:
     std::vector<Extent const*> extents_;
 };
 
-/// Those with tensors that the index does not name.
+/// Those with tensors that the index does not name, or with texts that contradict others.
 [[nodiscard]] inline std::vector<CheckpointFile> with_unlisted(std::vector<CheckpointFile> files) {
-    std::erase_if(files, [](CheckpointFile const& file) { return file.unlisted == 0; });
+    std::erase_if(files, [](CheckpointFile const& file) { return file.unlisted == 0 && file.contradicts.empty(); });
     return files;
 }
-/// A line about them; nothing where there are none.
+/// Up to two lines about them; nothing where there are none.
 [[nodiscard]] inline std::string unlisted_text(std::vector<CheckpointFile> const& files) {
-    std::string list;
-    for (std::size_t i = 0; i < files.size() && i < 8; ++i)
-        append(list, {i == 0 ? "" : ", ", count_text(files[i].unlisted, "tensor"), " of ", quote_name(files[i].leaf)});
-    if (files.size() > 8) list += ", ...";
-    return files.empty() ? list : concat("note: the index does not name ", list, ": no part of the checkpoint\n");
+    std::string lists[2];
+    int counts[2] = {0, 0};
+    auto const add = [&](int list, std::string const& what, std::string const& leaf) {
+        int const count = counts[list]++;
+        if (count <= 8)
+            append(lists[list], {count == 0 ? "" : ", ", count < 8 ? concat(what, quote_name(leaf)) : "..."});
+    };
+    for (CheckpointFile const& file : files) {
+        if (file.unlisted > 0) add(0, concat(count_text(file.unlisted, "tensor"), " of "), file.leaf);
+        if (!file.contradicts.empty()) add(1, concat(quote_name(file.contradicts), " in "), file.leaf);
+    }
+    std::string text;
+    if (counts[0] > 0) append(text, {"note: the index does not name ", lists[0], ": no part of the checkpoint\n"});
+    if (counts[1] > 0) append(text, {"note: of metadata the first file counts, which contradicts ", lists[1], "\n"});
+    return text;
 }
 /// A line about what nobody can see in files of that kind; nothing of others.
 [[nodiscard]] constexpr std::string_view kind_note(CheckpointKind kind) noexcept {

@@ -144,6 +144,8 @@ void pass(Io& io, Value& manifest) {
         io.word(file.writer);
         io.number(file.unlisted);
     }
+    for (auto& file : manifest.files) io.text(file.contradicts);
+    io.text(manifest.format);
     io.size(manifest.tensors);
     for (auto& tensor : manifest.tensors) io.text(tensor.name);
     for (auto& tensor : manifest.tensors) io.text(tensor.distribution);

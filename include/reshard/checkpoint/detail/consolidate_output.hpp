@@ -123,9 +123,12 @@ struct OutputFiles {
     return specs;
 }
 
-/// The texts of each file: the options', and those of the save that the options do not name.
+/// The texts of each file: the options', and those of the save that the options do not name. Where the options are the
+/// default, the format that all files have that are read.
 [[nodiscard]] inline Metadata output_metadata(Catalogue const& from, RewriteOptions const& options) {
     Metadata result = options.metadata;
+    std::string const& format = from.manifest().format;
+    if (!format.empty() && result == default_metadata()) result = {{"format", format}};
     for (auto const& item : from.manifest().metadata) {
         bool const named = std::any_of(options.metadata.begin(), options.metadata.end(),
                                        [&](auto const& own) { return own.first == item.first; });

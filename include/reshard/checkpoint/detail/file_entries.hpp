@@ -72,10 +72,27 @@ inline void drop_texts_of_file(Metadata& metadata) {
     return at == metadata.end() || at->first != key ? nullptr : &at->second;
 }
 
-/// What the headers of all files say, one after the other, with the metadata of the first.
+/// Adds the metadata of file `number`, of files 0, 1, ... one after the other. Where two contradict each other the
+/// first counts, and a key is noted with the file of the second. A format is one that all files have.
+inline void add_texts(Manifest& manifest, std::size_t number, Metadata const& texts) {
+    std::string const* const format = find_metadata(texts, "format");
+    std::string const own = format == nullptr || *format == "pt" ? std::string() : *format;
+    if (number == 0) manifest.format = own;
+    if (manifest.format != own) manifest.format.clear();
+    for (auto const& item : texts) {
+        if (is_of_file(item.first)) continue;
+        auto const at = std::ranges::lower_bound(manifest.metadata, item.first, {}, &Metadata::value_type::first);
+        if (at == manifest.metadata.end() || at->first != item.first) {
+            manifest.metadata.insert(at, item);
+        } else if (at->second != item.second) {
+            manifest.files[number].contradicts = item.first;
+        }
+    }
+}
+
+/// What the entries of all files are, one after the other.
 [[nodiscard]] inline Manifest joined(std::vector<Manifest> headers) {
     Manifest result;
-    if (!headers.empty()) result.metadata = std::move(headers[0].metadata);
     for (Manifest& header : headers) {
         for (Extent& extent : header.extents) {
             extent.tensor += result.tensors.size();

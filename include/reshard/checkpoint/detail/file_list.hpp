@@ -297,10 +297,6 @@ inline void refuse_missing(std::string const& source, std::string const& folder,
                        quote_name(leaf), put);
         }
     }
-    if (number == 0) {
-        result.metadata = file.metadata();
-        drop_texts_of_file(result.metadata);
-    }
     return result;
 }
 
@@ -386,6 +382,7 @@ using OpenFiles = std::vector<std::optional<SafetensorsFile>>;
     });
     bool const cut = list.kind == CheckpointKind::shards;
     Manifest manifest = cut ? dcp_manifest(std::move(headers), list.source) : joined(std::move(headers));
+    for (std::size_t i = 0; i < count && !cut; ++i) add_texts(manifest, i, files[i]->metadata());
     sort_tensors(manifest);
     group_replicas(manifest);
     return manifest;

@@ -359,6 +359,25 @@ TEST_SUITE("comm/threads") {
         }
     }
 
+    TEST_CASE("a rank that is named and waits itself, in another communicator, is told so; the others are not") {
+        std::atomic<int> started = 0;
+        auto const thrown = what_ranks_threw(4, {.deadline = 200ms}, [&](ThreadCommunicator& comm) {
+            ThreadCommunicator line = comm.split(comm.rank() / 2, 0);
+            auto request = (comm.rank() == 1 ? line : comm).exchange({}, {});
+            ++started;
+            while (started != 4) std::this_thread::sleep_for(1ms);
+            request.wait();
+        });
+        std::size_t const named = holds(thrown[2], "for rank 1") ? 1 : 0;
+        for (std::size_t r = 0; r != 4; ++r) {
+            CAPTURE(thrown[r]);
+            CHECK(holds(thrown[r], errors::concat("waited 200 ms in exchange for rank ", named)));
+            CHECK(holds(thrown[r],
+                        "(This is that rank, and it waits itself, in exchange. Where the others are in "
+                        "another call, make all ranks call the same things in the same order.)") == (r == named));
+        }
+    }
+
     TEST_CASE("a rank whose program says so leaves its wait, and the others are told") {
         static thread_local bool enough = false;
         for (Wait how : all_waits) {

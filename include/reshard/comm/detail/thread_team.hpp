@@ -228,7 +228,10 @@ public:
     /// Throws the family's failure as `me` must see it. \pre the family is poisoned.
     [[noreturn]] void raise_failure(int me, bool waiting) const {
         bool reported = !waiting;  // who comes later hears of it as PeerFailed
-        detail::raise_failure(family_->failure(), "reshard::ThreadCommunicator", me, scope(), waiting, reported);
+        FailureRecord failure = family_->failure();
+        bool const is_own = failure.first >= 0;  // it has waited for no rank
+        if (waiting && !is_own) failure = told_to_waiting(failure, member(me), name(seats_[as_size(me)].call));
+        detail::raise_failure(failure, "reshard::ThreadCommunicator", me, scope(), waiting, reported);
     }
     [[noreturn]] void raise_mismatch(int me, int first, int second, std::string reason) {
         poison(ErrorCode::mismatch, member(me), first, second, reason);

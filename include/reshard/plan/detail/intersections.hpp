@@ -58,8 +58,26 @@ public:
     }
     /// Calls `visit(message, ordinal)` for every message, row-major.
     void for_each(MessageVisitor visit) const {
+        int const dims = begin_.size() - 1;
+        Index at[max_grid_dims + 1];  // the next piece of each dimension so far
+        at[0] = begin_[0];
         Message message;
-        walk(message, 0, visit);
+        Index ordinal = 0;
+        for (int dim = 0; dim >= 0;) {
+            if (dim < dims && at[dim] != begin_[dim + 1]) {
+                Piece const& piece = pieces_[as_size(at[dim])];
+                append(message, piece.segments);
+                ordinal += piece.ordinal;
+                ++dim;
+                at[dim] = begin_[dim];
+                continue;
+            }
+            if (dim == dims) visit(message, ordinal);
+            if (--dim < 0) return;
+            message.box.pop_back();
+            while (!message.repeats.empty() && message.repeats.back().dim == dim) message.repeats.pop_back();
+            ordinal -= pieces_[as_size(at[dim]++)].ordinal;
+        }
     }
 
 private:
@@ -68,19 +86,6 @@ private:
         Segments segments;
         Index ordinal = 0;
     };
-    void walk(Message& message, Index ordinal, MessageVisitor visit) const {
-        int const dim = message.box.size();
-        if (dim + 1 == begin_.size()) return visit(message, ordinal);
-        int const repeats = message.repeats.size();
-        for (Index at = begin_[dim]; at != begin_[dim + 1]; ++at) {
-            Piece const& piece = pieces_[as_size(at)];
-            append(message, piece.segments);
-            walk(message, ordinal + piece.ordinal, visit);
-            message.box.pop_back();
-            message.repeats.count = repeats;
-        }
-    }
-
     std::vector<Piece> pieces_;
     InlineList<Index, max_grid_dims + 1> begin_;
 };

@@ -21,33 +21,49 @@ namespace reshard::inline v0_1 {
 namespace detail {
 
 /// What can be asked of an exchange of a type that only its maker knows.
-class AskedExchange {
-public:
-    AskedExchange() = default;
-    AskedExchange& operator=(AskedExchange&&) = delete;
-    virtual ~AskedExchange() = default;
-    virtual void start() = 0;
-    virtual void wait() = 0;
-    [[nodiscard]] virtual bool test() = 0;
-    [[nodiscard]] virtual bool done() const noexcept = 0;
-    virtual void become_part_of(transport::BoundTransfers const& whole) noexcept = 0;
-    virtual AskedExchange* move_to(void* room) noexcept = 0;  ///< what is left here is done
+struct ExchangeTable {
+    void (*start)(void* exchange);
+    void (*wait)(void* exchange);
+    bool (*test)(void* exchange);
+    bool (*done)(void const* exchange) noexcept;
+    void (*become_part_of)(void* exchange, transport::BoundTransfers const& whole) noexcept;
+    void (*move)(void* from, void* to) noexcept;  ///< makes *to, ends *from
+    void (*end)(void* exchange) noexcept;
 };
+/// Where an exchange is that is larger than the room for it. (<memory> would cost every program that includes this.)
 template <class E>
-class AskedExchangeOf final : public AskedExchange {
+class FarExchange {
 public:
-    explicit AskedExchangeOf(E&& exchange) noexcept : exchange_(std::move(exchange)) {}
-    void start() override { exchange_.start(); }
-    void wait() override { exchange_.wait(); }
-    [[nodiscard]] bool test() override { return exchange_.test(); }
-    [[nodiscard]] bool done() const noexcept override { return exchange_.done(); }
-    void become_part_of(transport::BoundTransfers const& whole) noexcept override {
-        transport::become_part_of(whole, exchange_);
+    explicit FarExchange(E exchange) : exchange_(new E(std::move(exchange))) {}
+    FarExchange(FarExchange&& other) noexcept : exchange_(std::exchange(other.exchange_, nullptr)) {}
+    FarExchange& operator=(FarExchange&&) = delete;
+    ~FarExchange() { delete exchange_; }
+    void start() { exchange_->start(); }
+    void wait() { exchange_->wait(); }
+    [[nodiscard]] bool test() { return exchange_->test(); }
+    [[nodiscard]] bool done() const noexcept { return exchange_->done(); }
+    void become_part_of(transport::BoundTransfers const& whole) noexcept {
+        transport::become_part_of(whole, *exchange_);
     }
-    AskedExchange* move_to(void* room) noexcept override { return ::new (room) AskedExchangeOf(std::move(exchange_)); }
 
 private:
-    E exchange_;
+    E* exchange_;
+};
+/// `Held`: an exchange, or a FarExchange.
+template <class Held>
+inline constexpr ExchangeTable exchange_table{
+    [](void* held) { static_cast<Held*>(held)->start(); },
+    [](void* held) { static_cast<Held*>(held)->wait(); },
+    [](void* held) { return static_cast<Held*>(held)->test(); },
+    [](void const* held) noexcept { return static_cast<Held const*>(held)->done(); },
+    [](void* held, transport::BoundTransfers const& whole) noexcept {
+        transport::become_part_of(whole, *static_cast<Held*>(held));
+    },
+    [](void* from, void* to) noexcept {
+        ::new (to) Held(std::move(*static_cast<Held*>(from)));
+        static_cast<Held*>(from)->~Held();
+    },
+    [](void* held) noexcept { static_cast<Held*>(held)->~Held(); },
 };
 
 }  // namespace detail
@@ -61,13 +77,8 @@ public:
     AnyExchange() = default;
     template <class E>
         requires(!std::same_as<E, AnyExchange> && BoundExchange<E>)
-    explicit AnyExchange(E exchange) {
-        using Asked = detail::AskedExchangeOf<E>;
-        if constexpr (sizeof(Asked) <= sizeof room_ && alignof(Asked) <= alignof(std::max_align_t)) {
-            asked_ = ::new (static_cast<void*>(room_)) Asked(std::move(exchange));
-        } else {
-            asked_ = new Asked(std::move(exchange));
-        }
+    explicit AnyExchange(E exchange) : table_(&detail::exchange_table<Held<E>>) {
+        ::new (static_cast<void*>(room_)) Held<E>(std::move(exchange));
     }
     AnyExchange(AnyExchange&& other) noexcept { take(other); }
     AnyExchange& operator=(AnyExchange&& other) noexcept {
@@ -79,32 +90,34 @@ public:
     ~AnyExchange() { end(); }
 
     void start() {
-        if (asked_ == nullptr) return transport::InOrder().start();  // says what is wrong
-        asked_->start();
+        if (table_ == nullptr) return transport::InOrder().start();  // says what is wrong
+        table_->start(room_);
     }
     void wait() {
-        if (asked_ != nullptr) asked_->wait();
+        if (table_ != nullptr) table_->wait(room_);
     }
-    [[nodiscard]] bool test() { return asked_ == nullptr || asked_->test(); }
-    [[nodiscard]] bool done() const noexcept { return asked_ == nullptr || asked_->done(); }
+    [[nodiscard]] bool test() { return table_ == nullptr || table_->test(room_); }
+    [[nodiscard]] bool done() const noexcept { return table_ == nullptr || table_->done(room_); }
     /// As transport::InOrder.
     void become_part_of(transport::BoundTransfers const& whole) noexcept {
-        if (asked_ != nullptr) asked_->become_part_of(whole);
+        if (table_ != nullptr) table_->become_part_of(room_, whole);
     }
 
 private:
-    [[nodiscard]] bool is_here() const noexcept { return static_cast<void*>(asked_) == room_; }
+    template <class E>
+    using Held =
+        std::conditional_t<sizeof(E) <= room && alignof(E) <= alignof(std::max_align_t), E, detail::FarExchange<E>>;
+
     void take(AnyExchange& other) noexcept {
-        asked_ = other.is_here() ? other.asked_->move_to(room_) : std::exchange(other.asked_, nullptr);
-        other.end();
+        table_ = std::exchange(other.table_, nullptr);
+        if (table_ != nullptr) table_->move(other.room_, room_);
     }
     void end() noexcept {
-        is_here() ? asked_->~AskedExchange() : delete asked_;
-        asked_ = nullptr;
+        if (table_ != nullptr) std::exchange(table_, nullptr)->end(room_);
     }
 
-    detail::AskedExchange* asked_ = nullptr;
-    alignas(std::max_align_t) std::byte room_[room + alignof(std::max_align_t)];  // and a pointer to a table
+    detail::ExchangeTable const* table_ = nullptr;
+    alignas(std::max_align_t) std::byte room_[room];
 };
 
 namespace detail {

@@ -15,15 +15,17 @@ namespace reshard::inline v0_1::detail {
 
 inline std::atomic<int> known_pid{0};
 
-/// As getpid(), which is a system call and takes 0.2 us on some machines: asked once in each process.
-[[nodiscard]] inline int own_pid() noexcept {
-    int const known = known_pid.load(std::memory_order_relaxed);
-    if (known != 0) return known;
+[[gnu::cold, gnu::noinline]] inline int ask_pid() noexcept {
     static int const refused =
         ::pthread_atfork(nullptr, nullptr, [] { known_pid.store(0, std::memory_order_relaxed); });
     int const own = ::getpid();
     if (refused == 0) known_pid.store(own, std::memory_order_relaxed);
     return own;
+}
+/// As getpid(), which is a system call and takes 0.2 us on some machines: asked once in each process.
+[[nodiscard]] inline int own_pid() noexcept {
+    int const known = known_pid.load(std::memory_order_relaxed);
+    return known != 0 ? known : ask_pid();
 }
 
 /// Base of what belongs to the process that made it.

@@ -134,8 +134,7 @@ RESHARD_INLINE void detail::bind_work(JobWork& work, RankSteps const& mine, plan
         if (mine.steps.to(step).addends != 0) bind_fold(work, mine, step, aligned(scratch.data()));
         return;
     }
-    work.steps.push_back({step, work.phases()});
-    work.dtype = mine.change.to;
+    work.steps.push_back({step.kind, work.phases(), 0, step.op, mine.change.to, step.multiply, step.divide});
     if (!mine.takes()) return;
     work.whole = box_transfer(mine.destination.data(), mine.change.to, mine.destination.strides(),
                               Box(mine.destination.shape()));

@@ -45,9 +45,13 @@ struct JobTransfers {
 
 /// What a rank does itself, when so many exchanges are done.
 struct JobStep {
-    planning::Step step;
+    planning::StepKind kind;
     int after;
-    Index chunk = 0;  ///< fold
+    Index chunk = 0;          ///< fold
+    Reduce op = Reduce::sum;  ///< fill
+    DType dtype = DType::u8;  ///< fill, scale
+    Index multiply = 1;       ///< scale
+    Index divide = 1;
     JobTransfers copy{};
 };
 
@@ -57,10 +61,9 @@ struct JobWork {
     std::vector<JobTransfers> exchanges;
     std::vector<JobStep> steps;
     planning::FoldChunks chunks;
-    FoldWork fold;            ///< of all chunks; no addends where this rank folds nothing
-    Receive whole{};          ///< fill, scale: the destination; without address where there is none
-    DType dtype = DType::u8;  ///< of its elements
-    void (*carry_out)(JobWork const& work, MemoryPolicy const& memory, JobStep const& own) = nullptr;
+    FoldWork fold;    ///< of all chunks; no addends where this rank folds nothing
+    Receive whole{};  ///< fill, scale: the destination; without address where there is none
+    void (*carry_out)(JobWork const& work, MemoryPolicy const& memory, JobStep const& step) = nullptr;
 
     [[nodiscard]] int phases() const noexcept { return static_cast<int>(exchanges.size()); }
 };
@@ -74,7 +77,8 @@ public:
         : memory_(&memory) {
         for (Step const& step : mine.steps.list) {
             if (step.kind == StepKind::copy) {
-                bind(work_.steps.emplace_back(JobStep{step, phases()}).copy, mine, step);
+                JobStep& copy = work_.steps.emplace_back(JobStep{step.kind, phases()});
+                bind(copy.copy, mine, step);
             } else if (step.kind == StepKind::exchange && !mine.steps.in_chunks(step)) {
                 bind(work_.exchanges.emplace_back(), mine, step);
             } else {
@@ -93,12 +97,12 @@ public:
     [[nodiscard]] JobTransfers take_exchange(int phase) noexcept { return std::move(work_.exchanges[as_size(phase)]); }
     /// The rank's own work when so many exchanges are done, up to the next one.
     void work(int exchanges) const {
-        for (JobStep const& own : work_.steps) {
-            if (own.after != exchanges) continue;
-            if (own.step.kind != StepKind::copy) {
-                work_.carry_out(work_, *memory_, own);
-            } else if (!own.copy.sends.empty()) {
-                memory_->deliver(own.copy.sends, own.copy.receives);
+        for (JobStep const& step : work_.steps) {
+            if (step.after != exchanges) continue;
+            if (step.kind != StepKind::copy) {
+                work_.carry_out(work_, *memory_, step);
+            } else if (!step.copy.sends.empty()) {
+                memory_->deliver(step.copy.sends, step.copy.receives);
             }
         }
     }

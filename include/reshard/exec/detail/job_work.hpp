@@ -66,7 +66,7 @@ inline void bind_fold(JobWork& work, RankSteps const& mine, planning::Step const
         Binding const there = chunk_binding(work, mine.change.from, mine.steps.to(step).distribution, mine.rank, chunk);
         Exchange const part = work.chunks.of(whole, mine.steps, step, mine.rank, chunk);
         work.exchanges.emplace_back().bind(part, bind_layout(mine, mine.steps.from(step)), {addends, there}, true);
-        work.steps.push_back({*mine.steps.find(StepKind::fold), work.phases(), chunk});
+        work.steps.push_back({StepKind::fold, work.phases(), chunk});
         if (onward == nullptr) continue;
         Exchange const result = work.chunks.of(results, mine.steps, *onward, mine.rank, chunk);
         work.exchanges.emplace_back().bind(result, {folded, there}, bind_destination(mine), true, mine.change);
@@ -87,16 +87,15 @@ inline void fold_chunk(JobWork const& work, MemoryPolicy const& memory, Index ch
     if (!stays) part.to.base += inside.begin * part.to.box.dims[dim].stride;
     memory.fold(part);
 }
-inline void carry_out(JobWork const& work, MemoryPolicy const& memory, JobStep const& own) {
+inline void carry_out(JobWork const& work, MemoryPolicy const& memory, JobStep const& step) {
     Receive const& whole = work.whole;
-    planning::Step const& step = own.step;
     switch (step.kind) {
-        case planning::StepKind::fold: return fold_chunk(work, memory, own.chunk);
+        case planning::StepKind::fold: return fold_chunk(work, memory, step.chunk);
         case planning::StepKind::fill:
-            if (whole.base != nullptr) memory.fill_identity(step.op, work.dtype, whole.base, whole.box);
+            if (whole.base != nullptr) memory.fill_identity(step.op, step.dtype, whole.base, whole.box);
             return;
         case planning::StepKind::scale:
-            if (whole.base != nullptr) memory.scale(work.dtype, whole.base, whole.box, step.multiply, step.divide);
+            if (whole.base != nullptr) memory.scale(step.dtype, whole.base, whole.box, step.multiply, step.divide);
             return;
         case planning::StepKind::exchange:
         case planning::StepKind::copy: return;  // those of Job

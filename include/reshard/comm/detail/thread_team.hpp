@@ -226,14 +226,14 @@ public:
         family_->poison(failure_record(code, who, scope(), first, second, reason));
     }
     /// Throws the family's failure as `me` must see it. \pre the family is poisoned.
-    [[noreturn]] void raise_failure(int me, bool waiting) const {
+    [[noreturn, gnu::cold]] void raise_failure(int me, bool waiting) const {
         bool reported = !waiting;  // who comes later hears of it as PeerFailed
         FailureRecord failure = family_->failure();
         bool const is_own = failure.first >= 0;  // it has waited for no rank
         if (waiting && !is_own) failure = told_to_waiting(failure, member(me), name(seats_[as_size(me)].call));
         detail::raise_failure(failure, "reshard::ThreadCommunicator", me, scope(), waiting, reported);
     }
-    [[noreturn]] void raise_mismatch(int me, int first, int second, std::string reason) {
+    [[noreturn, gnu::cold]] void raise_mismatch(int me, int first, int second, std::string reason) {
         poison(ErrorCode::mismatch, member(me), first, second, reason);
         if (first < 0) raise_failure(me, true);  // what all share is what the first of them says
         raise(ErrorCode::mismatch, std::move(reason));
@@ -259,7 +259,7 @@ public:
         if (family_->poisoned()) raise_failure(me, waiting);
     }
     /// `me` has waited for too long, for something that is no rank.
-    [[noreturn]] void raise_deadline(int me, std::string_view text) {
+    [[noreturn, gnu::cold]] void raise_deadline(int me, std::string_view text) {
         poison(ErrorCode::deadline, member(me), me, me, text);
         raise_failure(me, true);
     }

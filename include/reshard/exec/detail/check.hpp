@@ -59,7 +59,7 @@ struct ByteRange {
 
 /// Whether an element of `a` is one of `b`, whose first lies `rest` elements behind that of `a`; `left`: the dimensions
 /// (bits) whose indices are still to be chosen. \pre same_strides(); steps lead apart along all of them.
-[[nodiscard]] inline bool meet(ConstDynamicView const& a, ConstDynamicView const& b, Index rest,
+[[nodiscard, gnu::cold]] inline bool meet(ConstDynamicView const& a, ConstDynamicView const& b, Index rest,
                                unsigned left) noexcept {
     if (left == 0) return rest == 0;
     int longest = -1;
@@ -76,7 +76,7 @@ struct ByteRange {
 }
 /// Whether two views with equal strides are disjoint windows of one dense tensor. False when they do not look like
 /// windows of one tensor.
-[[nodiscard]] inline bool disjoint_windows(ConstDynamicView const& a, ConstDynamicView const& b) noexcept {
+[[nodiscard, gnu::cold]] inline bool disjoint_windows(ConstDynamicView const& a, ConstDynamicView const& b) noexcept {
     if (a.rank() != b.rank() || !same_strides(a, b) || a.dtype() != b.dtype()) return false;
     Index const bytes_behind =
         as_index(reinterpret_cast<std::uintptr_t>(b.data()) - reinterpret_cast<std::uintptr_t>(a.data()));
@@ -102,7 +102,7 @@ struct ByteRange {
 }
 
 /// What is wrong with the memory of a view, which may be written: how a sentence about it goes on. Empty: nothing.
-[[nodiscard]] inline std::string memory_fault(ConstDynamicView const& view, bool written) {
+[[nodiscard, gnu::cold]] inline std::string memory_fault(ConstDynamicView const& view, bool written) {
     if (view.data() == nullptr && view.size() != 0)
         return concat(" is null. Fix: pass memory for ", to_string(view.shape()), " elements.");
     bool const fit = strides_fit(view.shape(), view.strides(), view.dtype());
@@ -111,7 +111,7 @@ struct ByteRange {
                   fit ? " that overlap. Fix: give every element memory of its own."
                       : ", which reach beyond 64 bits. Fix: check them.");
 }
-inline void check_view(char const* what, ConstDynamicView const& view, bool written, DynamicShape const& wanted,
+[[gnu::cold]] inline void check_view(char const* what, ConstDynamicView const& view, bool written, DynamicShape const& wanted,
                        Index rank, DynamicDistribution const& distribution) {
     std::string const fault = !(view.shape() == wanted) ? concat(" has shape ", to_string(view.shape()), ", but under ",
                                                                  to_string(distribution), " it holds ",

@@ -89,7 +89,7 @@ inline void digest(Digest& digest, PlanValue const& plan, ValueChange const& cha
 }
 
 /// Throws BufferError for scratch memory that the caller gave and that a tensor lies in.
-inline void check_apart(std::span<std::byte> scratch, ConstDynamicView const& view, std::string_view which) {
+[[gnu::cold]] inline void check_apart(std::span<std::byte> scratch, ConstDynamicView const& view, std::string_view which) {
     ConstDynamicView const memory(scratch.data(), DType::u8, Shape{scratch.size()});
     if (!overlap(memory, view)) return;
     raise(ErrorCode::buffer, "reshard::prepare: the workspace and the ", which,

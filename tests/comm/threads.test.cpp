@@ -371,10 +371,42 @@ TEST_SUITE("comm/threads") {
         std::size_t const named = holds(thrown[2], "for rank 1") ? 1 : 0;
         for (std::size_t r = 0; r != 4; ++r) {
             CAPTURE(thrown[r]);
-            CHECK(holds(thrown[r], errors::concat("waited 200 ms in exchange for rank ", named)));
+            CHECK(holds(thrown[r], errors::concat("waited 200 ms in exchange for rank ", named, " (waiting, too).")));
             CHECK(holds(thrown[r],
                         "(This is that rank, and it waits itself, in exchange. Where the others are in "
                         "another call, make all ranks call the same things in the same order.)") == (r == named));
+        }
+    }
+
+    TEST_CASE("of those that have not come one is named that does not wait itself, in whichever communicator") {
+        static thread_local bool is_second = false;
+        static std::atomic<bool> second_waits = false;
+        std::atomic<int> gave_up = 0;
+        ThreadOptions options;
+        options.deadline = 500ms;
+        options.interrupted = [] {  // asked by who waits
+            if (is_second) second_waits = true;
+            return false;
+        };
+        auto const thrown = what_ranks_threw(4, options, [&](ThreadCommunicator& comm) {
+            ThreadCommunicator line = comm.split(comm.rank() / 2, 0);
+            barrier(comm);
+            is_second = comm.rank() == 2;
+            if (comm.rank() == 3) {
+                while (gave_up != 3) std::this_thread::sleep_for(1ms);
+                return;
+            }
+            while (comm.rank() < 2 && !second_waits) std::this_thread::sleep_for(1ms);
+            try {
+                barrier(comm.rank() == 2 ? line : comm);
+            } catch (...) {
+                ++gave_up;
+                throw;
+            }
+        });
+        for (std::size_t r : {0U, 1U, 2U}) {
+            CAPTURE(thrown[r]);
+            CHECK(holds(thrown[r], "waited 500 ms in agree for rank 3. Fix"));
         }
     }
 

@@ -46,6 +46,7 @@ public:
     ThreadFamily(int ranks, ThreadOptions const& options)
         : options_(options),
           returned_(as_size(ranks)),
+          waits_(as_size(ranks)),
           spins_(static_cast<unsigned>(ranks) <= std::thread::hardware_concurrency() ? 30 : 0) {}
 
     [[nodiscard]] ThreadOptions const& options() const noexcept { return options_; }
@@ -63,6 +64,9 @@ public:
     [[nodiscard]] bool returned(int rank) const noexcept {
         return returned_[as_size(rank)].load(std::memory_order_acquire);
     }
+
+    /// Whether the rank sleeps until others come, in whichever communicator. Written by it.
+    [[nodiscard]] std::atomic<bool>& waits(int rank) noexcept { return waits_[as_size(rank)]; }
 
     /// Unless somebody has failed before: later failures are consequences, or come too late to matter.
     void poison(FailureRecord failure) noexcept {
@@ -85,6 +89,7 @@ private:
 
     ThreadOptions options_;
     std::vector<std::atomic<bool>> returned_;
+    std::vector<std::atomic<bool>> waits_;
     int spins_;
     std::mutex mutex_;
     std::vector<std::weak_ptr<ThreadTeam>> teams_;
@@ -275,6 +280,7 @@ private:
     }
 
     void sleep(int me) {
+        RaisedFlag const waits(family_->waits(member(me)));
         auto looked = Clock::now();
         auto limit = looked + comparable(family_->options().deadline);
         for (;;) {
@@ -309,13 +315,20 @@ private:
     [[noreturn, gnu::cold]] void raise_deadline(int me) {
         std::string missing;
         int rank = me;
-        for (int r = size() - 1; r >= 0; --r) {
-            if (seat(r).arrived.load(std::memory_order_acquire) >= seat(me).phase) continue;
-            missing = concat(member(r), missing.empty() ? "" : ", ", missing);
-            rank = r;
-        }
-        std::string const text = late_text("ThreadCommunicator", family_->options().deadline, seat(me).call,
-                                           concat(" for rank ", missing), "ThreadOptions");
+        auto const find = [&, this](bool all) {
+            for (int r = size() - 1; r >= 0; --r) {
+                if (seat(r).arrived.load(std::memory_order_acquire) >= seat(me).phase) continue;
+                if (!all && family_->waits(member(r)).load(std::memory_order_acquire)) continue;
+                missing = concat(member(r), missing.empty() ? "" : ", ", missing);
+                rank = r;
+            }
+        };
+        find(false);
+        bool const all_wait = missing.empty();
+        if (all_wait) find(true);
+        std::string const text =
+            late_text("ThreadCommunicator", family_->options().deadline, seat(me).call,
+                      concat(" for rank ", missing, all_wait ? " (waiting, too)" : ""), "ThreadOptions");
         poison(ErrorCode::deadline, member(rank), -1, -1, text);
         raise_failure(me, true);
     }

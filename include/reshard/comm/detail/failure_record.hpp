@@ -158,7 +158,8 @@ struct Lasting {
 
 /// What `rank` of the outermost communicator hears of a failure while it waits in `call`. Of a deadline that others
 /// have exceeded waiting for it: ranks that cannot see each other do not know that they are in different calls.
-[[nodiscard, gnu::cold]] inline FailureRecord told_to_waiting(FailureRecord const& failure, int rank, std::string_view call) {
+[[nodiscard, gnu::cold]] inline FailureRecord told_to_waiting(FailureRecord const& failure, int rank,
+                                                              std::string_view call) {
     if (failure.rank != rank || failure.code != static_cast<int>(ErrorCode::deadline)) return failure;
     return failure_record(ErrorCode::deadline, rank, failure.scope, failure.first, failure.second,
                           concat(failure.reason, " (This is that rank, and it waits itself, in ", call,
@@ -168,7 +169,7 @@ struct Lasting {
 /// Throws it as `rank` of the communicator `scope` must see it: one who did not wait has exceeded no deadline, and an
 /// error that ranks share is thrown once, afterwards it is PeerFailed.
 [[noreturn, gnu::cold]] inline void raise_failure(FailureRecord const& failure, std::string_view transport, int rank,
-                                       std::uint64_t scope, bool waiting, bool& reported) {
+                                                  std::uint64_t scope, bool waiting, bool& reported) {
     auto const code = static_cast<ErrorCode>(failure.code);
     bool const everyone = failure.first < 0 && failure.second < 0;
     bool const ours = everyone || failure.first == rank || failure.second == rank;

@@ -60,7 +60,7 @@ struct ByteRange {
 /// Whether an element of `a` is one of `b`, whose first lies `rest` elements behind that of `a`; `left`: the dimensions
 /// (bits) whose indices are still to be chosen. \pre same_strides(); steps lead apart along all of them.
 [[nodiscard, gnu::cold]] inline bool meet(ConstDynamicView const& a, ConstDynamicView const& b, Index rest,
-                               unsigned left) noexcept {
+                                          unsigned left) noexcept {
     if (left == 0) return rest == 0;
     int longest = -1;
     auto const step = [&](int dim) { return larger(a.stride(dim), -a.stride(dim)); };
@@ -111,8 +111,8 @@ struct ByteRange {
                   fit ? " that overlap. Fix: give every element memory of its own."
                       : ", which reach beyond 64 bits. Fix: check them.");
 }
-[[gnu::cold]] inline void check_view(char const* what, ConstDynamicView const& view, bool written, DynamicShape const& wanted,
-                       Index rank, DynamicDistribution const& distribution) {
+[[gnu::cold]] inline void check_view(char const* what, ConstDynamicView const& view, bool written,
+                                     DynamicShape const& wanted, Index rank, DynamicDistribution const& distribution) {
     std::string const fault = !(view.shape() == wanted) ? concat(" has shape ", to_string(view.shape()), ", but under ",
                                                                  to_string(distribution), " it holds ",
                                                                  to_string(wanted), ". Fix: allocate this shape.")

@@ -37,7 +37,7 @@ inline void check_views(MemoryPolicy const& memory, RankMove const& mine) {
 }
 
 /// Throws BufferError for views of memory that the transport cannot reach.
-inline void check_memory(CommunicatorRef comm, MemoryPolicy const& memory, RankMove const& mine) {
+[[gnu::cold]] inline void check_memory(CommunicatorRef comm, MemoryPolicy const& memory, RankMove const& mine) {
     if (mine.gives() && mine.source.size() != 0) comm.check_memory(mine.source.data());
     if (mine.takes() && mine.destination.size() != 0) comm.check_memory(mine.destination.data());
     check_views(memory, mine);
@@ -89,7 +89,8 @@ inline void digest(Digest& digest, PlanValue const& plan, ValueChange const& cha
 }
 
 /// Throws BufferError for scratch memory that the caller gave and that a tensor lies in.
-[[gnu::cold]] inline void check_apart(std::span<std::byte> scratch, ConstDynamicView const& view, std::string_view which) {
+[[gnu::cold]] inline void check_apart(std::span<std::byte> scratch, ConstDynamicView const& view,
+                                      std::string_view which) {
     ConstDynamicView const memory(scratch.data(), DType::u8, Shape{scratch.size()});
     if (!overlap(memory, view)) return;
     raise(ErrorCode::buffer, "reshard::prepare: the workspace and the ", which,

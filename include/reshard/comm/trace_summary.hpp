@@ -30,26 +30,25 @@ struct TraceLine {
     }
 };
 
-/// As printf() does, a line.
-template <class... Values>
-void append_printed(std::string& text, char const* format, Values... values) {
-    char line[256];
-    std::snprintf(line, sizeof line, format, values...);
-    text += line;
-}
-
 /// Rate: bytes sent and received per nanosecond, which is GB/s.
 inline void append_line(std::string& text, TraceLine const& line) {
+    char buffer[256];
     auto const& [messages_sent, sent, messages_received, received, local] = line.moved;
-    auto const time = static_cast<double>(line.nanoseconds);
-    append_printed(text, "%-16.47s %7lld %9lld %11s %11s %11s %11.3f %8.2f\n", line.title.c_str(),
-                   static_cast<long long>(line.calls), static_cast<long long>(messages_sent + messages_received),
-                   bytes_text(sent).c_str(), bytes_text(received).c_str(), bytes_text(local).c_str(), time * 1e-6,
-                   time > 0 ? static_cast<double>(sent + received) / time : 0.0);
+    Index const messages = messages_sent + messages_received;
+    double const rate =
+        line.nanoseconds > 0 ? static_cast<double>(sent + received) / static_cast<double>(line.nanoseconds) : 0.0;
+    static_cast<void>(std::snprintf(
+        buffer, sizeof(buffer), "%-16.47s %7lld %9lld %11s %11s %11s %11.3f %8.2f\n", line.title.c_str(),
+        static_cast<long long>(line.calls), static_cast<long long>(messages), bytes_text(sent).c_str(),
+        bytes_text(received).c_str(), bytes_text(local).c_str(), static_cast<double>(line.nanoseconds) * 1e-6, rate));
+    text += buffer;
 }
+
 inline void append_head(std::string& text, char const* title) {
-    append_printed(text, "%-16s %7s %9s %11s %11s %11s %11s %8s\n", title, "calls", "messages", "sent", "received",
-                   "local", "time ms", "GB/s");
+    char buffer[128];
+    static_cast<void>(std::snprintf(buffer, sizeof(buffer), "%-16s %7s %9s %11s %11s %11s %11s %8s\n", title, "calls",
+                                    "messages", "sent", "received", "local", "time ms", "GB/s"));
+    text += buffer;
 }
 
 }  // namespace detail
@@ -97,10 +96,17 @@ inline void append_head(std::string& text, char const* title) {
         if (line.calls != 0) detail::append_line(text, line);
     if (!peers.empty()) detail::append_head(text, "peer");
     for (auto const& [peer, line] : peers) detail::append_line(text, line);
-    if (!phases.empty()) detail::append_printed(text, "%-48s %7s %23s\n", "phase", "calls", "time ms");
-    for (auto const& line : phases)
-        detail::append_printed(text, "%-48s %7lld %23.3f\n", line.title.c_str(), static_cast<long long>(line.calls),
-                               static_cast<double>(line.nanoseconds) * 1e-6);
+    char buffer[128];
+    if (!phases.empty()) {
+        static_cast<void>(std::snprintf(buffer, sizeof(buffer), "%-48s %7s %23s\n", "phase", "calls", "time ms"));
+        text += buffer;
+    }
+    for (auto const& line : phases) {
+        static_cast<void>(std::snprintf(buffer, sizeof(buffer), "%-48s %7lld %23.3f\n", line.title.c_str(),
+                                        static_cast<long long>(line.calls),
+                                        static_cast<double>(line.nanoseconds) * 1e-6));
+        text += buffer;
+    }
     if (failed != 0) text += errors::concat("failed: ", failed, "\n");
     if (under_way != 0) text += errors::concat("under way: ", under_way, "\n");
     if (trace.dropped() != 0) text += errors::concat("dropped: ", trace.dropped(), ". Give the trace more room.\n");

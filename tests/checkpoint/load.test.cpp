@@ -305,6 +305,7 @@ TEST_SUITE("checkpoint/load") {
         std::vector<Goal> const each[] = {
             {goal("q", DType::u8, "(2):(S0)", Shape{12}), goal("six", DType::u8, "(2):(R)", Shape{18})},
             {goal("q", DType::u8, "(2):(S0)", Shape{6, 2}), goal("six", DType::u8, "(2):(S1)", Shape{3, 6})},
+            {goal("q", DType::u8, "(2):(S0)", Shape{6, 2}), goal("q", DType::u8, "(2):(S0)", Shape{12})},
             {goal("q", DType::u8, "(2):(S1)", Shape{6, 2}), goal("odd", DType::u8, "(2):(S0)", Shape{3})}};
         for (std::vector<Goal> const& goals : each) {
             run_on_threads(2, [&](ThreadCommunicator& comm) {

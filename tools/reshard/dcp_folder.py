@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Folders of torch.distributed.checkpoint, read and written chunk by chunk by PyTorch's own code. For mch_dcp.py."""
+import enum
 import functools
 import io
 import os
@@ -15,6 +16,13 @@ from torch.distributed.checkpoint.planner import (LoadItemType, LoadPlan, ReadIt
 torch.load = functools.partial(torch.load, weights_only=True)  # by which older releases read chunks without
 
 
+def member(of, name):
+    """What pickles of some releases of Python 3.11 (3.11.2) have as getattr(an enumeration, the name of a member)."""
+    if not isinstance(of, enum.EnumMeta):
+        raise pickle.UnpicklingError("it asks for attributes of what is no enumeration")
+    return of[name]
+
+
 class MetadataUnpickler(pickle.Unpickler):
     """.metadata is a pickle, and may name any function, with what it is to be called with: it gets what
     torch.distributed.checkpoint writes there, and nothing else."""
@@ -25,6 +33,8 @@ class MetadataUnpickler(pickle.Unpickler):
              ("torch.distributed.checkpoint.filesystem", "_StorageInfo"), ("torch.serialization", "_get_layout")}
 
     def find_class(self, module, name):
+        if name == "getattr" and module in ("builtins", "__builtin__"):
+            return member
         if (module, name) in self.NAMED:
             return super().find_class(module, name)
         if (module == "torch" or module in self.CLASSES_OF) and "." not in name:  # a dot: of what it has imported

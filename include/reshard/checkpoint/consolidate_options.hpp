@@ -50,13 +50,24 @@ struct RewriteOptions {
 namespace detail {
 /// Whether that is the name, where each `*` of the pattern stands for any text.
 [[nodiscard]] inline bool fits_name(std::string_view pattern, std::string_view name) noexcept {
-    for (; !pattern.empty() && pattern.front() != '*'; pattern.remove_prefix(1), name.remove_prefix(1))
-        if (name.empty() || name.front() != pattern.front()) return false;
-    if (pattern.empty()) return name.empty();
-    pattern.remove_prefix(1);
-    for (; !fits_name(pattern, name); name.remove_prefix(1))
-        if (name.empty()) return false;
-    return true;
+    std::size_t at = 0;  // in the pattern
+    std::size_t star = pattern.npos;
+    std::size_t taken = 0;  // how far the name is behind what the last star stands for
+    for (std::size_t i = 0; i < name.size();) {
+        if (at < pattern.size() && pattern[at] == '*') {
+            star = at++;
+            taken = i;
+        } else if (at < pattern.size() && pattern[at] == name[i]) {
+            ++at;
+            ++i;
+        } else if (star != pattern.npos) {  // it stands for one letter more; those before it need not
+            at = star + 1;
+            i = ++taken;
+        } else {
+            return false;
+        }
+    }
+    return pattern.find_first_not_of('*', at) == pattern.npos;
 }
 }  // namespace detail
 

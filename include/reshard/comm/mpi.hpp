@@ -77,7 +77,7 @@ public:
     exchange_type bind(std::span<transport::Send const> sends, std::span<transport::Receive const> receives);
 
     /// Ends the program on all ranks by MPI_Abort: what AbortOnFailure does in the end.
-    [[noreturn]] static void terminate() noexcept;
+    [[noreturn]] void terminate() noexcept;
 
     /// Collective: `elements` elements on this rank (other ranks may ask for another number) that the ranks of its node
     /// read in place. Where the system lets processes share nothing, ordinary memory. Throws OutOfMemory on every rank

@@ -43,6 +43,7 @@ RESHARD_INLINE transport::InOrder MpiCommunicator::bind(std::span<transport::Sen
     return GroupCommunicator::bind(sends, receives);
 }
 RESHARD_INLINE void MpiCommunicator::terminate() noexcept {
+    if (!engine_->is_ours()) _exit(1);  // a child that was forked: MPI is its parent's
     std::fflush(nullptr);
     MPI_Abort(MPI_COMM_WORLD, 1);
     std::abort();  // MPI_Abort does not return, but MPI does not say so
@@ -135,8 +136,11 @@ RESHARD_INLINE int detail::run_on_mpi(MpiOptions const& options, FunctionRef<voi
             family.is_ours() ? report_end(*team, code, text) : print_end(family.rank, code, text);
         };
         quietly([&] { watched(run, fail); });
-        if (!family.is_ours()) _exit(well ? 0 : 1);  // a child that was forked: the others have not lost anybody
-    } catch (std::exception const& error) {          // from the constructor
+        if (!family.is_ours()) {  // a child that was forked: the others have not lost anybody
+            std::fflush(nullptr);
+            _exit(well ? 0 : 1);
+        }
+    } catch (std::exception const& error) {  // from the constructor
         std::fprintf(stderr, "reshard: %s\n", error.what());
         std::fflush(nullptr);
         MPI_Abort(MPI_COMM_WORLD, 1);

@@ -141,9 +141,10 @@ inline void digest(Digest& words, DynamicMesh const& mesh, MeshAxes const& axes)
         },
         call.name);
     auto const text = [&] {
-        if (!alike) return std::string("moves nothing");
-        std::string const move = move_text(alike->value(), change, {}, mesh.contains(comm.rank()) ? 0 : -1);
-        return concat("prepared ", move, " along axes ", to_string(mesh.axis_numbers(axes)), " of ", to_string(mesh));
+        std::string words("moves nothing");
+        if (alike)
+            words = concat("prepared ", move_text(alike->value(), change, {}, mesh.contains(comm.rank()) ? 0 : -1));
+        return concat(words, " along axes ", to_string(mesh.axis_numbers(axes)), " of ", to_string(mesh));
     };
     if (told.ok()) {
         told.digest = words.value();

@@ -79,15 +79,19 @@ inline void add_texts(Manifest& manifest, std::size_t number, Metadata const& te
     std::string const own = format == nullptr || *format == "pt" ? std::string() : *format;
     if (number == 0) manifest.format = own;
     if (manifest.format != own) manifest.format.clear();
+    Metadata added;
     for (auto const& item : texts) {
         if (is_of_file(item.first)) continue;
-        auto const at = std::ranges::lower_bound(manifest.metadata, item.first, {}, &Metadata::value_type::first);
-        if (at == manifest.metadata.end() || at->first != item.first) {
-            manifest.metadata.insert(at, item);
-        } else if (at->second != item.second) {
+        std::string const* const told = find_metadata(manifest.metadata, item.first);
+        if (told == nullptr) {
+            added.push_back(item);
+        } else if (*told != item.second) {
             manifest.files[number].contradicts = item.first;
         }
     }
+    if (added.empty()) return;
+    std::move(added.begin(), added.end(), std::back_inserter(manifest.metadata));
+    sort_list(manifest.metadata);
 }
 
 /// What the entries of all files are, one after the other.

@@ -249,11 +249,14 @@ inline void read_together(std::span<WantedExtent> wanted, std::span<LocalTensor 
         if (dim < one.box.rank()) one.rows = box_in_whole(targets[one.target])[dim];
     }
     sort_list(wanted, [](WantedExtent const& a, WantedExtent const& b) {
-        return std::tie(a.extent, a.rows.begin, a.target) < std::tie(b.extent, b.rows.begin, b.target);
+        int const p = a.box.rank();  // of packed elements two forms may be listed, whose rows are not the same
+        int const q = b.box.rank();
+        return std::tie(a.extent, p, a.rows.begin, a.target) < std::tie(b.extent, q, b.rows.begin, b.target);
     });
     WantedExtent* first = nullptr;
     for (WantedExtent& one : wanted) {
-        if (first != nullptr && first->extent == one.extent && one.rows.begin <= first->rows.end) {
+        bool const beside = first != nullptr && first->extent == one.extent && first->box == one.box;
+        if (beside && one.rows.begin <= first->rows.end) {
             first->rows.end = larger(first->rows.end, one.rows.end);
             one.rows = {};
         } else {

@@ -321,7 +321,7 @@ inline void report_end(MpiTeam& team, ErrorCode code, std::string_view text) noe
             looked = now;
             team.everybody()([&](int rank) { team.look_for_death(rank); });
         };
-        if (well && (family.hear(true) || !quietly(look))) {
+        if (well && (family.hear(true) || !quietly([&] { team.guarded(look); }))) {
             well = false;
             tell_failure(family);
             limit = Clock::now() + patience;

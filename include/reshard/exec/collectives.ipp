@@ -141,10 +141,10 @@ inline void digest(Digest& words, DynamicMesh const& mesh, MeshAxes const& axes)
         },
         call.name);
     auto const text = [&] {
-        std::string words("moves nothing");
+        std::string what("moves nothing");
         if (alike)
-            words = concat("prepared ", move_text(alike->value(), change, {}, mesh.contains(comm.rank()) ? 0 : -1));
-        return concat(words, " along axes ", to_string(mesh.axis_numbers(axes)), " of ", to_string(mesh));
+            what = concat("prepared ", move_text(alike->value(), change, {}, mesh.contains(comm.rank()) ? 0 : -1));
+        return concat(what, " along axes ", to_string(mesh.axis_numbers(axes)), " of ", to_string(mesh));
     };
     if (told.ok()) {
         told.digest = words.value();

@@ -21,7 +21,7 @@ struct Rewrite {
     std::string in;
     std::string out;
     std::string dtype;
-    std::vector<std::string> kept;
+    std::vector<std::string> keep;
     std::string rename;
     std::string model;
     std::string saved_as;
@@ -39,7 +39,7 @@ struct Rewrite {
         auto* const cast =
             command.add_option("--dtype", dtype, "what floating-point tensors are cast to: f16, bf16, f32 or f64");
         command
-            .add_option("--keep", kept,
+            .add_option("--keep", keep,
                         "tensors that --dtype does not cast: a name, or '*.weight_scale_inv' for all that end so; may "
                         "come again")
             ->allow_extra_args(false)
@@ -81,8 +81,8 @@ struct Rewrite {
                 wrong("--dtype " + dtype +
                       ": weights become other floating-point numbers. Fix: f16, bf16, f32 or f64.");
             auto const tables = in.empty() ? std::vector<std::string>() : tables_of(catalogue().manifest().metadata);
-            if (!kept.empty() && !in.empty()) check_kept(result.rename);
-            result.dtype = [tables, cast = reshard::floats_as(to, kept)](reshard::StoredTensor const& tensor) {
+            if (!keep.empty() && !in.empty()) check_kept(result.rename);
+            result.dtype = [tables, cast = reshard::floats_as(to, keep)](reshard::StoredTensor const& tensor) {
                 bool const is_row = std::ranges::any_of(tables, [&](auto const& one) { return is_of(one, tensor); });
                 return is_row ? tensor.dtype : cast(tensor);
             };
@@ -142,7 +142,7 @@ struct Rewrite {
 private:
     void check_kept(std::vector<std::pair<std::string, std::string>> const& renames) const {
         auto const from = given("--rename", [&] { return reshard::detail::renamed(catalogue(), renames); });
-        for (std::string const& pattern : kept) {
+        for (std::string const& pattern : keep) {
             auto const fits = [&](auto const& one) { return reshard::detail::fits_name(pattern, one.name); };
             if (std::ranges::none_of(from.tensors(), fits))
                 wrong("--keep '" + pattern + "': no tensor is called so. Fix: `reshard inspect` lists their names.");
@@ -165,7 +165,7 @@ private:
     [[nodiscard]] std::vector<std::string> kept_tables(reshard::Manifest const& written) const {
         if (dtype.empty()) return {};
         std::vector<std::string> names = tables_of(written.metadata);
-        auto const cast = reshard::floats_as(dtype_given("--dtype", dtype), kept);
+        auto const cast = reshard::floats_as(dtype_given("--dtype", dtype), keep);
         std::erase_if(names, [&](std::string const& table) {
             return std::ranges::none_of(written.tensors,
                                         [&](auto const& one) { return is_of(table, one) && cast(one) != one.dtype; });

@@ -220,7 +220,7 @@ reshard::Plan<> plan_given(std::string const& from, std::string const& to, resha
     given("--dtype", [&] {
         reshard::planning::Steps const steps = move.steps();
         bool const averages = steps.find(reshard::planning::StepKind::scale) != nullptr;
-        reshard::detail::check_byte_sized(dtype);
+        reshard::detail::check_byte_sized("prepare", dtype);
         reshard::detail::check_ops(steps, {.from = dtype, .to = dtype, .averages = averages});
     });
     return move;

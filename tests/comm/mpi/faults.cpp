@@ -278,6 +278,7 @@ void out_of_memory(MpiCommunicator& comm, Place const& /*place*/) {
         run();  // nothing has been lost but the call
         report(destination == std::vector<float>(destination.size(), 4.0F) ? "note second try worked"
                                                                            : "note SECOND TRY WRONG");
+        MPI_Barrier(MPI_COMM_WORLD);  // all are out of that call: who still is on the way may hear of the next failure
         throw;
     }
 }

@@ -42,7 +42,9 @@ enum class MpiPath : std::uint8_t {
 
 /// How ranks that are MPI processes behave. The same on every rank, but for `interrupted`.
 struct MpiOptions {
-    std::chrono::milliseconds deadline = std::chrono::minutes(5);  ///< of a wait in which nothing moves
+    /// Of a wait in which nothing moves. What a rank of the same node copies from this one's memory, in one go, is not
+    /// seen to move: longer than that copy takes.
+    std::chrono::milliseconds deadline = std::chrono::minutes(5);
     MpiPath path = MpiPath::automatic;
     /// Bytes the ranks of a node receive at once, see CopyHint.
     Index streaming_threshold_bytes = transport::streaming_payload_bytes;

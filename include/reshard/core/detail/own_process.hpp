@@ -23,6 +23,7 @@ inline std::atomic<int> known_pid{0};
     return own;
 }
 /// As getpid(), which is a system call and takes 0.2 us on some machines: asked once in each process.
+/// (A child that was made without fork(), by clone() itself, has the number of its parent.)
 [[nodiscard]] inline int own_pid() noexcept {
     int const known = known_pid.load(std::memory_order_relaxed);
     return known != 0 ? known : ask_pid();

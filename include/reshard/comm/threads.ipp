@@ -18,7 +18,7 @@ struct RankEnd {
 };
 
 /// One rank from start to end. Whatever leaves the body reaches the others before this rank counts as returned.
-inline void run_rank(FunctionRef<void(ThreadCommunicator&)> body, RankEnd& end) noexcept {
+[[gnu::cold]] inline void run_rank(FunctionRef<void(ThreadCommunicator&)> body, RankEnd& end) noexcept {
     std::shared_ptr<ThreadTeam> const team = end.engine->team();
     int const rank = end.engine->rank();
     auto const fail = [&](ErrorCode code, std::string_view reason) noexcept {

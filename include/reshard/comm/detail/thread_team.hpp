@@ -134,8 +134,8 @@ public:
     }
     ThreadTeam& operator=(ThreadTeam&&) = delete;
 
-    [[nodiscard]] static std::shared_ptr<ThreadTeam> make(std::shared_ptr<ThreadFamily> const& family,
-                                                          std::vector<int> members) {
+    [[nodiscard, gnu::cold]] static std::shared_ptr<ThreadTeam> make(std::shared_ptr<ThreadFamily> const& family,
+                                                                     std::vector<int> members) {
         auto team = std::make_shared<ThreadTeam>(family, std::move(members));
         family->add(team);
         return team;

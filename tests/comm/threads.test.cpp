@@ -410,6 +410,41 @@ TEST_SUITE("comm/threads") {
         }
     }
 
+    TEST_CASE("a copy may take longer than the deadline; who is late beside it is found all the same") {
+        float const sent = 3;
+        double got = 0;
+        transport::Conversion const as_it_is{DType::f32, DType::f32, 1.0, transport::convert};
+        transport::Conversion slow{DType::f64, DType::f32, 1.0, transport::convert};
+        slow.convert = [](auto... how) noexcept {
+            std::this_thread::sleep_for(1200ms);
+            transport::convert(how...);
+        };
+        transport::Send const send{1, reinterpret_cast<std::byte const*>(&sent), box_of(4, {}), as_it_is};
+        transport::Receive const receive{0, reinterpret_cast<std::byte*>(&got), box_of(8, {}), slow};
+        for (bool everybody_comes : {true, false}) {
+            CAPTURE(everybody_comes);
+            got = 0;
+            std::atomic<bool> gave_up = false;
+            auto const thrown = what_ranks_threw(3, {.deadline = 500ms}, [&](ThreadCommunicator& comm) {
+                auto request =
+                    comm.exchange({&send, comm.rank() == 0 ? 1U : 0U}, {&receive, comm.rank() == 1 ? 1U : 0U});
+                while (comm.rank() == 2 && !everybody_comes && !gave_up) std::this_thread::sleep_for(1ms);
+                try {
+                    request.wait();
+                } catch (...) {
+                    gave_up = true;
+                    throw;
+                }
+            });
+            CHECK(got == 3.0);
+            for (std::size_t r : {0U, 1U}) {
+                CAPTURE(thrown[r]);
+                CHECK(holds(thrown[r], "waited 500 ms in exchange for rank 2. Fix") == !everybody_comes);
+                CHECK(thrown[r].empty() == everybody_comes);
+            }
+        }
+    }
+
     TEST_CASE("a rank whose program says so leaves its wait, and the others are told") {
         static thread_local bool enough = false;
         for (Wait how : all_waits) {

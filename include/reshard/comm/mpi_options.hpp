@@ -42,8 +42,7 @@ enum class MpiPath : std::uint8_t {
 
 /// How ranks that are MPI processes behave. The same on every rank, but for `interrupted`.
 struct MpiOptions {
-    /// Of a wait in which nothing moves. What a rank of the same node copies from this one's memory, in one go, is not
-    /// seen to move: longer than that copy takes.
+    /// Of a wait in which nothing moves, and no rank of the same node copies.
     std::chrono::milliseconds deadline = std::chrono::minutes(5);
     MpiPath path = MpiPath::automatic;
     /// Bytes the ranks of a node receive at once, see CopyHint.

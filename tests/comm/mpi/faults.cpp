@@ -379,6 +379,38 @@ void killed_in_exchange(MpiCommunicator& comm, Place const& place) {
     job.run();
     barrier(comm);  // whoever is done with the dead one
 }
+/// Copies for longer than the deadline, from another rank or from itself; `then` comes in the middle of it.
+void copy_slowly(MpiCommunicator& comm, int from, void (*then)()) {
+    static void (*middle)() = nullptr;
+    middle = then;
+    float const sent = 3;
+    double got = 0;
+    transport::StridedBox box;
+    box.element_bytes = 4;
+    transport::Send const send{
+        culprit, reinterpret_cast<std::byte const*>(&sent), box, {DType::f32, DType::f32, 1.0, transport::convert}};
+    box.element_bytes = 8;
+    transport::Receive receive{
+        from, reinterpret_cast<std::byte*>(&got), box, {DType::f64, DType::f32, 1.0, transport::convert}};
+    receive.conversion.convert = [](auto... how) noexcept {
+        middle();
+        transport::convert(how...);
+    };
+    barrier(comm);
+    auto request = comm.exchange({&send, comm.rank() == from ? 1U : 0U}, {&receive, comm.rank() == culprit ? 1U : 0U});
+    request.wait();
+    if (comm.rank() == culprit && got != 3.0) throw std::runtime_error("it has got something else");
+    barrier(comm);
+}
+void slow_copy(MpiCommunicator& comm, Place const& /*place*/) {
+    for (int from : {0, culprit}) copy_slowly(comm, from, [] { std::this_thread::sleep_for(2 * soon); });
+}
+void killed_in_copy(MpiCommunicator& comm, Place const& /*place*/) {
+    copy_slowly(comm, 0, [] { static_cast<void>(std::raise(SIGKILL)); });
+}
+void stopped_in_copy(MpiCommunicator& comm, Place const& /*place*/) {
+    copy_slowly(comm, 0, [] { static_cast<void>(std::raise(SIGSTOP)); });
+}
 /// Stops after it has entered: alive, and the only one who does not move.
 void stopped_in_agree(MpiCommunicator& comm, Place const& /*place*/) {
     barrier(comm);
@@ -543,6 +575,9 @@ constexpr Scenario scenarios[] = {
     {"kill_in_verdict", killed_in_verdict, never},
     {"kill_in_exchange", killed_in_exchange, never, 2s},
     {"stop", stopped, soon},
+    {"slow_copy", slow_copy, soon},
+    {"kill_in_copy", killed_in_copy, never},
+    {"stop_in_copy", stopped_in_copy, soon},
     {"stop_in_agree", stopped_in_agree, soon},
     {"stop_in_message", stopped_in_message, soon},
     {"stop_and_free", stopped_and_freed, soon},

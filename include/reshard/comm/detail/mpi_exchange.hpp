@@ -268,6 +268,8 @@ private:
         int const me = team_->rank();
         std::string const text = transport::mismatch_text(me, self_sends_, me, self_receives_);
         if (!text.empty()) team_->raise_mismatch(me, me, text);
+        std::optional<RaisedFlag<std::uint32_t>> busy;
+        if (team_->node()) busy.emplace(team_->node()->own().reading);
         for (std::size_t k = 0; k < self_sends_.size(); ++k) deliver(self_sends_[k], self_receives_[k], hint_);
     }
 

@@ -37,7 +37,6 @@ struct alignas(no_false_sharing) MpiSeat : Attendance {
     std::atomic<std::uint64_t> published{0};  ///< see above
     std::atomic<std::uint64_t> finished{0};   ///< the last epoch in which this rank has pulled everything
     std::atomic<Index> list_bytes{0};         ///< size of the list's file
-    std::atomic<std::uint32_t> reading{0};    ///< copies from other ranks at this moment
     std::atomic<std::uint64_t> agreed{0};     ///< agreements in which its words stand
     int pid = 0;
     int list_file = 0;

@@ -90,6 +90,7 @@ template <class Maximum>
 struct Attendance {
     std::atomic<std::uint64_t> entered{0};  ///< calls made so far, and which the last one was
     std::atomic<Departure> left{};          ///< its communicator is gone
+    std::atomic<std::uint32_t> reading{0};  ///< whether it copies at this moment
 };
 
 /// What a step towards the end of a wait did.
@@ -180,8 +181,9 @@ public:
             self().look_around();
             pause = std::min<std::chrono::milliseconds>(2 * pause, std::chrono::milliseconds(50));
             look_for_the_lost(missing);
-            // + would overflow for the largest deadlines
-            if (now - since >= family_->deadline) raise_deadline(missing);
+            if (now - since < family_->deadline) continue;  // + would overflow for the largest
+            if (!somebody_copies()) raise_deadline(missing);
+            since = now;
         }
     }
     /// The same, or, for those who come again and again instead of waiting, one step: throws as await() does, but knows
@@ -302,6 +304,16 @@ private:
         });
     }
 
+    /// Whether a rank copies that is neither dead nor stopped: it comes, however long that takes.
+    [[nodiscard, gnu::cold]] bool somebody_copies() noexcept {
+        for (int rank = 0; rank < size_; ++rank) {
+            Attendance const* const there = self().attendance(rank);
+            if (there == nullptr || there->reading.load(std::memory_order_acquire) == 0) continue;
+            int const pid = self().process(rank);
+            if (process_lives(pid) && !process_is_stopped(pid)) return true;
+        }
+        return false;
+    }
     /// Who keeps us waiting, as far as one can see, and why one thinks so.
     struct Suspects {
         std::vector<int> ranks;

@@ -298,6 +298,10 @@ private:
                 bool const woken = wake_.wait_until(lock, next) == std::cv_status::no_timeout;
                 auto const now = look_at_clock(limit, looked);
                 late = !woken && now >= limit;
+                if (late && somebody_reads()) {
+                    late = false;
+                    limit = now + comparable(family_->options().deadline);
+                }
             }
             sleepers_.fetch_sub(1, std::memory_order_seq_cst);
             lock.unlock();
@@ -307,6 +311,12 @@ private:
         }
     }
 
+    /// Whether a rank copies. It comes, however long that takes, and who gave up would wait for it as well: abandon().
+    [[nodiscard, gnu::cold]] bool somebody_reads() noexcept {
+        for (ThreadSeat const& seat : seats_)
+            if (seat.reading.load(std::memory_order_acquire)) return true;
+        return false;
+    }
     /// Nobody gets beyond the phase that `me` waits for; false: all have.
     bool close(int me) noexcept {
         std::uint64_t open = 2 * (seat(me).phase - 1);

@@ -500,6 +500,16 @@ void absent_from_split(MpiCommunicator& comm, Place const& /*place*/) {
     if (comm.rank() == culprit) std::this_thread::sleep_for(5s);
     static_cast<void>(comm.split(0, 0));
 }
+/// Rank 1 waits for it in another communicator, and has not come to this one either.
+void absent_from_child(MpiCommunicator& comm, Place const& /*place*/) {
+    bool const together = comm.rank() == 1 || comm.rank() == culprit;
+    MpiCommunicator child = comm.split(together ? 1 : 0, 0);
+    barrier(comm);
+    if (comm.rank() == culprit) std::this_thread::sleep_for(5s);
+    if (comm.rank() == 1) std::this_thread::sleep_for(soon / 3);  // the others give up first
+    barrier(together ? child : comm);
+    barrier(comm);
+}
 void returns_early(MpiCommunicator& comm, Place const& /*place*/) {
     barrier(comm);
     if (comm.rank() == culprit) return;
@@ -585,6 +595,7 @@ constexpr Scenario scenarios[] = {
     {"absent", absent, soon},
     {"absent_from_prepare", absent_from_prepare, soon},
     {"absent_from_split", absent_from_split, soon},
+    {"absent_from_child", absent_from_child, soon},
     {"return_early", returns_early, never, 2s},
     {"dropped", dropped, never},
     {"dropped_overdue", dropped_overdue, soon},

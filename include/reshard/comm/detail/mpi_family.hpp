@@ -257,6 +257,7 @@ public:
     }
 
     [[nodiscard]] MPI_Comm control() const noexcept { return control_; }
+    [[nodiscard]] std::shared_ptr<MpiNode> const& node() const noexcept { return node_; }
 
     /// Whether the family has failed. Cheap: looks at shared memory, and rarely at messages.
     [[nodiscard]] bool hear(bool thoroughly = false) noexcept {

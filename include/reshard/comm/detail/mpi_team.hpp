@@ -63,6 +63,12 @@ public:
     [[nodiscard]] Attendance const* attendance(int rank) const noexcept {
         return local(rank) < 0 ? nullptr : &node_->seat(local(rank));
     }
+    [[nodiscard]] Attendance* outermost_seat(int rank) const noexcept {
+        MpiNode const* const node = family_->node().get();
+        for (int l = 0; node != nullptr && l < node->ranks(); ++l)
+            if (node->seat(l).pid == process(rank)) return &node->seat(l);
+        return nullptr;
+    }
     [[nodiscard]] std::string_view silence() const noexcept {
         bool const all_here = std::count(processes_.begin(), processes_.end(), 0) == 0;
         return all_here ? " although all ranks have come" : " for ranks of other nodes";

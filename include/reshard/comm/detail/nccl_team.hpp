@@ -48,6 +48,10 @@ public:
         return seat == nullptr || seat->pid.load(std::memory_order_acquire) == 0 ? nullptr : seat;
     }
     [[nodiscard]] int process(int rank) const noexcept { return board_ ? nccl_process(board_->seat(rank)) : 0; }
+    [[nodiscard]] Attendance* outermost_seat(int rank) const noexcept {
+        if (!family_->board) return nullptr;
+        return &family_->board->seat(rank == rank_ ? family_->rank : member(rank));
+    }
     [[nodiscard]] static std::string_view silence() noexcept { return " for the device, or for ranks of other nodes"; }
     void look_around() {
         check_same_exchange();

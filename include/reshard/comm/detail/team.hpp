@@ -13,6 +13,7 @@
 
 #include <algorithm>  // min
 #include <memory>     // shared_ptr
+#include <optional>
 #include <vector>
 
 namespace reshard::inline v0_1::detail {
@@ -91,6 +92,7 @@ struct Attendance {
     std::atomic<std::uint64_t> entered{0};  ///< calls made so far, and which the last one was
     std::atomic<Departure> left{};          ///< its communicator is gone
     std::atomic<std::uint32_t> reading{0};  ///< whether it copies at this moment
+    std::atomic<std::uint32_t> waits{0};    ///< of the outermost communicator: whether it waits, in any of the family
 };
 
 /// What a step towards the end of a wait did.
@@ -107,6 +109,7 @@ enum class TeamStep : std::uint8_t { idle, moved, complete };
 ///   knows_senders                whether an exchange knows whom it waits for
 ///   attendance(rank)             of a rank that this one can see; else null
 ///   process(rank)                its process; 0: one that cannot be looked at
+///   outermost_seat(rank)         its Attendance in the outermost communicator, or null
 ///   silence()                    for whom or what this rank waits when it can see nobody who is late
 ///   look_around()                throws what else may have gone wrong meanwhile
 ///   maximum(words, patience)     collective: of each word the largest of all ranks
@@ -147,6 +150,7 @@ public:
         auto looked = since;
         std::chrono::milliseconds pause{2};     // between looks, which cost a few system calls per rank
         auto limit = Clock::time_point::max();  // of the patience
+        std::optional<RaisedFlag<std::uint32_t>> waits;
         int idle = 0;
         for (;;) {
             switch (step_of(step())) {
@@ -161,6 +165,7 @@ public:
                 continue;
             }
             if (idle == 0) {
+                waits.reset();
                 since = seen = looked = Clock::now();
                 pause = std::chrono::milliseconds(2);
                 heed_interruption(since);
@@ -173,6 +178,7 @@ public:
             heed_interruption(now);
             // Who has waited for long has nothing to lose by a little more: the core is another's meanwhile.
             if (now - since >= std::chrono::milliseconds(2)) {
+                if (Attendance* const own = waits ? nullptr : self().outermost_seat(rank_)) waits.emplace(own->waits);
                 std::this_thread::sleep_for(
                     std::min<Clock::duration>((now - since) / 64, std::chrono::milliseconds(1)));
             }
@@ -334,20 +340,29 @@ private:
             Attendance const* const there = self().attendance(rank);
             return there == nullptr ? calls_ : there->entered.load(std::memory_order_acquire) >> 8U;
         };
-        // Of those who have not come, the ones furthest behind: others may be waiting for them in turn. First of those
-        // we wait for, then of all: whom we wait for may wait for somebody else.
-        for (bool all : {false, true}) {
-            auto const counts = [&](int rank) { return all || awaited[as_size(rank)]; };
-            std::uint64_t furthest = calls_;
-            for (int rank = 0; rank < size_; ++rank)
-                if (rank != rank_ && counts(rank)) furthest = smaller(furthest, calls_of(rank));
-            if (furthest == calls_) continue;
-            return {those([&](int rank) { return counts(rank) && calls_of(rank) == furthest; }), ""};
-        }
         auto const is_stopped = [&, this](int rank) {
             int const pid = self().process(rank);
             return pid != 0 && process_is_stopped(pid);
         };
+        auto const waits = [&, this](int rank) {
+            Attendance const* const there = self().outermost_seat(rank);
+            return there != nullptr && there->waits.load(std::memory_order_acquire) != 0 && !is_stopped(rank);
+        };
+        // Of those who have not come, the ones furthest behind: others may be waiting for them in turn. First of those
+        // we wait for, then of all: whom we wait for may wait for somebody else. And who waits itself, in whichever
+        // communicator, after those who do not.
+        for (int turn = 0; turn < 4; ++turn) {
+            bool const all = turn % 2 != 0;
+            bool const waiting = turn > 1;
+            auto const counts = [&](int rank) {
+                return calls_of(rank) < calls_ && (all || awaited[as_size(rank)]) && waits(rank) == waiting;
+            };
+            std::uint64_t furthest = calls_;
+            for (int rank : those(counts)) furthest = smaller(furthest, calls_of(rank));
+            if (furthest == calls_) continue;
+            return {those([&](int rank) { return counts(rank) && calls_of(rank) == furthest; }),
+                    waiting ? " (waiting, too)" : ""};
+        }
         if (auto found = those(is_stopped); !found.empty()) {
             return {std::move(found), " (it has come, but is stopped)"};
         }

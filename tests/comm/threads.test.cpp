@@ -12,11 +12,12 @@
 #include <doctest/doctest.h>
 
 #include <sys/wait.h>  // waitpid
-#include <unistd.h>    // _exit, fork
+#include <unistd.h>    // _exit, dup2, fork, pipe
 
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <cstdio>     // fflush
 #include <new>        // bad_alloc
 #include <random>     // mt19937
 #include <stdexcept>  // runtime_error
@@ -494,6 +495,32 @@ TEST_SUITE("comm/threads") {
             request.wait();
             barrier(comm);
         });
+    }
+
+    TEST_CASE(
+        "a child that a rank forks ends where it leaves the rank's part: by what it throws, with a status and a word") {
+        for (bool throws : {false, true}) {
+            CAPTURE(throws);
+            int ends[2] = {};
+            REQUIRE(::pipe(ends) == 0);
+            pid_t child = -1;
+            run_on_threads(2, [&](ThreadCommunicator& comm) {
+                if (comm.rank() != 1) return;
+                std::fflush(nullptr);  // else the child says it again
+                child = ::fork();
+                if (child != 0) return;
+                ::dup2(ends[1], STDERR_FILENO);
+                if (throws) barrier(comm);
+            });
+            ::close(ends[1]);
+            int status = -1;
+            ::waitpid(child, &status, 0);
+            CHECK(status == (throws ? 1 << 8 : 0));
+            char said[200] = {};
+            CHECK((::read(ends[0], said, sizeof(said) - 1) > 0) == throws);
+            CHECK(begins(said, "reshard: rank 1: reshard::ThreadCommunicator: ") == throws);
+            ::close(ends[0]);
+        }
     }
 
     TEST_CASE("a request's destructor gives up at the deadline and does not throw") {

@@ -11,6 +11,7 @@
 #include <reshard/mch/validate.hpp>
 
 #include <mch/support/damaged.hpp>
+#include <support/allocations.hpp>
 #include <support/random.hpp>
 
 #include <algorithm>
@@ -224,6 +225,49 @@ TEST_SUITE("mch/checkpoint_route") {
         }
     }
 
+    TEST_CASE("two ids with one slot are refused where pieces of a shard have one of them each") {
+        Id const piece = detail::MchPicker::piece_entries;
+        World saved(piece + 100, 1, Policy::lfu);
+        for (Id i = 0; i < piece + 10; ++i) saved.ranks[0].raw[static_cast<std::size_t>(i)] = 7 + i;
+        TempFolder const folder;
+        save_world(folder.path(), saved);
+        rewrite(folder.path(), leaf_in(folder.path(), 0), [&](TensorSpec& spec, auto& bytes, Metadata&) {
+            if (spec.name == "user.slots") std::memcpy(bytes.data() + 8 * (piece + 5), bytes.data() + 8 * 3, 8);
+        });
+        for (bool const by_position : {false, true}) {
+            World loaded = fresh_like(saved, by_position ? 1 : 3);
+            auto const error = checkpoint_test::caught([&] {
+                MchCheckpoint files = MchCheckpoint::open(folder.path());
+                MchState const state = state_of(loaded.ranks[0]);
+                by_position
+                    ? static_cast<void>(files.load("user", table_of(loaded), 0, state))
+                    : static_cast<void>(files.load_redistributed("user", table_of(loaded), 0, state, {}, {}, no_rows));
+            });
+            CAPTURE(error.message);
+            CHECK(error.code == ErrorCode::format);
+            CHECK(
+                contains(error.message, errors::concat("ids 10 and ", piece + 12, " of table 'user' both have slot")));
+        }
+    }
+
+    TEST_CASE("a piece has no more room than the longest shard") {
+        World saved = trained(3, 90, 2, Policy::lfu);
+        TempFolder const folder;
+        save_world(folder.path(), saved);
+        World loaded = fresh_like(saved, 3);
+        MchTable const table = table_of(loaded);
+        MchCheckpoint files = MchCheckpoint::open(folder.path());
+        bool enough = true;
+        try {
+            reshard::test::allocation_counter().refused_from = 1U << 18U;  // 65536 entries take twice as much
+            static_cast<void>(files.load_redistributed("user", table, 0, state_of(loaded.ranks[0]), {}, {}, no_rows));
+        } catch (std::bad_alloc const&) {
+            enough = false;
+        }
+        reshard::test::allocation_counter().refused_from = SIZE_MAX;
+        CHECK(enough);
+    }
+
     TEST_CASE("rows of bucketed tables are given, or said to be left") {
         BucketWorld item(48, 6, {0, 48});
         std::vector<float> weights(48, 3.0F);
@@ -291,6 +335,12 @@ TEST_SUITE("mch/checkpoint_route") {
             if (spec.name == "user.slots") std::memcpy(bytes.data(), &slot, 8);
         });
         refused({file, "entry 0 of table 'user' has slot 77, outside its shard of slots 0 to 45"});
+        rewrite(folder.path(), leaf, [&](TensorSpec& spec, std::vector<std::byte>& bytes, Metadata&) {
+            if (spec.name == "user.slots") std::memcpy(bytes.data(), bytes.data() + 16, 8);
+        });
+        Module const& module = saved.ranks[0];
+        refused({file, errors::concat("ids ", module.raw[0], " and ", module.raw[2], " of table 'user' both have slot ",
+                                      module.mapping[2], ". Fix: ")});
         std::string const bytes = checkpoint_test::read_text(file);
         checkpoint_test::write_text(file, std::string_view(bytes).substr(0, bytes.size() - 8));
         refused({file, "MetadataIncompleteBuffer"});

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/mch/detail/checkpoint_load.hpp
 /// \brief  Entries and rows of saved shards into memory: what is checked first, and what is read where.
-/// \depends mch/detail/checkpoint_files, mch/{names,reach,report}.
+/// \depends mch/detail/{checkpoint_files,taken_slots}, mch/{names,reach,report}.
 #pragma once
 
 #include <reshard/mch/detail/checkpoint_files.hpp>
+#include <reshard/mch/detail/taken_slots.hpp>
 #include <reshard/mch/names.hpp>
 #include <reshard/mch/reach.hpp>
 #include <reshard/mch/report.hpp>
 
 #include <algorithm>  // find
+#include <optional>   // optional
 
 namespace reshard::inline v0_1::detail {
 
@@ -104,15 +106,22 @@ public:
     /// The entries of a part, `room` of them at a time, into columns in the order of the current table, but for those
     /// of `to` that are not there; use(entry, count) is called for each piece. Returns the bounds of the ids. Throws
     /// MismatchError for zeros all over, FormatError for bytes that are not those that were saved, for ids that do not
-    /// ascend in a sorted table, and where the text says something else of the part's ids than was found.
+    /// ascend in a sorted table, for two with one slot, and where the text says something else of the part's ids than
+    /// was found.
     template <class Use>
     MchIdBounds read_entries(MchRead const& read, MchShard const& to, Index room, Use&& use) {
         MchIdBounds found;
         Index last = INT64_MIN;
+        std::optional<MchTakenSlots> taken;
+        if (to.slots != nullptr) taken.emplace(saved_.table.part_range(read.part));
         for (Index begin = read.begin; begin < read.end; begin += room) {
             Index const end = smaller(begin + room, read.end);
             found = found + read_piece(read.part, begin, end, to, last);
             last = to.ids[end - begin - 1];
+            for (Index i = 0; taken && i < end - begin; ++i) {
+                if (is_live(to, i) && taken->has(to.slots[i]) && !taken->take(to.slots[i]))
+                    refuse_slot_twice(read, to, room, begin + i, to.ids[i], to.slots[i]);
+            }
             use(begin, end - begin);
         }
         check_bounds(read, found);
@@ -130,17 +139,38 @@ public:
     }
 
 private:
+    [[nodiscard]] bool is_live(MchShard const& entries, Index i) const noexcept {
+        return entries.ids[i] != empty_id(current_.layout);
+    }
+    /// Entries [begin, end) of a part, counted from its first, of that column.
+    void read_column(std::string const& tensor, Index width, Index part, Index begin, Index end, void* to) {
+        Index const first = saved_.table.part_range(part).begin;
+        read(tensor, width, {first + begin, first + end}, static_cast<std::byte*>(to));
+    }
+    void read_ids_and_slots(Index part, Index begin, Index end, MchShard const& to) {
+        read_column(ids_tensor(saved_.table.name), 8, part, begin, end, to.ids);
+        if (to.slots != nullptr) read_column(slots_tensor(saved_.table.name), 8, part, begin, end, to.slots);
+    }
+    /// `entry`, of a part that is read so, has the slot of one before it, which is looked for once more.
+    [[noreturn]] void refuse_slot_twice(MchRead const& read, MchShard const& to, Index room, Index entry, Index id,
+                                        Index slot) {
+        for (Index begin = read.begin; begin < entry; begin += room) {
+            Index const end = smaller(begin + room, entry);
+            read_ids_and_slots(read.part, begin, end, to);
+            for (Index i = 0; i < end - begin; ++i) {
+                if (!is_live(to, i) || to.slots[i] != slot) continue;
+                refuse_mch_file(path_of(read.part), "ids ", to.ids[i], " and ", id, " of table '", saved_.table.name,
+                                "' both have slot ", slot, ". Fix: restore the file, or load another save.");
+            }
+        }
+        refuse_mch_file(path_of(read.part), "it was written to while it was read. Fix: load it again.");
+    }
     /// Entries [begin, end) of a part, counted from its first; the id before them is `last`.
     MchIdBounds read_piece(Index part, Index begin, Index end, MchShard const& to, Index last) {
         std::string const& table = saved_.table.name;
         Index const count = end - begin;
-        Index const first = saved_.table.part_range(part).begin + begin;
         Index const* const ids = to.ids;
-        auto const column_to = [&, this](std::string const& tensor, Index width, void* column) {
-            read(tensor, width, {first, first + count}, static_cast<std::byte*>(column));
-        };
-        column_to(ids_tensor(table), 8, to.ids);
-        if (to.slots != nullptr) column_to(slots_tensor(table), 8, to.slots);
+        read_ids_and_slots(part, begin, end, to);
         if (never_loaded(ids, to.slots, count)) {
             buffers_.refuse(ErrorCode::mismatch, "entries ", begin, " to ", end, " of ", path_of(part), " were ",
                             name(MchFault::never_loaded), ". Fix: load a save of a state that had been filled in.");
@@ -158,7 +188,7 @@ private:
                 for (Index i = 0; i < count; ++i)
                     fill_entry(column, *fill, ids[i] != empty, to.metadata[c] + i * column.bytes);
             } else {
-                column_to(column_tensor(table, column.name), column.bytes, to.metadata[c]);
+                read_column(column_tensor(table, column.name), column.bytes, part, begin, end, to.metadata[c]);
             }
         }
         return id_bounds(current_.layout, {ids, as_size(count)});

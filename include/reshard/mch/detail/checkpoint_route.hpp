@@ -22,7 +22,9 @@ public:
           mine_(current.slots.mesh().ordinal(rank)),
           widths_(widths_of(current)),
           kept_(widths_.size()) {
-        for (Index width : widths_) piece_.emplace_back(as_size(piece_entries * width));
+        for (Index part = 0; part < saved_.parts(); ++part)
+            room_ = larger(room_, smaller(piece_entries, saved_.part_range(part).size()));
+        for (Index width : widths_) piece_.emplace_back(as_size(room_ * width));
         columns_.ids = reinterpret_cast<Index*>(piece_[0].data());
         columns_.slots = reinterpret_cast<Index*>(piece_[1].data());
         for (std::size_t c = 2; c < piece_.size(); ++c) columns_.metadata.push_back(piece_[c].data());
@@ -32,7 +34,7 @@ public:
     /// All of part `read.part`.
     void pick(MchReader& reader, MchRead const& read) {
         Index const first = saved_.part_range(read.part).begin;
-        reader.read_entries(read, columns_, piece_entries, [&, this](Index begin, Index count) {
+        reader.read_entries(read, columns_, room_, [&, this](Index begin, Index count) {
             rule_.offset = first + begin;
             for (Index i = 0; i < count; ++i) {
                 Index const to = rule_(i);
@@ -49,7 +51,7 @@ public:
         MchShard piece;
         piece.ids = columns_.ids;
         reader.check_part(part);
-        reader.read_entries({part, 0, saved_.part_range(part).size()}, piece, piece_entries, [](Index, Index) {});
+        reader.read_entries({part, 0, saved_.part_range(part).size()}, piece, room_, [](Index, Index) {});
     }
 
     [[nodiscard]] Index entries() const noexcept { return entries_; }
@@ -97,6 +99,7 @@ private:
     MchTable const& current_;
     Index mine_;
     std::vector<Index> widths_;
+    Index room_ = 0;                             ///< entries of a piece
     std::vector<std::vector<std::byte>> piece_;  ///< per column: ids, slots, metadata
     MchShard columns_;                           ///< the same as a shard's
     MchLeavingRule rule_;                        ///< what redistribute() asks, of a piece

@@ -23,6 +23,7 @@ public:
         std::memset(words_.data(), 0, words_.size_bytes());
     }
 
+    [[nodiscard]] bool has(Index slot) const noexcept { return slots_.contains(slot); }
     /// Marks one slot; false when it was taken. \pre it is one of them; no other thread marks.
     [[nodiscard]] bool take(Index slot) noexcept {
         auto const place = static_cast<std::uint64_t>(slot - slots_.begin);

@@ -182,7 +182,8 @@ def test_inspect(here):
     ask("inspect", "", status=2, says="CHECKPOINT: '' is no path")
     ask("inspect", here / "saved", "--tensor", "no.tensor", status=2, says="no tensor is called 'no.tensor'")
     ask("inspect", here / "saved", "--tensor", "", status=2, says="no tensor is called ''")
-    expect("error" in asked("inspect", here / "nothing", status=2), "an error is a document, too")
+    error = asked("inspect", here / "nothing", status=2)["error"]
+    expect(error["code"] == "io" and "nothing" in error["message"], "an error is a document, too")
     for folder, byte in (("evil", 1), ("evil2", 2)):
         (here / folder).mkdir()
         write_file(here / folder / "\x1b[2J.safetensors", {"x\x1b[31m": byte}, {"\x1b]0;owned\x07": "\x1b[31m"})
@@ -230,11 +231,15 @@ def test_verify(here):
     spoil(damaged)
     ask("verify", here / "saved", ranks=2, status=1, says=[damaged.name, "Fix: "])
     answer = asked("verify", here / "saved", ranks=2, status=1)
-    expect(answer["ok"] is False and damaged.name in answer["error"], "a document says that it is corrupt, and where")
-    expect(list(asked("verify", here / "nothing", ranks=2, status=2)) == ["error"], "of nothing it says neither")
+    expect(answer["ok"] is False and answer["error"]["code"] == "format", "a document says that it is corrupt")
+    expect([(one["file"], one["read"]) for one in answer["faults"]] == [(damaged.name, True)], "and where")
+    expect(answer["faults"][0]["message"] in answer["error"]["message"], "and how")
+    answer = asked("verify", here / "nothing", ranks=2, status=2)
+    expect(list(answer) == ["error"] and answer["error"]["code"] == "io", "of nothing it says neither")
     damaged.unlink()
     ask("verify", here / "saved", ranks=2, status=1, says=[f"1 of the 4 files it names are missing: '{damaged.name}'", "Fix: "])
-    expect(asked("verify", here / "saved", ranks=2, status=1)["ok"] is False, "a checkpoint that is not whole is an answer")
+    answer = asked("verify", here / "saved", ranks=2, status=1)
+    expect(answer["ok"] is False and answer["error"]["rule"] == "MissingFiles", "a checkpoint that is not whole is an answer")
     later = here / "saved" / "reshard.manifest.json"
     later.write_text(re.sub(r'"version": *\d+', '"version": 99', later.read_text()))
     ask("verify", here / "saved", ranks=2, status=2, says="of version 99, this library reads versions up to")
@@ -289,7 +294,10 @@ def test_unlisted(here):
         write_file(full / leaf, {"a" if leaf == "f" else "b": 4}, {"format": "np", "k": str(value)})
     for words in (["inspect", full], ["verify", full], ["consolidate", full, "--dry-run"]):
         ask(*words, says="note: of metadata the first file counts, which contradicts 'k' in 'g'\n")
-        expect(asked(*words).get("unlisted", {}) == {}, f"{words[0]}: other metadata are no tensors")
+        answer = asked(*words)
+        expect(answer.get("unlisted", {}) == {}, f"{words[0]}: other metadata are no tensors")
+        told = {one["file"]: one["contradicts"] for one in answer["files"] if one["contradicts"]} if words[0] == "inspect" else answer["contradicting"]
+        expect(told == {"g": "k"}, f"{words[0]}: a document says what contradicts")
     expect(asked("inspect", full)["metadata"] == {"format": "np", "k": "1"}, "inspect shows a format")
     (full / "g").unlink()
     ask("verify", full, ranks=2, status=1, says="1 of the 2 files it names are missing: 'g'")
@@ -315,6 +323,9 @@ def test_consolidate_and_shard(here):
     expect(names(here / "like") == names(full), "--like names the same files")
     ask("consolidate", saved, here / "summed", "--files", 3, "--manifest", "--no-sync", ranks=2)
     ask("verify", here / "summed", ranks=2, says="14 tensors in 14 shards of 3 files, 288.3 KiB read once: all as it should be\n")
+    for name, kind in (("summed", "full files with a manifest"), ("saved", "shards with a manifest"), ("full", "files with an index")):
+        for verb in ("verify", "inspect"):
+            expect(asked(verb, here / name)["kind"] == kind, f"{verb} says what {name} is")
     ask("inspect", here / "summed", says="summed: full files with a manifest, 288.3 KiB\n")
     ask("verify", full, ranks=2, says="288.3 KiB read once: readable; nothing to compare with: 14 shards without checksum\n")
     spoil(here / "summed/model-00002-of-00003.safetensors")

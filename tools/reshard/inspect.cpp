@@ -37,13 +37,9 @@ struct Inspect {
     }
 
 private:
-    [[nodiscard]] static std::string kind_text(Catalogue const& catalogue) {
-        constexpr char const* words[] = {"one file", "files with an index", "shards of PyTorch DCP",
-                                         "shards with a manifest"};
+    [[nodiscard]] static std::string kind_of(Catalogue const& catalogue) {
         auto const of_save = [](CheckpointFile const& file) { return detail::is_shard_file(file.leaf); };
-        bool const full = catalogue.kind() == CheckpointKind::manifest && !catalogue.files().empty() &&
-                          std::ranges::none_of(catalogue.files(), of_save);  // consolidate() makes these
-        return full ? "full files with a manifest" : words[static_cast<int>(catalogue.kind())];
+        return kind_text(catalogue.kind(), std::ranges::none_of(catalogue.files(), of_save));
     }
     /// The managed-collision table that a text of the metadata is about; none where it is about something else, or
     /// makes no sense.
@@ -89,7 +85,7 @@ private:
         Manifest const& manifest = catalogue.manifest();
         Index bytes = 0;
         for (Extent const& extent : catalogue.extents()) bytes += catalogue.extent_bytes(extent);
-        std::string out = errors::concat(path, ": ", kind_text(catalogue), ", ", detail::bytes_text(bytes), "\n");
+        std::string out = errors::concat(path, ": ", kind_of(catalogue), ", ", detail::bytes_text(bytes), "\n");
         if (!manifest.save.empty())
             out +=
                 errors::concat("save ", manifest.save, " by ", detail::count_text(manifest.world_size, "rank"), "\n");
@@ -152,7 +148,8 @@ private:
                              {"bytes", file.file_bytes},
                              {"shards", extents[f]},
                              {"writer", file.writer >= 0 ? Json(file.writer) : Json()},
-                             {"unlisted", file.unlisted}});
+                             {"unlisted", file.unlisted},
+                             {"contradicts", file.contradicts.empty() ? Json() : Json(file.contradicts)}});
         }
         Json tensors = Json::array();
         for (std::size_t t = 0; t < manifest.tensors.size(); ++t) {
@@ -199,7 +196,7 @@ private:
                               {"rows", rows}});
         }
         return {{"path", path},
-                {"kind", kind_text(catalogue)},
+                {"kind", kind_of(catalogue)},
                 {"save", manifest.save.empty() ? Json() : Json(manifest.save)},
                 {"ranks", manifest.world_size == 0 ? Json() : Json(manifest.world_size)},
                 {"metadata", metadata},

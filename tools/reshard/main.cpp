@@ -66,7 +66,7 @@ int main(int argc, char** argv) {
         return asked && std::cout ? 0 : 2;
     } catch (std::exception const& error) {
         std::fprintf(stderr, "reshard: %s\n", error.what());
-        if (session.json && command::Session::speaks()) session.say("", {{"error", error.what()}});
+        if (session.json && command::Session::speaks()) session.say("", command::error_record(error));
         return 2;
     }
     return session.status;

@@ -71,6 +71,7 @@ private:
                 {"memory_of_a_rank", forecast.extra_bytes},
                 {"read_directly", forecast.read_directly},
                 {"unlisted", record_of(unlisted)},
+                {"contradicting", contradicting(unlisted)},
                 {"seconds", forecast.seconds}};
     }
 };

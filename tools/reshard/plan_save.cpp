@@ -69,6 +69,7 @@ struct PlanSave {
                      {"where", where},
                      {"ranks", ranks},
                      {"unlisted", record_of(unlisted)},
+                     {"contradicting", contradicting(unlisted)},
                      {"policies", rows}});
     }
 };

@@ -204,6 +204,7 @@ private:
                 {"files", files},
                 {"left_over", report.left_over},
                 {"unlisted", record_of(report.unlisted)},
+                {"contradicting", contradicting(report.unlisted)},
                 {"tables_not_cast", kept},
                 {"seconds", report.seconds}};
     }
@@ -226,6 +227,7 @@ private:
                 {"bytes_out", plan.bytes_out},
                 {"memory_of_a_rank", plan.memory},
                 {"unlisted", record_of(plan.unlisted)},
+                {"contradicting", contradicting(plan.unlisted)},
                 {"tables_not_cast", kept},
                 {"shares", shares}};
     }

@@ -20,6 +20,7 @@
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <new>  // bad_alloc
 #include <sstream>
 #include <string_view>
 #include <system_error>  // errc
@@ -50,11 +51,8 @@ void Session::on_ranks(int otherwise, std::function<void(reshard::CommunicatorRe
     int const ended = demo::run_ranks("reshard", ranks, otherwise, options, [&](reshard::CommunicatorRef comm) {
         try {
             body(comm);
-        } catch (reshard::Error const& error) {
-            if (json && comm.rank() == 0) say("", {{"error", error.message()}});
-            throw;
         } catch (std::exception const& error) {
-            if (json && comm.rank() == 0) say("", {{"error", error.what()}});
+            if (json && comm.rank() == 0) say("", error_record(error));
             throw;
         }
     });
@@ -177,6 +175,36 @@ Json record_of(std::vector<reshard::CheckpointFile> const& unlisted) {
     for (reshard::CheckpointFile const& file : unlisted)
         if (file.unlisted > 0) list[file.leaf] = file.unlisted;
     return list;
+}
+Json contradicting(std::vector<reshard::CheckpointFile> const& files) {
+    Json list = Json::object();
+    for (reshard::CheckpointFile const& file : files)
+        if (!file.contradicts.empty()) list[file.leaf] = file.contradicts;
+    return list;
+}
+
+Json error_record(std::exception const& error) {
+    constexpr char const* codes[] = {"none",   "shape", "mesh",          "placement",   "notation", "mismatch",
+                                     "buffer", "dtype", "transition",    "peer_failed", "deadline", "transport",
+                                     "format", "io",    "out_of_memory", "user"};
+    auto const* const ours = dynamic_cast<reshard::Error const*>(&error);
+    bool const no_memory = dynamic_cast<std::bad_alloc const*>(&error) != nullptr;
+    auto const code = ours != nullptr ? ours->code()
+                      : no_memory     ? reshard::ErrorCode::out_of_memory
+                                      : reshard::ErrorCode::user;
+    Json record;
+    record["code"] = codes[static_cast<int>(code)];
+    auto const rule = ours != nullptr ? safetensors_rule(*ours) : reshard::SafetensorsRule::none;
+    if (rule != reshard::SafetensorsRule::none) record["rule"] = name(rule);
+    record["message"] = error.what();
+    return {{"error", record}};
+}
+
+std::string kind_text(reshard::CheckpointKind kind, bool full) {
+    constexpr char const* words[] = {"one file", "files with an index", "shards of PyTorch DCP",
+                                     "shards with a manifest"};
+    bool const written_full = kind == reshard::CheckpointKind::manifest && full;
+    return written_full ? "full files with a manifest" : words[static_cast<int>(kind)];
 }
 
 reshard::DType dtype_given(std::string const& option, std::string const& text) {

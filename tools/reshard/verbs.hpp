@@ -90,6 +90,12 @@ auto given(std::string const& option, Make&& make) {
 [[nodiscard]] Json record_of(reshard::DynamicShape const& shape);
 /// Of each file the number of tensors that the index does not name.
 [[nodiscard]] Json record_of(std::vector<reshard::CheckpointFile> const& unlisted);
+/// Of each file whose metadata contradict an earlier one's, a key.
+[[nodiscard]] Json contradicting(std::vector<reshard::CheckpointFile> const& files);
+/// {"error": {"code", "message"}}, and "rule" where it is about one of the format.
+[[nodiscard]] Json error_record(std::exception const& error);
+/// What a checkpoint is, in words; `full` where no file is one of save().
+[[nodiscard]] std::string kind_text(reshard::CheckpointKind kind, bool full);
 /// `bf16`, `F32`, `float32`, `half`, `torch.float8_e4m3fn`: the names of safetensors and of PyTorch, in any case.
 [[nodiscard]] reshard::DType dtype_given(std::string const& option, std::string const& text);
 /// Of a world that is planned: a plan of one rank lists its peers.

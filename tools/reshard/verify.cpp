@@ -17,13 +17,14 @@ struct Verify {
 
     void run(Session& session) const {
         session.on_ranks(Session::ranks_of_machine(), [&](CommunicatorRef comm) {
+            std::vector<VerifyFault> faults;
             try {
-                auto const report = verify_checkpoint(path, comm, {}, default_window_bytes, session.progress(comm));
+                auto const report =
+                    verify_checkpoint(path, comm, {}, default_window_bytes, session.progress(comm), &faults);
                 if (comm.rank() == 0) session.say(text(report), record(report));
             } catch (Error const& error) {  // on all ranks
                 if (!is_answer(error)) throw;
-                if (comm.rank() == 0)
-                    session.say_no(error.message() + "\n", {{"ok", false}, {"error", error.message()}});
+                if (comm.rank() == 0) session.say_no(error.message() + "\n", record(error, faults));
             }
         });
     }
@@ -55,12 +56,27 @@ private:
     }
     [[nodiscard]] static Json record(VerifyReport const& report) {
         return {{"ok", true},
+                {"kind", kind_text(report.kind, report.full)},
                 {"files", report.files},
                 {"tensors", report.tensors},
                 {"shards", report.extents},
                 {"shards_without_checksum", report.extents_without_checksum},
                 {"bytes", report.bytes},
-                {"unlisted", record_of(report.unlisted)}};
+                {"unlisted", record_of(report.unlisted)},
+                {"contradicting", contradicting(report.unlisted)}};
+    }
+    [[nodiscard]] static Json record(Error const& error, std::vector<VerifyFault> const& faults) {
+        Json list = Json::array();
+        for (VerifyFault const& fault : faults) {
+            list.push_back({{"file", fault.file.empty() ? Json() : Json(fault.file)},
+                            {"read", !fault.unread},
+                            {"message", fault.text}});
+        }
+        Json record;
+        record["ok"] = false;
+        record.update(error_record(error));
+        record["faults"] = list;
+        return record;
     }
 };
 

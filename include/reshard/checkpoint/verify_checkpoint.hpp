@@ -12,9 +12,19 @@
 #include <reshard/checkpoint/manifest.hpp>
 #include <reshard/comm/any_communicator.hpp>
 
+#include <compare>     // <=>
 #include <functional>  // function
 
 namespace reshard::inline v0_1 {
+
+/// Something that is wrong, or that could not be read: that says nothing of what it is.
+struct VerifyFault {
+    std::string text;
+    bool unread = false;
+    std::string file{};  ///< where it is about one: its name in the checkpoint
+    friend auto operator<=>(VerifyFault const&, VerifyFault const&) = default;
+    friend bool operator==(VerifyFault const&, VerifyFault const&) = default;  // else nvcc's files lack it
+};
 
 /// What was found in order.
 struct VerifyReport {
@@ -27,6 +37,7 @@ struct VerifyReport {
     Index bytes_read = 0;                ///< by this rank
     /// Files with tensors that the index does not name, which are no part of the checkpoint, and were not read.
     std::vector<CheckpointFile> unlisted{};
+    bool full = false;  ///< no file is one of save(): where there is a manifest, consolidate() has left it
 };
 
 /// Collective over `comm`. Reads every extent of the checkpoint once, in spans over the ranks, windows of
@@ -38,10 +49,12 @@ struct VerifyReport {
 /// files that are there and as large as they should be something could not (permissions, too many open files, a disk),
 /// BufferError for options that mean nothing, OutOfMemory.
 /// When a save into the folder has removed files meanwhile, all ranks start again, as load() does.
-/// `progress` is called with the bytes that this rank has gone through, and all that it goes through.
+/// `progress` is called with the bytes that this rank has gone through, and all that it goes through. `faults` receives
+/// all that an error is about, on every rank, before it is thrown; none for what open() throws.
 VerifyReport verify_checkpoint(std::string const& path, CommunicatorRef comm, ReadOptions const& reads = {},
                                Index window_bytes = default_window_bytes,
-                               std::function<void(Index done, Index total)> const& progress = {});
+                               std::function<void(Index done, Index total)> const& progress = {},
+                               std::vector<VerifyFault>* faults = nullptr);
 
 }  // namespace reshard::inline v0_1
 

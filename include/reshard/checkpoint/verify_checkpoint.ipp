@@ -7,7 +7,6 @@
 #include <reshard/core/sorting.hpp>
 
 #include <algorithm>  // all_of, unique
-#include <compare>    // <=>
 #include <optional>   // optional
 
 namespace reshard::inline v0_1 {
@@ -17,20 +16,12 @@ namespace detail {
 /// Faults that are listed one by one in a message.
 inline constexpr std::size_t listed_faults = 20;
 
-/// Something that is wrong, or that could not be read: that says nothing of what it is.
-struct CheckFault {
-    std::string text;
-    bool unread = false;
-    friend auto operator<=>(CheckFault const&, CheckFault const&) = default;
-    friend bool operator==(CheckFault const&, CheckFault const&) = default;  // else nvcc's files lack it
-};
-
 /// One rank's part of the work. \pre the files outlive it
 struct CheckpointCheck {
     LoadFiles& files;
     std::vector<WantedExtent> wanted = all_extents(files.catalogue());
     std::vector<bool> usable = std::vector<bool>(files.catalogue().files().size(), true);
-    std::vector<CheckFault> faults{};
+    std::vector<VerifyFault> faults{};
     Index bytes_read = 0;
 
     /// Local, on rank 0: 1 for each file that is not as large as a manifest claims, which is noted as a fault; else 0.
@@ -52,9 +43,10 @@ struct CheckpointCheck {
     void check_file(int file) {
         attempt(
             [&, this] {
-                check_entries(
-                    files.open(file, false).header(), files.catalogue().manifest(), as_size(file),
-                    [&, this](std::string const& what) { faults.push_back({concat(what, "the manifest says")}); });
+                check_entries(files.open(file, false).header(), files.catalogue().manifest(), as_size(file),
+                              [&, this](std::string const& what) {
+                                  faults.push_back({concat(what, "the manifest says"), false, leaf_of(file)});
+                              });
             },
             file);
     }
@@ -84,9 +76,13 @@ struct CheckpointCheck {
             return true;
         } catch (Error const& error) {
             bool const unread = error.code() == ErrorCode::io && file >= 0 && is_whole(file);
-            faults.push_back({error.message(), unread});
+            faults.push_back({error.message(), unread, leaf_of(file)});
         }
         return false;
+    }
+    /// The name of a file, by its number; empty for -1.
+    [[nodiscard]] std::string leaf_of(int file) const {
+        return file < 0 ? std::string() : files.catalogue().files()[as_size(file)].leaf;
     }
 
 private:
@@ -106,7 +102,7 @@ private:
     }
 };
 
-[[nodiscard]] inline std::string describe_faults(std::string const& path, std::span<CheckFault const> faults,
+[[nodiscard]] inline std::string describe_faults(std::string const& path, std::span<VerifyFault const> faults,
                                                  bool unread) {
     std::string list;
     for (std::size_t i = 0; i < faults.size() && i < listed_faults; ++i)
@@ -121,14 +117,15 @@ private:
 
 /// Collective. The faults of all ranks as one error, the same on all: IoError where nothing is wrong and something
 /// could not be read, else FormatError; returns where there are none.
-inline void raise_faults(CommunicatorRef comm, std::string const& path, std::span<CheckFault const> mine,
-                         GatheredLists<std::byte>& room, PendingVerdict& pending) {
+inline void raise_faults(CommunicatorRef comm, std::string const& path, std::span<VerifyFault const> mine,
+                         GatheredLists<std::byte>& room, PendingVerdict& pending, std::vector<VerifyFault>* found) {
     std::vector<std::byte> text;
     pending.attempt([&] {
         ByteWriter out;
-        for (CheckFault const& fault : mine) {
+        for (VerifyFault const& fault : mine) {
             out.text(fault.text);
             out.number(fault.unread);
+            out.text(fault.file);
         }
         text = out.take();
     });
@@ -137,19 +134,21 @@ inline void raise_faults(CommunicatorRef comm, std::string const& path, std::spa
     std::string words;
     bool unread = false;
     pending.attempt([&] {
-        std::vector<CheckFault> faults;
+        std::vector<VerifyFault> faults;
         for (int rank = 0; rank < comm.size(); ++rank) {
             ByteReader in(room.of(rank));
             while (!in.at_end()) {
-                CheckFault& fault = faults.emplace_back();
+                VerifyFault& fault = faults.emplace_back();
                 in.text(fault.text);
                 in.number(fault.unread);
+                in.text(fault.file);
             }
         }
         sort_list(faults);  // two ranks may find the same fault of a file
         faults.erase(std::unique(faults.begin(), faults.end()), faults.end());
-        unread = std::ranges::all_of(faults, &CheckFault::unread);
+        unread = std::ranges::all_of(faults, &VerifyFault::unread);
         words = describe_faults(path, faults, unread);
+        if (found != nullptr) *found = std::move(faults);
     });
     pending.agree(comm);
     raise(unread ? ErrorCode::io : ErrorCode::format, std::move(words));
@@ -157,7 +156,8 @@ inline void raise_faults(CommunicatorRef comm, std::string const& path, std::spa
 
 /// As verify_checkpoint(), but once: a save may overtake it.
 [[nodiscard]] inline VerifyReport verify_once(std::string const& path, CommunicatorRef comm, ReadOptions const& reads,
-                                              Index window_bytes, std::function<void(Index, Index)> const& progress) {
+                                              Index window_bytes, std::function<void(Index, Index)> const& progress,
+                                              std::vector<VerifyFault>* faults) {
     GatheredLists<std::byte> room;
     GatheredLists<ExtentRun> parts;  // of extents that several ranks read
     PendingVerdict pending("verify_checkpoint");
@@ -212,14 +212,17 @@ inline void raise_faults(CommunicatorRef comm, std::string const& path, std::spa
     parts.gather(comm, sum.parts, pending);
     pending.attempt([&] {
         auto const tell = [&](SumVerdict const& found) {
-            for (ExtentRun const& wrong : found.wrong) check->faults.push_back({describe_wrong(catalogue, wrong)});
+            for (ExtentRun const& wrong : found.wrong)
+                check->faults.push_back({describe_wrong(catalogue, wrong), false,
+                                         check->leaf_of(catalogue.extents()[as_size(wrong.extent)].file)});
         };
         tell(sum);
         if (comm.rank() == 0) tell(sum_up(catalogue, std::move(parts.all)));
     });
-    raise_faults(comm, path, check->faults, room, pending);
+    raise_faults(comm, path, check->faults, room, pending, faults);
 
     report.kind = catalogue.kind();
+    report.full = std::ranges::none_of(catalogue.files(), [](auto const& file) { return is_shard_file(file.leaf); });
     report.files = as_index(catalogue.files().size());
     report.tensors = as_index(catalogue.tensors().size());
     report.extents = as_index(catalogue.extents().size());
@@ -234,8 +237,12 @@ inline void raise_faults(CommunicatorRef comm, std::string const& path, std::spa
 }  // namespace detail
 
 RESHARD_INLINE VerifyReport verify_checkpoint(std::string const& path, CommunicatorRef comm, ReadOptions const& reads,
-                                              Index window_bytes, std::function<void(Index, Index)> const& progress) {
-    return detail::load_saved([&] { return detail::verify_once(path, comm, reads, window_bytes, progress); });
+                                              Index window_bytes, std::function<void(Index, Index)> const& progress,
+                                              std::vector<VerifyFault>* faults) {
+    return detail::load_saved([&] {
+        if (faults != nullptr) faults->clear();
+        return detail::verify_once(path, comm, reads, window_bytes, progress, faults);
+    });
 }
 
 }  // namespace reshard::inline v0_1

@@ -21,7 +21,6 @@ TEST_SUITE("checkpoint/detail/weight_map") {
     TEST_CASE("pairs come sorted by tensor, escapes read") {
         CHECK(parse_weight_map(R"( {"weight_map":{"b":"2","a\n":"\u0031"}, "metadata":{}} )", "index") ==
               WeightMap{{"a\n", "1"}, {"b", "2"}});
-        CHECK(parse_weight_map(R"({"weight_map":{}})", "index").empty());
     }
 
     TEST_CASE("an index that readers would refuse for its size is not written") {
@@ -46,6 +45,7 @@ TEST_SUITE("checkpoint/detail/weight_map") {
         check(Rule::invalid_index, "{\"\xff\":1}", "i: it is not UTF-8");
         check(Rule::invalid_index, R"({"metadata":{}})", "i: it has no 'weight_map'");
         check(Rule::invalid_index, R"({"weight_map":[]})", "i: 'weight_map' is not an object");
+        check(Rule::invalid_index, R"({"weight_map":{}})", "i: 'weight_map' names no tensor. Fix: fetch or write");
         check(Rule::invalid_index, R"({"weight_map":{"a":1}})", "i: 'weight_map.a' is not text");
         check(Rule::invalid_index, R"({"weight_map":{"a":"../f"}})",
               "'weight_map.a' is '../f', which is no file inside");

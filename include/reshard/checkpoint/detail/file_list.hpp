@@ -29,16 +29,19 @@ template <SafetensorsRule rule>
 }
 
 /// What stands under "weight_map"; "metadata" and whatever else is there is skipped: its total_size is wrong often
-/// enough in the wild. Throws FormatError: InvalidIndex, or DuplicateKey for what is given twice.
+/// enough in the wild. Throws FormatError: InvalidIndex, also where no tensor is named, or DuplicateKey for what is
+/// given twice.
 [[nodiscard]] inline WeightMap parse_weight_map(std::string_view json, std::string_view file) {
     JsonTree const tree(json, file, refuse_index<SafetensorsRule::invalid_index>, {},
                         refuse_index<SafetensorsRule::duplicate_key>);
     WeightMap map;
-    JsonReader(tree).at("weight_map").for_each_member([&](std::string tensor, JsonReader const& leaf) {
+    JsonReader const weight_map = JsonReader(tree).at("weight_map");
+    weight_map.for_each_member([&](std::string tensor, JsonReader const& leaf) {
         if (!stays_in_folder(leaf.text_view()))
             leaf.fail("is ", quote_name(leaf.text_view()), ", which is no file inside the folder");
         map.emplace_back(std::move(tensor), leaf.text());
     });
+    if (map.empty()) weight_map.fail("names no tensor");
     sort_list(map);
     return map;
 }

@@ -245,8 +245,9 @@ TEST_SUITE("checkpoint/checkpoint") {
             for (int f = 0; f < 2; ++f) saved.parts.push_back({0, f, Box{{2 * f, 2 * f + 2}, {0, 2}}});
             for (CheckpointFile const& file : write_sharded(folder.path(), {saved}, 2, how).files) {
                 Caught const error = caught([&] { (void)Checkpoint::open(folder / file.leaf); });
-                CHECK(error.code == ErrorCode::format);
-                CHECK(contains(error.message, folder / file.leaf + ": it is one of the files of a checkpoint"));
+                CHECK(error.code == ErrorCode::io);  // it may be sound
+                CHECK(contains(error.message,
+                               folder / file.leaf + ": no checkpoint: it is one of the files of a checkpoint"));
                 CHECK(contains(error.message, "Fix: name the folder"));
                 CHECK(SafetensorsFile::open(folder / file.leaf).tensors().size() == 1);  // a file is one
             }

@@ -256,6 +256,7 @@ def test_verify(here):
         ask(*words, says=note)
     ask("verify", here / "dcp", ranks=2, says=["readable; nothing to compare with: 1 shard without checksum\n",
                                                note])
+    ask("verify", here / "dcp" / "shard-00001-model-00001-of-00001.safetensors", ranks=2, status=2, says="no checkpoint: it is one of")
     write_file(here / "nine.safetensors", {"a": 1}, shape=[1] * 9)
     ask("verify", here / "nine.safetensors", ranks=2, status=2, says="more than 8 dimensions, and this library reads no more")
     write_file(here / "later.safetensors", {"a": 1}, dtype="F3_E1M1")

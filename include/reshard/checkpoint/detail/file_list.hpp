@@ -259,6 +259,11 @@ inline void refuse_missing(std::string const& source, std::string const& folder,
     return kind == CheckpointKind::manifest ? file.header_digest() : file.version_digest();
 }
 
+/// For a file that is no checkpoint by itself, of which nobody can say whether it is whole.
+[[noreturn]] inline void refuse_part(std::string_view path, std::string_view what, std::string_view fix) {
+    raise(ErrorCode::io, "IoError: ", path, ": no checkpoint: it is ", what, ". Fix: ", fix);
+}
+
 /// A file, by its number in the list, and its entries that are part of the checkpoint. Throws FormatError for an index
 /// that does not fit.
 [[nodiscard]] inline Manifest read_entries(FileList const& list, SafetensorsFile const& file, std::size_t number) {
@@ -268,14 +273,14 @@ inline void refuse_missing(std::string const& source, std::string const& folder,
     CheckpointFile described{leaf, file.file_bytes(), version_of(file, list.kind)};
     if (list.kind == CheckpointKind::shards) {
         if (find_metadata(file.metadata(), "reshard_save") != nullptr) {
-            refuse_dcp(file.path(), concat("it is a part of a save whose ", manifest_name, " is missing"),
-                       "save again, or load an older checkpoint.");
+            refuse_part(file.path(), concat("a part of a save whose ", manifest_name, " is missing"),
+                        "save again, or load an older checkpoint.");
         }
         return dcp_header(std::move(described), file.header(), file.path());
     }
     if (list.kind == CheckpointKind::file && find_metadata(file.metadata(), dcp_sharding_info) != nullptr) {
-        refuse_dcp(file.path(), "it is one of the files of a checkpoint, and may have parts of its tensors",
-                   "name the folder that has all of its files, under their own names.");
+        refuse_part(file.path(), "one of the files of a checkpoint, and may have parts of its tensors",
+                    "name the folder that has all of its files, under their own names.");
     }
     Manifest result;
     result.files.push_back(std::move(described));

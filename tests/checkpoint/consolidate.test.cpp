@@ -1045,6 +1045,21 @@ TEST_SUITE("checkpoint/consolidate") {
         RewriteOptions own;
         own.metadata = {{"format", "mlx"}, {"k", "7"}};
         CHECK(texts("own", {}, own) == Metadata{{"a b", "y"}, {"format", "mlx"}, {"k", "7"}, {"only a", "x"}});
+        // A manifest keeps the format, and shards do: where they become full files it is there again.
+        ConsolidateOptions summed;
+        summed.manifest = true;
+        run_on_threads(1, [&](ThreadCommunicator& comm) {
+            consolidate(folder / "in", folder / "summed", comm, summed);
+            shard_checkpoint(folder / "summed", folder / "cut", placed_as("(2):(S0)"), comm);
+            consolidate(folder / "cut", folder / "again", comm);
+        });
+        for (char const* const out : {"summed", "cut", "again"}) {
+            CAPTURE(out);
+            Checkpoint const made = Checkpoint::open(folder / out);
+            CHECK(made.manifest().format == "flax");
+            CHECK(std::ranges::count(made.files()[0].metadata(),
+                                     std::pair<std::string, std::string>("format", "flax")) == 1);
+        }
         write("c", {{"k", "2"}});
         CHECK(texts("first", {"c: k"}) == Metadata{{"a b", "y"}, {"format", "pt"}, {"k", "1"}, {"only a", "x"}});
     }

@@ -81,7 +81,7 @@ struct Manifest {
     std::vector<CheckpointFile> files;
     std::vector<StoredTensor> tensors;  ///< sorted by name
     std::vector<Extent> extents;        ///< sorted by (file, begin)
-    std::string format{};               ///< in the metadata of all its files, where that is not pt; of manifests none
+    std::string format{};               ///< in the metadata of all its files, where that is not pt
     friend bool operator==(Manifest const&, Manifest const&) = default;
 };
 

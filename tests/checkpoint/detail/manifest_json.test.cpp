@@ -163,6 +163,7 @@ TEST_SUITE("checkpoint/detail/manifest_json") {
         m.save = "ffffffffffffffff";
         m.world_size = 1;
         CHECK(manifest_from(to_json(m), "m") == m);
+        m.format = "flax";
         m.files = {{"sub/f.safetensors", 0, 0, -1}};
         CHECK(manifest_from(to_json(m), "m") == m);
     }

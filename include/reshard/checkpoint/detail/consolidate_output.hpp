@@ -123,12 +123,15 @@ struct OutputFiles {
     return specs;
 }
 
-/// The texts of each file: the options', and those of the save that the options do not name. Where the options are the
-/// default, the format that all files have that are read.
-[[nodiscard]] inline Metadata output_metadata(Catalogue const& from, RewriteOptions const& options) {
-    Metadata result = options.metadata;
+/// The options' texts. Where these are the default, the format that all files have that are read.
+[[nodiscard]] inline Metadata own_metadata(Catalogue const& from, RewriteOptions const& options) {
     std::string const& format = from.manifest().format;
-    if (!format.empty() && result == default_metadata()) result = {{"format", format}};
+    bool const keeps = !format.empty() && options.metadata == default_metadata();
+    return keeps ? Metadata{{"format", format}} : options.metadata;
+}
+/// The texts of each full file: these, and those of the save that the options do not name.
+[[nodiscard]] inline Metadata output_metadata(Catalogue const& from, RewriteOptions const& options) {
+    Metadata result = own_metadata(from, options);
     for (auto const& item : from.manifest().metadata) {
         bool const named = std::any_of(options.metadata.begin(), options.metadata.end(),
                                        [&](auto const& own) { return own.first == item.first; });
@@ -189,6 +192,7 @@ struct OutputFiles {
     WholeFiles made = whole_files(group_tensors(output_tensors(from, options), options), metadata);
     made.manifest.metadata = from.manifest().metadata;
     if (options.manifest) {
+        made.manifest.format = format_of(metadata);
         drop_texts_of_file(metadata);
         sort_list(metadata);
         made.manifest.metadata = std::move(metadata);  // what the files say that are opened without it
@@ -231,9 +235,11 @@ struct OutputFiles {
     Manifest& manifest = plan.manifest;
     manifest.metadata = from.manifest().metadata;
     manifest.save = id;
+    Metadata const texts = own_metadata(from, options);
+    manifest.format = format_of(texts);
     for (std::size_t f = 0; f < manifest.files.size(); ++f) {
         int const writer = manifest.files[f].writer;
-        SafetensorsLayout layout = shard_layout(manifest, plan.extents_of(writer), options.metadata);
+        SafetensorsLayout layout = shard_layout(manifest, plan.extents_of(writer), texts);
         manifest.files[f] = described_file(shard_file_name(writer, plan.ranks, id), layout);
         manifest.files[f].writer = writer;
         result.starts.push_back(std::move(layout.start));

@@ -72,11 +72,17 @@ inline void drop_texts_of_file(Metadata& metadata) {
     return at == metadata.end() || at->first != key ? nullptr : &at->second;
 }
 
+/// The format in a file's metadata, where that is not pt.
+[[nodiscard]] inline std::string format_of(Metadata const& metadata) {
+    for (auto const& [key, value] : metadata)
+        if (key == "format" && value != "pt") return value;
+    return {};
+}
+
 /// Adds the metadata of file `number`, of files 0, 1, ... one after the other. Where two contradict each other the
 /// first counts, and a key is noted with the file of the second. A format is one that all files have.
 inline void add_texts(Manifest& manifest, std::size_t number, Metadata const& texts) {
-    std::string const* const format = find_metadata(texts, "format");
-    std::string const own = format == nullptr || *format == "pt" ? std::string() : *format;
+    std::string const own = format_of(texts);
     if (number == 0) manifest.format = own;
     if (manifest.format != own) manifest.format.clear();
     Metadata added;

@@ -111,6 +111,10 @@ inline void write_manifest(Manifest const& manifest, bool has_blocks, ExtentsOf 
         append_manifest_text(json, value);
     }
     json += manifest.metadata.empty() ? "}" : "\n  }";
+    if (!manifest.format.empty()) {
+        json += ",\n  \"file_format\": ";
+        append_manifest_text(json, manifest.format);
+    }
     if (has_blocks || manifest.block_bytes != default_block_bytes)
         append(json, {",\n  \"block_bytes\": ", manifest.block_bytes});
     json += ",\n  \"files\": [";
@@ -342,6 +346,7 @@ inline void sort_extents(Manifest& manifest, std::string_view file) {
         manifest.metadata.emplace_back(key, value.text());
     });
     detail::sort_list(manifest.metadata);
+    if (json.has("file_format")) manifest.format = json.at("file_format").text();
 
     bool const blocks = json.has("block_bytes");
     if (blocks) manifest.block_bytes = json.at("block_bytes").integer();

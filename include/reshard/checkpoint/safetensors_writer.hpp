@@ -30,7 +30,7 @@ void write_safetensors(std::string path, std::vector<TensorSpec> tensors, FillTe
 /// `model.safetensors.index.json`, which appears first: whoever reads misses the files that it names until all are
 /// there. Creates the folder if need be, and those that it lies in. A lone `model.safetensors` is replaced in one step
 /// by another; any other checkpoint in the way is an error, since several files cannot be replaced in one step; so is
-/// a save into the folder that is under way. Throws as above.
+/// a save into the folder that is under way. With an error a folder that it has made goes. Throws as above.
 void write_checkpoint(std::string const& folder, std::vector<TensorSpec> tensors, FillTensor const& fill,
                       Index max_file_bytes = default_max_file_bytes, Metadata const& metadata = default_metadata(),
                       Index chunk_bytes = default_chunk_bytes);

@@ -66,7 +66,10 @@ RESHARD_INLINE void write_checkpoint(std::string const& folder, std::vector<Tens
     auto const made = detail::whole_files(split_into_files(std::move(tensors), max_file_bytes), metadata);
     bool const one = made.starts.size() == 1;
     std::string const text = one ? std::string() : detail::index_text(made.manifest);
+    std::string name = folder;
+    bool const is_new = detail::path_kind(folder) == detail::PathKind::missing;
     detail::make_folder(folder, true);
+    detail::PassingPath made_folder(is_new ? std::move(name) : std::string());  // goes last, if nothing stays in it
     // Who saves or consolidates into the folder would take our files for what a run has left that died.
     detail::FolderLock locks[2];
     for (int i : {0, 1}) locks[i] = {folder, detail::lock_name(i == 0 ? manifest_name : detail::index_name)};
@@ -85,6 +88,7 @@ RESHARD_INLINE void write_checkpoint(std::string const& folder, std::vector<Tens
         for (detail::TemporaryFile& file : files) names.add(file);
         names.keep();
     }
+    made_folder.keep();
     detail::sync_folder(folder);
 }
 

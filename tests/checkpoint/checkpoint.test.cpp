@@ -238,6 +238,24 @@ TEST_SUITE("checkpoint/checkpoint") {
         }
     }
 
+    TEST_CASE("links are followed wherever they lead, as those of the Hub's cache; one that leads nowhere is missing") {
+        TempFolder const cache;
+        std::filesystem::create_directories(cache / "blobs");
+        std::filesystem::create_directories(cache / "snapshots/main");
+        write_one(cache / "blobs/1a", {bytes("a", 3)});
+        write_one(cache / "blobs/2b", {bytes("b", 2)});
+        write_text(cache / "blobs/3c", R"({"weight_map":{"a":"f.safetensors","b":"g.safetensors"}})");
+        std::string const snapshot = cache / "snapshots/main";
+        std::filesystem::create_symlink("../../blobs/1a", snapshot + "/f.safetensors");
+        std::filesystem::create_symlink("../../blobs/2b", snapshot + "/g.safetensors");
+        std::filesystem::create_symlink("../../blobs/3c", snapshot + index_leaf);
+        std::filesystem::create_directory_symlink("snapshots/main", cache / "latest");
+        for (std::string const& path : {snapshot, cache / "latest", snapshot + index_leaf})
+            CHECK(names(Checkpoint::open(path)) == std::vector<std::string>{"a", "b"});
+        std::filesystem::remove(cache / "blobs/2b");
+        CHECK(caught([&] { (void)Checkpoint::open(snapshot); }).rule == SafetensorsRule::missing_files);
+    }
+
     TEST_CASE("one shard that is named by its path does not pass for all of them") {
         for (Described const how : {Described::by_manifest, Described::by_shards}) {
             TempFolder const folder;

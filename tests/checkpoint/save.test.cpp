@@ -149,6 +149,20 @@ TEST_SUITE("checkpoint/save") {
         CHECK(first.world_size == 5);
     }
 
+    TEST_CASE("a save puts files in the place of links, and leaves alone what these lead to") {
+        TempFolder const other;
+        save_model(other.path(), model(), 4, 1);
+        auto const before = other.leaves();
+        TempFolder const folder;
+        for (std::string const& leaf : before) std::filesystem::create_symlink(other / leaf, folder / leaf);
+        check_holds(folder, model(), 1);
+        save_model(folder.path(), model(), 4, 2);
+        check_holds(folder, model(), 2);
+        for (std::string const& leaf : folder.leaves()) CHECK_FALSE(std::filesystem::is_symlink(folder / leaf));
+        CHECK(other.leaves() == before);
+        check_holds(other, model(), 1);
+    }
+
     TEST_CASE("a save of windows into the map of the save that it replaces") {
         TempFolder const folder;
         std::vector<PlacedTensor> const whole{source("w", DType::f32, "(1):(S0)", Shape{40, 33}),

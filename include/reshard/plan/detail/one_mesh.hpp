@@ -159,7 +159,7 @@ private:
         : from_(from),
           to_(to),
           mesh_(*from.mesh),
-          kept_(mesh_, ~(x | y | z) & ((1U << mesh_.axes()) - 1U)),
+          kept_(mesh_, ~(x | y | z)),
           copies_outside_(mesh_, x & ~inside),
           receivers_outside_(mesh_, y & ~inside),
           held_outside_(mesh_, (y | z) & ~inside),

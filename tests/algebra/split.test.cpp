@@ -217,6 +217,13 @@ TEST_CASE("parts come in two lengths: so many as the first, then as the last") {
     }
 }
 
+TEST_CASE("an element near 2^63 is found without a sum beyond it") {
+    static constexpr SplitRule rule{SplitKind::cyclic, Index{1} << 60, {}};
+    constexpr IndexSet set(Interval{0, INT64_MAX}, rule, 2, 1);
+    static_assert(set.global_index(set.size() - 1) == INT64_MAX - 1);
+    static_assert(set.local_index(INT64_MAX - 1) == set.size() - 1);
+}
+
 TEST_CASE("the notation tells kinds of rules apart") {
     for (int a = 1; a < split_count; ++a) {
         for (int b = 0; b < split_count; ++b) {

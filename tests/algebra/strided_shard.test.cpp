@@ -101,6 +101,7 @@ TEST_SUITE("algebra/strided_shard") {
         CHECK(refusal(Mesh{2}, Shape{4, 15}, {Placement::shard(1)}, {3}) == "(2):(S1:str3)");
         CHECK(refusal(Mesh{2, 4}, Shape{20}, both, {4, 1}) == "(2,4):(S0,S0)@1,0");
         CHECK(refusal(Mesh{2, 4}, Shape{21}, both, {1, 3}) == "(2,4):(S0,S0:str3)");
+        CHECK(refusal(Mesh{2, 4}, Shape{INT64_MAX - 7}, both, {4, 1}) == "(2,4):(S0,S0)@1,0");  // no sum is beyond it
         Placement const balanced = Placement::shard(0, {SplitKind::balanced, 0, {}});  // of one rank: all of it
         CHECK(refusal(Mesh{1, 2}, Shape{8}, {balanced, Placement::shard(0)}, {1, 2}) == "(1,2):(S0:bal,S0:cyc2)");
     }

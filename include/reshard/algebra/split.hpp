@@ -194,7 +194,7 @@ public:
     /// The element that local_index() tells this of. \pre 0 <= local < size()
     [[nodiscard]] constexpr Index global_index(Index local) const noexcept {
         Index const k = each_.empty() ? 0 : detail::smaller(local / each_.size(), whole_segments());
-        return segment(k).begin + local - k * each_.size();
+        return segment(k).begin + (local - k * each_.size());  // begin + local may not fit 64 bits
     }
     /// The segment that holds `position`, else the next one; where none follows, the empty one at the span's end.
     [[nodiscard]] constexpr Interval segment_from(Index position) const noexcept {

@@ -23,7 +23,7 @@ using Runs = std::vector<Interval>;
 inline void append_slice(Runs& to, Runs const& list, Index begin, Index end) {
     Index before = 0;
     for (Interval run : list) {
-        Interval const part = intersect({run.begin, run.end}, {run.begin + begin - before, run.begin + end - before});
+        Interval const part = intersect(run, {run.begin + (begin - before), run.begin + (end - before)});
         before += run.size();
         if (part.empty()) continue;
         if (!to.empty() && to.back().end == part.begin) {

@@ -79,10 +79,16 @@ TEST_SUITE("plan/batch") {
                 planning::Steps steps = p.steps();
                 Index const bound = detail::largest_scratch(steps);
                 Index const bytes = detail::round_bytes(steps, DType::u8);
+                Index fewest = mesh.size();
+                Index most = mesh.size();
+                for (planning::Layout const& layout : steps.layouts) {
+                    fewest = std::min(fewest, layout.distribution.mesh().size());
+                    most = std::max(most, layout.distribution.mesh().size());
+                }
                 for (Index i = 0; i < mesh.size(); ++i) {
                     Cost const cost = p.cost(mesh.rank_at(i));
                     REQUIRE(cost.workspace <= bound);
-                    REQUIRE(cost.received <= steps.phases() * bytes);
+                    REQUIRE(cost.received * fewest <= steps.phases() * bytes * most);
                 }
                 if (steps.find(planning::StepKind::fold) == nullptr) continue;
                 steps.fold_elements = random.between(1, 100);
@@ -93,6 +99,16 @@ TEST_SUITE("plan/batch") {
                 }
             }
         }
+    }
+    TEST_CASE("tensors for single ranks share rounds as tensors for all do") {
+        Shape const shape{64, 64};
+        auto const rows = distribution(Mesh{8}, shape, "S0");
+        auto const owned = distribution(Mesh{1}.on(first_rank(5)), shape, "R");
+        auto const bytes = [](Plan<> const& p) { return detail::round_bytes(p.steps(), DType::f32); };
+        CHECK(bytes(plan_across(rows, owned)) == 64 * 64 * 4 / 8);
+        CHECK(bytes(plan_across(owned, rows)) == 64 * 64 * 4 / 8);
+        CHECK(bytes(plan_across(distribution(Mesh{8}, shape, "P+"), owned)) == 64 * 64 * 4);
+        CHECK(bytes(plan(rows, distribution(Mesh{8}, shape, "R"))) == 64 * 64 * 4);  // each of them takes all
     }
     TEST_CASE("the largest piece of a world of 2^20 ranks is known without asking them") {
         auto const d = distribution(Mesh{1024, 1024}, Shape{1 << 20, 1 << 20}, "S0,S1");

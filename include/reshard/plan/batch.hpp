@@ -18,7 +18,7 @@ namespace planning {
 /// happens to hold: every rank must cut the batch alike.
 struct RoundLoad {
     bool travels = false;  ///< false: a view or a local copy, which needs no round
-    Index bytes = 0;       ///< what a rank sends or receives in one exchange, near enough
+    Index bytes = 0;       ///< what a rank sends or receives in one exchange, on average where few do
     Index workspace = 0;   ///< bytes of scratch memory; no rank needs more
     Index scratch = 0;     ///< what this rank needs of it, which has no say
 };
@@ -34,14 +34,17 @@ namespace detail {
     return planning::FoldChunks(steps).scratch_elements(largest_extents(steps.to(*fold).distribution));
 }
 
+/// A side of few ranks counts as if all shared it: beside a tensor for one rank travel those for the others.
 /// \pre the elements have whole bytes.
 [[nodiscard]] inline Index round_bytes(planning::Steps const& steps, DType dtype) noexcept {
-    DynamicDistribution const& from = steps.layouts.front().distribution;
-    Index elements = ceil_div(from.shape().size(), from.mesh().size());
+    Index ranks = 1;
+    for (planning::Layout const& layout : steps.layouts) ranks = larger(ranks, layout.distribution.mesh().size());
+    Index elements = ceil_div(steps.layouts.front().distribution.shape().size(), ranks);
     for (planning::Step const& step : steps.list) {
         if (step.kind != planning::StepKind::exchange) continue;
         planning::Layout const& to = steps.to(step);
-        elements = larger(elements, saturated_product(largest_piece(to.distribution), larger<Index>(to.addends, 1)));
+        Index const piece = saturated_product(largest_piece(to.distribution), larger<Index>(to.addends, 1));
+        elements = larger(elements, ceil_div(saturated_product(piece, to.distribution.mesh().size()), ranks));
     }
     return saturated_product(elements, bytes(dtype));
 }

@@ -156,6 +156,30 @@ TEST_SUITE("progress_thread") {
         });
     }
 
+    TEST_CASE("what was prepared may move, or go, before the run that it was started for") {
+        run_on_threads(2, [&](ThreadCommunicator& comm) {
+            ProgressThread progress;
+            Plan<> const whole = plan(parse("(2):(P+)", Shape{4}), parse("(2):(R)", Shape{4}));
+            std::vector<int> addends(4, comm.rank() + 1);
+            std::vector<int> sums[2] = {std::vector<int>(4), std::vector<int>(4)};
+            auto const prepare_for = [&](std::vector<int>& sum) {
+                return prepare(whole, comm, TensorView<int>(addends.data(), Shape{4}),
+                               TensorView<int>(sum.data(), Shape{4}));
+            };
+            std::vector<PreparedPlan> jobs;
+            jobs.push_back(prepare_for(sums[0]));
+            jobs.push_back(prepare_for(sums[1]));
+            if (comm.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(20));  // the other waits for it
+            BackgroundRequest first = progress.start(jobs[0]);
+            BackgroundRequest second = progress.start(jobs[1]);
+            std::vector<PreparedPlan> elsewhere = std::move(jobs);
+            elsewhere.clear();
+            second.wait();
+            first.wait();
+            for (auto const& sum : sums) CHECK(sum == std::vector<int>(4, 3));
+        });
+    }
+
     TEST_CASE("a forked child has no such thread, and waits for nothing") {
         SelfCommunicator comm;
         std::vector<int> source(4, 7);

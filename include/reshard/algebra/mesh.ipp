@@ -108,7 +108,9 @@ RESHARD_INLINE DynamicMesh DynamicMesh::along(MeshAxes const& given, Index rank)
 }
 
 [[noreturn]] RESHARD_INLINE void DynamicMesh::raise_size() {
-    errors::raise(ErrorCode::mesh, "reshard::Mesh: rank numbers do not fit a 32-bit int. Fix: check the extents.");
+    errors::raise(
+        ErrorCode::mesh,
+        "reshard::Mesh: ranks count from 0 and fit a 32-bit int. Fix: check the extents, and the first rank.");
 }
 
 [[noreturn]] RESHARD_INLINE void DynamicMesh::raise_count(Index given, Index size) {

@@ -321,7 +321,8 @@ template <class Byte>
                                         std::span<Receive const> receives);
 
 /// How a message ends where ranks are in different calls of a transport: with same_calls, and this.
-inline constexpr std::string_view who_agrees = " (barrier(), prepare(), save() and load() call agree.)";
+inline constexpr std::string_view who_agrees =
+    " (barrier(), prepare(), save() and load() call agree; wait for a ProgressThread before.)";
 /// The message of ranks that have started exchanges which were bound in different places.
 [[nodiscard]] std::string order_text(int rank, int other);
 /// What is said of a rank that differs where neither it nor rank 0 has said what it has in hand.

@@ -21,16 +21,18 @@ namespace reshard::inline v0_1 {
                                     PrepareOptions const& options = {});
 
 namespace detail {
-class BatchJob;   // exec/detail/batch_job.hpp
-struct RankMove;  // exec/detail/value_change.hpp
+class BatchJob;      // exec/detail/batch_job.hpp
+class ProgressWork;  // exec/progress_thread.ipp
+struct RankMove;     // exec/detail/value_change.hpp
 struct ValueChange;
 }
 
 /// A run under way. Move-only; wait() finishes the remaining phases; the destructor, and an assignment, waits, at most
 /// the deadline. What was prepared may go before it; the tensors, a workspace and the communicator may not. Several
-/// prepared plans may run at a time over one communicator, started in the same order on every rank. Whoever waits for
-/// one first finishes those that started before, so the order of waits is free; but before another starts, every rank
-/// has waited for the same. Where one fails, all that are under way throw its error.
+/// prepared plans may run at a time over one communicator, started in the same order on every rank; what one of them
+/// writes no other reads or writes. Whoever waits for one first finishes those that started before, so the order of
+/// waits is free; but before another starts, every rank has waited for the same. Where one fails, all that are under
+/// way throw its error.
 class [[nodiscard]] RunRequest {
 public:
     RunRequest() = default;  ///< there is nothing to wait for
@@ -77,6 +79,9 @@ public:
     RunRequest start() && = delete;  ///< what runs once is run(), or redistribute()
 
 private:
+    friend class detail::ProgressWork;
+    [[nodiscard]] PreparedPlan shared() const noexcept;
+
     detail::BatchJob* job_ = nullptr;
 };
 

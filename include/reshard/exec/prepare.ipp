@@ -42,6 +42,7 @@ RESHARD_INLINE bool detail::BatchJob::start() {
     phase_ = 0;
     guarded([&, this] { exchange(0).start(); });
     runs_over_it().add(*this);
+    hold();
     return runs_ = true;
 }
 RESHARD_INLINE void detail::BatchJob::fail() noexcept {
@@ -93,7 +94,7 @@ RESHARD_INLINE void detail::BatchJob::wait() {
     while (is_under_way()) static_cast<BatchJob*>(runs_over_it().first())->finish();
     runs_ = false;
     std::exception_ptr const failure = std::exchange(failure_, nullptr);
-    if (goes_with_run_) delete this;
+    release();
     if (failure != nullptr) std::rethrow_exception(failure);
 }
 
@@ -114,6 +115,10 @@ RESHARD_INLINE bool RunRequest::test() {
 
 RESHARD_INLINE PreparedPlan::~PreparedPlan() {
     if (job_ != nullptr) job_->release();
+}
+RESHARD_INLINE PreparedPlan PreparedPlan::shared() const noexcept {
+    if (job_ != nullptr) job_->hold();
+    return PreparedPlan(job_);
 }
 RESHARD_INLINE void PreparedPlan::run() { start().wait(); }
 RESHARD_INLINE RunRequest PreparedPlan::start() & {

@@ -53,8 +53,8 @@ private:
 
 /// One thread that carries out one run after the other, in the order in which they were started; ranks start runs over
 /// one communicator in the same order. Until all of them are over, nothing else is done with that communicator, nor
-/// with others of its family. MPI must have been initialised for MPI_THREAD_SERIALIZED, or for MPI_THREAD_MULTIPLE
-/// where the rank calls MPI itself meanwhile: the run throws TransportError otherwise.
+/// with others of its family. Below MPI_THREAD_SERIALIZED a run over MPI throws TransportError; a rank that calls MPI
+/// itself meanwhile needs MPI_THREAD_MULTIPLE, which nobody checks.
 class ProgressThread {
 public:
     /// Throws OutOfMemory where the system gives no thread.
@@ -63,7 +63,7 @@ public:
     ~ProgressThread();
     ProgressThread& operator=(ProgressThread&&) = delete;
 
-    /// Begins a run; whatever goes wrong is thrown by its wait(). \pre `job` outlives it and stays where it is.
+    /// Begins a run; whatever goes wrong is thrown by its wait(). What was prepared may go before it, as in RunRequest.
     BackgroundRequest start(PreparedPlan& job);
     BackgroundRequest start(PreparedPlan&&) = delete;  ///< a run needs what was prepared: give that a name
 

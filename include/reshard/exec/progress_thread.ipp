@@ -31,12 +31,12 @@ public:
         thread_.join();
     }
 
-    [[nodiscard]] std::uint64_t start(PreparedPlan& job) {
+    [[nodiscard]] std::uint64_t start(PreparedPlan const& job) {
         std::uint64_t number = 0;
         {
             std::lock_guard const lock(mutex_);
             failures_.reserve(failures_.size() + waiting_.size() + 1);  // the thread itself allocates nothing
-            waiting_.push_back(&job);
+            waiting_.push_back(job.shared());
             number = ++started_;
         }
         changed_.notify_all();
@@ -70,7 +70,7 @@ private:
         for (;;) {
             changed_.wait(lock, [&, this] { return !waiting_.empty() || stops_; });
             if (waiting_.empty()) return;
-            PreparedPlan& job = *waiting_.front();
+            PreparedPlan job = std::move(waiting_.front());
             lock.unlock();
             std::exception_ptr error;
 #if defined(__cpp_exceptions)
@@ -82,6 +82,7 @@ private:
 #else
             job.run();
 #endif
+            job = {};  // perhaps the last to have it: it goes while its communicator is there
             lock.lock();
             waiting_.erase(waiting_.begin());
             ++over_;
@@ -92,8 +93,8 @@ private:
 
     std::mutex mutex_;
     std::condition_variable changed_;
-    std::vector<PreparedPlan*> waiting_;  ///< run `over_` + 1 is the first
-    std::vector<Failure> failures_;       ///< of runs that nobody has waited for
+    std::vector<PreparedPlan> waiting_;  ///< run `over_` + 1 is the first
+    std::vector<Failure> failures_;      ///< of runs that nobody has waited for
     std::uint64_t started_ = 0;
     std::uint64_t over_ = 0;
     bool stops_ = false;

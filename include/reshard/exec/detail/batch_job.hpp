@@ -10,6 +10,8 @@
 #include <reshard/core/detail/watched.hpp>
 #include <reshard/exec/detail/job.hpp>
 
+#include <atomic>  // atomic
+
 namespace reshard::inline v0_1::detail {
 
 /// What a prepared plan runs. One plan is a batch of one.
@@ -48,13 +50,10 @@ public:
     ~BatchJob() {
         if (failed_) keep_for_good(std::move(workspace_));
     }
-    /// Who has prepared it is done with it: it goes, or with the run under way.
+    /// One more has it: who has prepared it, a run under way, a thread that is to run it. It goes with the last.
+    void hold() noexcept { holders_.fetch_add(1, std::memory_order_relaxed); }
     void release() noexcept {
-        if (runs_) {
-            goes_with_run_ = true;
-        } else {
-            delete this;
-        }
+        if (holders_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
     }
 
     /// Binds everything anew, as so many exchanges; those that this rank has not itself move nothing.
@@ -74,7 +73,7 @@ public:
     /// Makes progress with the exchange under way; whether that is complete. If it throws, the run is over.
     [[nodiscard]] bool test();
     /// Ends what started before over the same communicator, and then this run. Throws what went wrong in one of
-    /// them. This is gone then if it was released.
+    /// them. This is gone then if nobody else has it.
     void wait();
 
     /// What this does with an exchange. Once one has failed a transport may still write to the workspace.
@@ -179,9 +178,9 @@ private:
     std::size_t travelling_ = 0;
     std::vector<Step> steps_;
     Workspace workspace_;
-    int phase_ = 0;      ///< of the run
-    bool runs_ = false;  ///< somebody is to wait for it
-    bool goes_with_run_ = false;
+    std::atomic<int> holders_{1};
+    int phase_ = 0;               ///< of the run
+    bool runs_ = false;           ///< somebody is to wait for it
     bool failed_ = false;         ///< some run has
     std::exception_ptr failure_;  ///< of the run
 };

@@ -30,11 +30,8 @@ using LoadClock = std::chrono::steady_clock;
     return plan;
 }
 inline void read_direct(LoadFiles& files, ReadPlan const& plan, LoadReport& report) {
-    ReadTotals const totals = files.read(plan);
-    report.reads += totals.reads;
-    report.bytes_read += totals.bytes_read;
-    report.bytes_loaded += totals.bytes_wanted;
-    report.extra_bytes = larger(report.extra_bytes, totals.scratch_bytes);
+    add_reads(report, files.read(plan));
+    report.bytes_loaded += plan.totals().bytes_wanted;
     report.read_directly = true;
     files.check_unchanged();
     SumVerdict const sum = files.sum();

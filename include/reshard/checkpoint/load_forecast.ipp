@@ -40,29 +40,37 @@ public:
         result_.ranks = ranks;
         result_.tensors = as_index(targets.size());
         for (WantedExtent const& extent : wanted_) result_.bytes_in_files += extent.bytes();
-        for (int rank = 0; rank < ranks; ++rank) {
-            loaded_.push_back(loaded_by(rank));
-            result_.bytes_loaded += loaded_.back();
-        }
+        reports_.resize(as_size(ranks));
     }
 
     [[nodiscard]] LoadForecast run() {
         if (terms_.communicates) add_session();
         ReadSchedule const schedule = schedule_of(catalogue_, wanted_, targets_, result_.ranks, terms_);
         bool together = terms_.cooperation == Cooperation::always;
-        std::vector<DirectReads> direct;
-        if (!together) direct = direct_reads();
+        std::vector<LoadShare> shares;
+        for (int rank = 0; rank < result_.ranks && !together; ++rank)
+            shares.push_back(share_of(read_directly(rank), schedule, wanted_, targets_, rank));
         if (terms_.cooperation == Cooperation::by_model) {
-            std::vector<LoadShare> shares;
-            for (DirectReads const& one : direct) {
-                auto const rank = static_cast<int>(shares.size());
-                shares.push_back(share_of(one.totals, schedule, wanted_, targets_, rank));
-            }
             ++result_.collectives.exchanges;
-            result_.bytes_of_lists += Index{result_.ranks} * (result_.ranks - 1) * as_index(sizeof(LoadShare));
+            result_.bytes_of_lists += bytes_to_all(sizeof(LoadShare));
             together = exchange_pays(shares, schedule.windows, terms_.reads.in_flight, model_);
         }
-        together ? read_staged(schedule) : read_directly(direct);
+        result_.read_directly = !together;
+        Index const busiest = together ? read_staged(schedule) : 0;
+        for (LoadReport const& report : reports_) {
+            result_.bytes_loaded += report.bytes_loaded;
+            result_.bytes_read += report.bytes_read;
+            result_.most_bytes_read = larger(result_.most_bytes_read, report.bytes_read);
+            result_.reads += report.reads;
+            result_.most_reads = larger(result_.most_reads, report.reads);
+            result_.files_opened += report.files_opened;
+            result_.bytes_verified += report.bytes_verified;
+            result_.extra_bytes = larger(result_.extra_bytes, report.extra_bytes);
+        }
+        result_.seconds =
+            together ? staged_seconds(result_.bytes_read, result_.most_bytes_read, schedule.windows, busiest, model_)
+                     : direct_seconds(result_.bytes_read, result_.most_bytes_read, result_.most_reads,
+                                      terms_.reads.in_flight, model_);
         return std::move(result_);
     }
 
@@ -75,92 +83,73 @@ private:
         result_.bytes_of_lists = (result_.ranks - 1) * as_index(sizeof(Index) + list_text(catalogue_).size());
         result_.lists_opened = lists_opened(catalogue_);
     }
-
-    /// What a rank would read by itself, and compare of it.
-    struct DirectReads {
-        ReadTotals totals;
-        Index bytes_verified = 0;
-    };
-    [[nodiscard]] std::vector<DirectReads> direct_reads() {
-        std::vector<DirectReads> result;
-        for (int rank = 0; rank < result_.ranks; ++rank) {
-            std::byte* next = some_address();  // no two tensors touch
-            for (LocalTensor& target : targets_) {
-                if (!target.distribution.contains(rank)) continue;
-                target.view = DynamicView(next, target.view.dtype(), target.distribution.local_shape(rank));
-                next += target.view.size() * bytes(target.view.dtype()) + 64;
-            }
-            ReadPlan const plan =
-                plan_reads(catalogue_, wanted_, needed_boxes(wanted_, targets_, rank), terms_.reads, terms_.options);
-            result.push_back({plan.totals(), sum_of(summed_runs(catalogue_, wanted_, plan.reads(), terms_.options))});
-        }
-        return result;
+    /// What crosses ranks where each tells all others so much.
+    [[nodiscard]] Index bytes_to_all(std::size_t bytes) const noexcept {
+        return Index{result_.ranks} * (result_.ranks - 1) * as_index(bytes);
     }
 
-    /// Each rank reads what it needs.
-    void read_directly(std::span<DirectReads const> ranks) {
-        for (auto const& [totals, bytes_verified] : ranks) {
-            add_reads(totals.bytes_read, totals.reads);
-            result_.files_opened += totals.files;
-            result_.extra_bytes = larger(result_.extra_bytes, totals.scratch_bytes);
-            result_.bytes_verified += bytes_verified;
+    /// A rank reads what it needs.
+    ReadTotals read_directly(int rank) {
+        std::byte* next = some_address();  // no two tensors touch
+        for (LocalTensor& target : targets_) {
+            if (!target.distribution.contains(rank)) continue;
+            target.view = DynamicView(next, target.view.dtype(), target.distribution.local_shape(rank));
+            next += target.view.size() * bytes(target.view.dtype()) + 64;
         }
-        result_.read_directly = true;
-        result_.seconds = direct_seconds(result_.bytes_read, result_.most_bytes_read, result_.most_reads,
-                                         terms_.reads.in_flight, model_);
+        ReadPlan const plan =
+            plan_reads(catalogue_, wanted_, needed_boxes(wanted_, targets_, rank), terms_.reads, terms_.options);
+        LoadReport& report = reports_[as_size(rank)];
+        add_reads(report, plan.totals());
+        report.bytes_loaded = plan.totals().bytes_wanted;
+        report.files_opened = plan.totals().files;
+        report.bytes_verified = sum_of(summed_runs(catalogue_, wanted_, plan.reads(), terms_.options));
+        return plan.totals();
     }
 
-    /// The readers read and pass on.
-    void read_staged(ReadSchedule const& schedule) {
+    /// The readers read and pass on. Returns the bytes that the busiest rank sends, or receives.
+    [[nodiscard]] Index read_staged(ReadSchedule const& schedule) {
         Spread const spread = terms_.spread;
-        auto const ranks = as_size(result_.ranks);
-        std::vector<Index> reads(ranks);
-        std::vector<Index> bytes_read(ranks);
-        std::vector<Index> kept(ranks);
+        Index const others = result_.ranks - 1;
+        std::vector<Index> staging;   // of each rank
+        std::vector<Index> received;  // from others
+        for (int rank = 0; rank <= others; ++rank) {
+            LoadReport& report = reports_[as_size(rank)] = {};
+            report.bytes_loaded = loaded_by(rank);
+            received.push_back(report.bytes_loaded);
+            staging.push_back(staging_bytes(schedule, spread, rank));
+            add_reads(report, {}, staging.back());
+        }
+        Index busiest = 0;
         Needs scratch;
         std::vector<std::pair<int, Index>> pairs;  // of a window: from, to
-        Index staged = 0;
-        Index busiest = 0;           // bytes that one rank sends, or receives
-        std::vector<Index> staging;  // of each rank
-        for (int rank = 0; rank < result_.ranks; ++rank) {
-            staging.push_back(staging_bytes(schedule, spread, rank));
-            result_.extra_bytes = larger(result_.extra_bytes, staging.back());
-        }
         for_each_window(schedule, [&](std::span<Piece const> pieces) {
             pairs.clear();
             for (std::size_t i = 0; i < pieces.size();) {
                 int const reader = pieces[i].reader;
-                std::size_t end = i;
-                for (; end < pieces.size() && pieces[end].reader == reader; ++end) {
-                    Box const& box = pieces[end].box;
-                    staged += pieces[end].bytes;
-                    for_each_wanting(wanted_, pieces[end], [&, this](WantedExtent const& extent) {
+                std::size_t const first = i;
+                for (; i < pieces.size() && pieces[i].reader == reader; ++i) {
+                    if (spread == Spread::broadcast) continue;
+                    Box const& box = pieces[i].box;
+                    for_each_wanting(wanted_, pieces[i], [&, this](WantedExtent const& extent) {
                         LocalTensor const& target = targets_[extent.target];
-                        kept[as_size(reader)] += needed_bytes(box, extent, target, reader, scratch);
-                        if (spread == Spread::broadcast) return;
+                        received[as_size(reader)] -= needed_bytes(box, extent, target, reader, scratch);
                         for_each_needing(extent, box, target, [&](Index rank) {
                             if (rank != reader) pairs.emplace_back(reader, rank);
                         });
                     });
                 }
-                ReadTotals const totals = count_reads(
-                    staging_boxes(pieces.subspan(i, end - i), wanted_, reader, some_address()), terms_.reads);
-                reads[as_size(reader)] += totals.reads;
-                bytes_read[as_size(reader)] += totals.bytes_read;
-                result_.extra_bytes = larger(result_.extra_bytes, staging[as_size(reader)] + totals.scratch_bytes);
-                i = end;
+                auto const boxes = staging_boxes(pieces.subspan(first, i - first), wanted_, reader, some_address());
+                add_reads(reports_[as_size(reader)], count_reads(boxes, terms_.reads), staging[as_size(reader)]);
             }
             sort_list(pairs);
             result_.messages += std::unique(pairs.begin(), pairs.end()) - pairs.begin();
             if (spread == Spread::broadcast) {
-                Index const others = result_.ranks - 1;
                 Index const bytes = pieces.back().place + pieces.back().bytes;
                 bool const in_shares = goes_in_shares(bytes, result_.ranks);
                 result_.messages += in_shares ? others * others : others;
                 busiest += in_shares ? 2 * (bytes - bytes / result_.ranks) : bytes * others;
             }
         });
-        for (std::size_t rank = 0; rank < ranks; ++rank) add_reads(bytes_read[rank], reads[rank]);
         result_.files_opened = opens(schedule, wanted_);
         passes_of(result_.collectives, spread) += schedule.windows;
         result_.collectives.agreements += 1 + schedule.windows;  // about the staging memory, and about each window
@@ -168,22 +157,19 @@ private:
         result_.bytes_verified = sum_of(summed);
         if (spread == Spread::exchange && !summed.empty()) {
             ++result_.collectives.exchanges;
-            result_.bytes_of_lists += Index{result_.ranks} * (result_.ranks - 1) * as_index(sizeof(ExtentParts));
+            result_.bytes_of_lists += bytes_to_all(sizeof(ExtentParts));
         }
-
         if (spread == Spread::broadcast) {
-            result_.bytes_passed = staged * result_.ranks;
-            result_.bytes_on_wire = staged * (result_.ranks - 1);
-        } else {
-            result_.bytes_passed = result_.bytes_loaded;
-            for (std::size_t rank = 0; rank < ranks; ++rank) {
-                result_.bytes_on_wire += loaded_[rank] - kept[rank];
-                busiest = larger(busiest, loaded_[rank] - kept[rank]);
-            }
-            if (spread == Spread::scatter) busiest = result_.bytes_on_wire;
+            result_.bytes_passed = result_.bytes_in_files * result_.ranks;
+            result_.bytes_on_wire = result_.bytes_in_files * others;
+            return busiest;
         }
-        result_.seconds =
-            staged_seconds(result_.bytes_read, result_.most_bytes_read, schedule.windows, busiest, model_);
+        for (std::size_t rank = 0; rank < received.size(); ++rank) {
+            result_.bytes_passed += reports_[rank].bytes_loaded;
+            result_.bytes_on_wire += received[rank];
+            busiest = larger(busiest, received[rank]);
+        }
+        return spread == Spread::scatter ? result_.bytes_on_wire : busiest;
     }
 
     [[nodiscard]] Index loaded_by(int rank) const {
@@ -200,19 +186,13 @@ private:
         for (ExtentRun const& run : runs) sum += run.end - run.begin;
         return sum;
     }
-    void add_reads(Index bytes_read, Index reads) noexcept {
-        result_.bytes_read += bytes_read;
-        result_.most_bytes_read = larger(result_.most_bytes_read, bytes_read);
-        result_.reads += reads;
-        result_.most_reads = larger(result_.most_reads, reads);
-    }
 
     Catalogue const& catalogue_;
     LoadTerms terms_;
     LoadModel const& model_;
     std::vector<LocalTensor> targets_;
     std::vector<WantedExtent> wanted_;
-    std::vector<Index> loaded_;
+    std::vector<LoadReport> reports_;  ///< of all ranks
     LoadForecast result_;
 };
 

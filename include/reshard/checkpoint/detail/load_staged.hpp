@@ -252,6 +252,13 @@ inline void join_parts(Catalogue const& catalogue, int rank, std::span<ExtentPar
     raise(error.code(), concat(error.what(), " The tensors are partly filled: load them again."));
 }
 
+/// One call of a plan, beside so much staging memory.
+inline void add_reads(LoadReport& report, ReadTotals const& totals, Index staging = 0) noexcept {
+    report.reads += totals.reads;
+    report.bytes_read += totals.bytes_read;
+    report.extra_bytes = larger(report.extra_bytes, staging + totals.scratch_bytes);
+}
+
 /// One rank's part of a schedule.
 class StagedLoad {
 public:
@@ -263,8 +270,9 @@ public:
           schedule_(schedule),
           spread_(spread),
           report_(report),
-          staging_(comm.allocate(staging_bytes())) {
-        report.extra_bytes = larger(report.extra_bytes, staging_bytes());
+          staging_bytes_(staging_bytes(schedule, spread, comm.rank())),
+          staging_(comm.allocate(staging_bytes_)) {
+        add_reads(report, {}, staging_bytes_);
         ++report.collectives.agreements;  // about the memory
     }
     StagedLoad& operator=(StagedLoad&&) = delete;
@@ -318,17 +326,11 @@ public:
     }
 
 private:
-    [[nodiscard]] Index staging_bytes() const noexcept {
-        return detail::staging_bytes(schedule_, spread_, comm_.rank());
-    }
     [[nodiscard]] std::byte* at(Index place) noexcept { return staging_.data() + place; }
 
     void read(std::span<Piece const> pieces, LoadFiles& files, ReadOptions const& options) {
         auto const boxes = staging_boxes(pieces, wanted_, comm_.rank(), at(0));
-        ReadTotals const totals = files.read(ReadPlan(boxes, options));
-        report_.reads += totals.reads;
-        report_.bytes_read += totals.bytes_read;
-        report_.extra_bytes = larger(report_.extra_bytes, staging_bytes() + totals.scratch_bytes);
+        add_reads(report_, files.read(ReadPlan(boxes, options)), staging_bytes_);
     }
 
     /// Sends to a rank and receives from one are in the order of the sender's pieces.
@@ -380,6 +382,7 @@ private:
     Spread spread_;
     LoadReport& report_;
     bool passing_ = false;
+    Index staging_bytes_;
     Workspace staging_;  ///< which the ranks of a node read in place, where the transport has it
     Needs needs_;
     std::vector<std::vector<Send>> sends_to_;  ///< by rank, while a window is gone through

@@ -215,7 +215,8 @@ TEST_SUITE("checkpoint/load") {
         TempFolder const folder;
         std::vector<Goal> goals;
         Index const more = 5;
-        for (Index i = 0; i < 2 * detail::WindowCutter::most_pieces + more; ++i) {
+        constexpr auto most = static_cast<Index>(detail::most_window_pieces);
+        for (Index i = 0; i < 2 * most + more; ++i) {
             goals.push_back(goal(errors::concat("w", i), DType::u8, i % 7 == 0 ? "(2):(R)" : "(2):(S0)", Shape{3}));
         }
         write(folder.path(), goals);
@@ -224,7 +225,7 @@ TEST_SUITE("checkpoint/load") {
             auto const report = load(folder.path(), tensors.list(), comm, OneRankReads<Scatter>{});
             CHECK(tensors.wrong() == "");
             CHECK(report.collectives.scatters == 3);
-            if (comm.rank() == 0) CHECK(report.extra_bytes == 3 * detail::WindowCutter::most_pieces);
+            if (comm.rank() == 0) CHECK(report.extra_bytes == 3 * most);
         });
     }
 

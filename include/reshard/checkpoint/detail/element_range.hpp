@@ -52,6 +52,15 @@ constexpr void for_each_box(DynamicShape const& shape, Index begin, Index end, V
     }
 }
 
+/// The same of the elements of a box: visit(Box) for boxes of what it is a box of.
+template <class Visit>
+constexpr void for_each_box_in(Box const& frame, Index begin, Index end, Visit&& visit) {
+    for_each_box(frame.shape(), begin, end, [&](Box box) {
+        for (int d = 0; d < box.rank(); ++d) box.set(d, {box.begin(d) + frame.begin(d), box.end(d) + frame.begin(d)});
+        visit(static_cast<Box const&>(box));
+    });
+}
+
 /// The window of a view that is a box of it. \pre elements of whole bytes.
 template <class Byte>
 [[nodiscard]] BasicDynamicView<Byte> window_of(BasicDynamicView<Byte> const& view, Box const& box) noexcept {

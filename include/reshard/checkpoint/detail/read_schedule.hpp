@@ -12,7 +12,7 @@
 #include <reshard/algebra/box.hpp>
 #include <reshard/algebra/distribution.hpp>
 #include <reshard/checkpoint/catalogue.hpp>
-#include <reshard/checkpoint/detail/element_range.hpp>
+#include <reshard/checkpoint/detail/byte_line.hpp>
 #include <reshard/core/sorting.hpp>
 #include <reshard/core/tensor_view.hpp>
 #include <reshard/core/transfer.hpp>
@@ -104,54 +104,9 @@ struct ReadSchedule {
     Index staging_bytes = 0;  ///< of the reader that needs most
 };
 
-/// Cuts boxes of extents, each one run of its file, into the windows of one reader. 0 bytes: a window per box.
-class WindowCutter {
-public:
-    /// Pieces that share a window: so many that messages and agreements cost little beside them, and so few that the
-    /// lists of their transfers, some 500 bytes for each rank, stay small and in the cache.
-    static constexpr Index most_pieces = 512;
-
-    WindowCutter(ReadSchedule& schedule, int reader, Index window_bytes) noexcept
-        : schedule_(&schedule), reader_(reader), window_bytes_(window_bytes) {}
-
-    /// \pre the box is one run of the file: single indices, one interval, then whole dimensions.
-    void add(std::size_t number, WantedExtent const& extent, Box const& box) {
-        Index const bytes = box.size() * enums::bytes(extent.dtype);
-        if (bytes == 0) return;
-        if (window_bytes_ != 0 && bytes > window_bytes_) {
-            int const dim = row_dim(box);
-            if (dim < box.rank()) return cut(number, extent, box, dim, bytes / box.extent(dim));
-        }
-        if (used_ > 0 && (bytes > window_bytes_ - used_ || pieces_ == most_pieces)) {
-            ++window_;
-            used_ = 0;
-            pieces_ = 0;
-        }
-        Index const begin = extent.begin + place_in(extent.box, box) * enums::bytes(extent.dtype);
-        schedule_->pieces.push_back({number, reader_, window_, used_, begin, bytes, box});
-        used_ += bytes;
-        ++pieces_;
-        schedule_->windows = larger(schedule_->windows, window_ + 1);
-        schedule_->staging_bytes = larger(schedule_->staging_bytes, used_);
-    }
-
-private:
-    void cut(std::size_t number, WantedExtent const& extent, Box box, int dim, Index slice) {
-        Interval const whole = box[dim];
-        Index const step = larger<Index>(window_bytes_ / slice, 1);
-        for (Index begin = whole.begin; begin < whole.end; begin += step) {
-            box.set(dim, {begin, smaller(begin + step, whole.end)});
-            add(number, extent, box);
-        }
-    }
-
-    ReadSchedule* schedule_;
-    int reader_;
-    Index window_bytes_;
-    Index window_ = 0;
-    Index used_ = 0;
-    Index pieces_ = 0;
-};
+/// Pieces that share a window: so many that messages and agreements cost little beside them, and so few that the lists
+/// of their transfers, some 500 bytes for each rank, stay small and in the cache.
+inline constexpr std::size_t most_window_pieces = 512;
 
 /// In the order in which they are read. \pre each reader's pieces are in their order.
 inline void sort_by_window(ReadSchedule& schedule) {
@@ -187,35 +142,38 @@ inline void sort_by_window(ReadSchedule& schedule) {
 }
 
 /// So many readers, from rank `first` on, take the spans, cut between rows of the outermost dimension of an extent that
-/// has more than one index. \pre as above
+/// has more than one index, in windows of so many bytes. 0 bytes: a window per extent. \pre as above
 [[nodiscard]] inline ReadSchedule spans_read(std::span<WantedExtent const> wanted, int readers, Index window_bytes,
                                              int first = 0) {
-    ReadSchedule schedule;
+    std::vector<LineTensor> read;
+    read.reserve(wanted.size());
+    for (WantedExtent const& one : wanted)
+        read.push_back({one.rows.empty() ? DynamicShape(Shape{0}) : one.read().shape(), one.dtype, one.dtype});
+    ByteLine const line(std::move(read));
     std::vector<Index> const cuts = span_cuts(wanted, readers);
-    int reader = 0;
-    Index before = 0;  // bytes of the extents before this one
-    WindowCutter cutter(schedule, first, window_bytes);
-    for (std::size_t i = 0; i < wanted.size(); ++i) {
-        WantedExtent const& extent = wanted[i];
-        Index const bytes = extent.bytes();
-        if (bytes == 0) continue;
-        Box part = extent.read();
-        int const dim = row_dim(part);
-        Interval const all = dim < part.rank() ? part[dim] : Interval{0, 1};
-        Index const row = bytes / all.size();
-        for (Index begin = all.begin; begin < all.end;) {
-            Index const room = cuts[as_size(reader) + 1] - before;  // bytes of it within the span
-            // The nearest cut: a row belongs to the span that holds its first half.
-            Index const rows = room / row + (room % row > row / 2 ? 1 : 0);
-            Index const end = reader + 1 == readers ? all.end : smaller(all.begin + rows, all.end);
-            if (end > begin) {
-                if (dim < part.rank()) part.set(dim, {begin, end});
-                cutter.add(i, extent, part);
-                begin = end;
+    Index const most_bytes = window_bytes == 0 ? INT64_MAX : window_bytes;
+    std::size_t const most_runs = window_bytes == 0 ? 1 : most_window_pieces;
+    ReadSchedule schedule;
+    Index begin = 0;
+    for (int r = 0; r < readers; ++r) {
+        Index window = 0;
+        auto const add = [&](std::vector<ElementRun> const& runs) {
+            Index used = 0;
+            for (ElementRun const& run : runs) {
+                std::size_t const number = line.items()[run.of].tensor;
+                WantedExtent const& one = wanted[number];
+                for_each_box_in(one.read(), run.begin, run.end, [&](Box const& box) {
+                    Index const width = enums::bytes(one.dtype);
+                    Index const at = one.begin + place_in(one.box, box) * width;
+                    schedule.pieces.push_back({number, first + r, window, used, at, box.size() * width, box});
+                    used += box.size() * width;
+                });
             }
-            if (begin < all.end) cutter = WindowCutter(schedule, first + ++reader, window_bytes);
-        }
-        before += bytes;
+            schedule.staging_bytes = larger(schedule.staging_bytes, used);
+            schedule.windows = larger(schedule.windows, ++window);
+        };
+        Index const end = line.row_at(cuts[as_size(r) + 1]);
+        line.for_each_piece(std::exchange(begin, end), end, most_bytes, add, most_runs);
     }
     sort_by_window(schedule);
     return schedule;

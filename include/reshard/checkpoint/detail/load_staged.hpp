@@ -337,27 +337,20 @@ private:
     void list_needs(std::span<Piece const> pieces) {
         lists_.clear();
         lists_.receives.reserve(pieces.size());
-        sends_to_.resize(as_size(comm_.size()));
-        for (Piece const& piece : pieces) {  // by reader
+        for (Piece const& piece : pieces) {
             for_each_wanting(wanted_, piece, [&, this](WantedExtent const& extent) {
                 if (piece.reader == comm_.rank()) add_sends(extent, piece);
                 add_receives(extent, piece);
             });
         }
-        std::size_t count = 0;
-        for (std::vector<Send> const& sends : sends_to_) count += sends.size();
-        lists_.sends.reserve(count);
-        for (std::vector<Send>& sends : sends_to_) {
-            lists_.sends.insert(lists_.sends.end(), sends.begin(), sends.end());
-            sends.clear();
-        }
+        lists_.make_room(lists_.sends.size(), lists_.receives.size());  // to be put in order
     }
 
     void add_sends(WantedExtent const& extent, Piece const& piece) {
         for_each_needing(extent, piece.box, targets_[extent.target], [&, this](Index rank) {
             if (!finds(extent, piece, rank)) return;
             needs_.for_each_in(extent.dtype, [&](MessagePart const& part) {
-                sends_to_[as_size(rank)].push_back({static_cast<int>(rank), at(piece.place) + part.offset, part.box});
+                lists_.sends.push_back({static_cast<int>(rank), at(piece.place) + part.offset, part.box});
             });
         });
     }
@@ -385,7 +378,6 @@ private:
     Index staging_bytes_;
     Workspace staging_;  ///< which the ranks of a node read in place, where the transport has it
     Needs needs_;
-    std::vector<std::vector<Send>> sends_to_;  ///< by rank, while a window is gone through
     TransferLists lists_;
     std::span<Piece const> came_;  ///< by broadcast, and not yet taken from staging memory
 };

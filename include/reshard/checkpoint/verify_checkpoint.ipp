@@ -53,9 +53,8 @@ struct CheckpointCheck {
     /// Reads this rank's pieces of a window, or notes why not.
     void read(std::span<Piece const> pieces, int rank, ReadOptions const& options, std::span<std::byte> staging) {
         std::vector<Piece> mine;
-        for (Piece const& piece : pieces) {
-            if (piece.reader == rank && can_use(wanted[piece.wanted].file)) mine.push_back(piece);
-        }
+        for (Piece const& piece : pieces)
+            if (can_use(wanted[piece.wanted].file)) mine.push_back(piece);
         attempt([&, this] {
             auto const boxes = staging_boxes(mine, wanted, rank, staging.data());
             auto const read_some = [&, this](std::span<ReadBox const> some) {
@@ -184,6 +183,7 @@ inline void raise_faults(CommunicatorRef comm, std::string const& path, std::spa
     pending.attempt([&] {
         check->leave_out(left_out);
         schedule = spans_read(check->wanted, comm.size(), window_bytes);
+        std::erase_if(schedule.pieces, [&](Piece const& piece) { return piece.reader != comm.rank(); });
         files.count_sums(summed_runs(catalogue, check->wanted, LoadOptions{}));
         staging.resize(as_size(staging_bytes(schedule, Spread::scatter, comm.rank())));
     });
@@ -194,16 +194,12 @@ inline void raise_faults(CommunicatorRef comm, std::string const& path, std::spa
         for (auto file = as_size(comm.rank()); file < catalogue.files().size(); file += as_size(comm.size())) {
             check->check_file(static_cast<int>(file));
         }
-        auto const bytes_of = [&](std::span<Piece const> pieces) {
-            Index bytes = 0;
-            for (Piece const& piece : pieces) bytes += piece.reader == comm.rank() ? piece.bytes : 0;
-            return bytes;
-        };
-        Index const total = bytes_of(schedule.pieces);
+        Index total = 0;
+        for (Piece const& piece : schedule.pieces) total += piece.bytes;
         Index done = 0;
         for_each_window(schedule, [&](std::span<Piece const> pieces) {
             check->read(pieces, comm.rank(), reads, staging);
-            done += bytes_of(pieces);
+            for (Piece const& piece : pieces) done += piece.bytes;
             if (progress && total > 0) progress(done, total);
         });
         check->attempt([&] { files.check_unchanged(); });

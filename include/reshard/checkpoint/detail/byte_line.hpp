@@ -23,6 +23,20 @@ namespace reshard::inline v0_1::detail {
     return end;
 }
 
+/// What the extents of a tensor have of a box of it, of one copy or of all (-1): visit(place of an extent, its box,
+/// what it has).
+template <class Visit>
+void for_each_part(Catalogue const& catalogue, std::size_t place, LineTensor const& tensor, int replica, Box const& of,
+                   Visit&& visit) {
+    catalogue.for_each_near(place, tensor.is_raw ? Box(catalogue.tensors()[place].shape) : of, [&](std::size_t i) {
+        Extent const& extent = catalogue.extents()[i];
+        if (replica >= 0 && extent.replica != replica) return;
+        Box const box = tensor.box(extent.box);
+        Box const part = intersect(of, box);
+        if (!part.empty()) visit(i, box, part);
+    });
+}
+
 /// A tensor on the line, or a copy of one.
 struct LineItem {
     std::size_t tensor = 0;  ///< place in the list
@@ -65,6 +79,10 @@ public:
     /// In bytes of the line, where an element of an item begins.
     [[nodiscard]] Index position(std::size_t item, Index element) const noexcept {
         return items_[item].begin + element * tensor_of(items_[item]).to_bytes();
+    }
+    /// Of runs that follow each other on it. \pre there is one
+    [[nodiscard]] Index bytes_of(std::span<ElementRun const> piece) const noexcept {
+        return position(piece.back().of, piece.back().end) - position(piece.front().of, piece.front().begin);
     }
 
     /// Where share `rank` of `ranks` begins, in bytes; share `ranks` begins at the end. Shares differ by an element or

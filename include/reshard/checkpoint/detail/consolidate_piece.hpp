@@ -22,7 +22,6 @@ struct PieceWork {
     /// Out of it, of extents that are written, by file and place in it. In the buffer they lie one after the other,
     /// still of the type that is read.
     std::vector<ElementRun> writes;
-    Index bytes_written = 0;
 };
 
 /// `inner` among the packed elements of `frame`.
@@ -41,13 +40,8 @@ inline void append_reads(std::vector<ReadBox>& reads, Catalogue const& from, std
                          std::byte* to) {
     Index const width = tensor.from_bytes();
     for_each_box_in(frame, begin, end, [&](Box const& slab) {
-        Box const wanted = tensor.is_raw ? Box(from.tensors()[place].shape) : slab;
-        from.for_each_near(place, wanted, [&](std::size_t i) {
+        for_each_part(from, place, tensor, replica, slab, [&](std::size_t i, Box const& source, Box const& part) {
             Extent const& extent = from.extents()[i];
-            if (extent.replica != replica) return;
-            Box const source = tensor.box(extent.box);
-            Box const part = intersect(slab, source);
-            if (part.empty()) return;
             reads.push_back({extent.file, extent.begin + place_in(source, part) * width,
                              strided_in(source, part, width), to + (place_in(frame, part) - begin) * width,
                              strided_in(frame, part, width)});
@@ -70,12 +64,17 @@ struct PieceMaker {
     void make(std::span<ElementRun const> piece, std::byte* buffer, PieceWork& work) const {
         work.reads.clear();
         work.writes.clear();
-        work.bytes_written = 0;
         for (ElementRun const& run : piece) {
             LineItem const& item = line.items()[run.of];
             LineTensor const& tensor = line.tensor_of(item);
-            for_each_box(tensor.shape, run.begin, run.end,
-                         [&, this](Box const& slab) { add(item, tensor, slab, work); });
+            // A run of each extent that a slab meets.
+            auto const write = [&](std::size_t place, Box const& frame, Box const& part) {
+                Index const begin = place_in(frame, part);
+                work.writes.push_back({place, begin, begin + part.size()});
+            };
+            for_each_box(tensor.shape, run.begin, run.end, [&, this](Box const& slab) {
+                for_each_part(to, item.tensor, tensor, item.replica, slab, write);
+            });
         }
         join(work.writes);
         for (ElementRun const& write : work.writes) {  // what the boxes of the copy that is read have of it
@@ -91,21 +90,6 @@ struct PieceMaker {
     }
 
 private:
-    /// What a slab writes: a run of each extent that it meets.
-    void add(LineItem const& item, LineTensor const& tensor, Box const& slab, PieceWork& work) const {
-        Box const wanted = tensor.is_raw ? Box(to.tensors()[item.tensor].shape) : slab;
-        to.for_each_near(item.tensor, wanted, [&, this](std::size_t place) {
-            Extent const& extent = to.extents()[place];
-            if (extent.replica != item.replica) return;
-            Box const frame = tensor.box(extent.box);
-            Box const part = intersect(slab, frame);
-            if (part.empty()) return;
-            Index const begin = place_in(frame, part);
-            Index const elements = part.size();
-            work.bytes_written += elements * tensor.to_bytes();
-            work.writes.push_back({place, begin, begin + elements});
-        });
-    }
     /// In the order of the files, as extents are; runs that touch become one.
     static void join(std::vector<ElementRun>& writes) {
         sort_list(writes, [](ElementRun const& a, ElementRun const& b) {

@@ -170,7 +170,7 @@ private:
         maker_->make(piece, buffer, work);
         ReadTotals const totals = read(work, scratch);
         Index const writes = write(work, buffer, scratch);
-        tell(totals, writes, work.bytes_written);
+        tell(totals, writes, maker_->line.bytes_of(piece));
     }
 
     ReadTotals read(PieceWork const& work, std::byte* scratch) {

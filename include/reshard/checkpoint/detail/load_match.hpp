@@ -227,17 +227,14 @@ inline std::size_t append_wanted(std::vector<WantedExtent>& wanted, Catalogue co
     check_target(stored, target, moved.from, moved.shape, catalogue.kind());
     bool const chosen = copy || stored.replicas == 1;
     unsigned const axes = chosen ? 0 : replica_axes_of(target, stored.replicas, options);
-    Box const asked = box_in_whole(target);
-    auto const add = [&](std::size_t i) {
+    auto const add = [&](std::size_t i, Box const& box, Box const&) {
         Extent const& extent = catalogue.extents()[i];
-        if (copy && extent.replica != copy->replica % stored.replicas) return;
-        Box const box = moved.box(extent.box);
-        if (intersect(box, asked).empty()) return;
         int const replicas = chosen ? 1 : stored.replicas;
         WantedExtent one{place, i, extent.file, extent.begin, moved.from, box, extent.replica, replicas, axes};
         if (one.is_for_any(target.distribution.mesh())) wanted.push_back(one);
     };
-    catalogue.for_each_near(tensor, moved.is_raw ? Box(stored.shape) : asked, add);
+    int const replica = copy ? copy->replica % stored.replicas : -1;
+    for_each_part(catalogue, tensor, moved, replica, box_in_whole(target), add);
     return tensor;
 }
 

@@ -133,6 +133,7 @@ private:
                                                                    NcclOptions const& options) {
         auto family = std::make_shared<detail::NcclFamily>();
         family->options = options;
+        family->interruption.asked = options.interrupted;
         family->patience.deadline = family->deadline = detail::check_deadline("NcclOptions", options.deadline);
         return std::make_shared<detail::NcclTeam>(comm, owned, stream, std::move(family));
     }

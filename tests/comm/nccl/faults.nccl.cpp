@@ -176,6 +176,36 @@ TEST_SUITE("comm/nccl") {
         }
     }
 
+    TEST_CASE("a rank whose program says so leaves its wait, and the others are told") {
+        static thread_local bool enough = false;
+        for (Wait how : all_waits) {
+            CAPTURE(static_cast<int>(how));
+            std::atomic<int> gave_up = 0;
+            NcclOptions options = with_deadline(1h);
+            options.interrupted = [] { return enough; };
+            auto const ended = failing(3, options, [&](NcclCommunicator& comm, NcclCommunicator& child) {
+                if (comm.rank() == 0) {
+                    while (gave_up != 2) std::this_thread::sleep_for(1ms);
+                    return barrier(comm);
+                }
+                enough = comm.rank() == 1;
+                try {
+                    wait_for_others(comm, child, how);
+                } catch (...) {
+                    ++gave_up;
+                    throw;
+                }
+            });
+            CHECK(ended[1].code == ErrorCode::user);
+            CHECK(ended[1].says("reshard::NcclCommunicator: interrupted() of its options has ended a wait in "));
+            for (std::size_t r : {0U, 2U}) {
+                CAPTURE(ended[r].text);
+                CHECK(ended[r].code == ErrorCode::peer_failed);
+                CHECK(ended[r].says("rank 1 failed: reshard::NcclCommunicator: interrupted() "));
+            }
+        }
+    }
+
     TEST_CASE("a device that is never done: what other communicators of its rank have there is kept") {
         static std::atomic<int> freed;
         std::atomic<bool> const never = false;

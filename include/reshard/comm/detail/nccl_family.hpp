@@ -36,6 +36,7 @@ struct NcclOptions {
     /// hang; one small message to every peer and one look at the host when an exchange is first started. When it is
     /// started again, as by prepared plans, all of it is enqueued at once; so it is where this is false.
     bool compare = true;
+    bool (*interrupted)() = nullptr;  ///< asked while this rank waits for others: true ends the wait, see MpiOptions
 };
 
 namespace detail {

@@ -139,7 +139,7 @@ private:
     }
     [[nodiscard]] static std::shared_ptr<Exchange> made(std::shared_ptr<detail::NcclTeam> team) {
         team->set_up();
-        return std::make_shared<Exchange>(std::move(team), true);
+        return team->guarded([&] { return std::make_shared<Exchange>(team, true); });
     }
 
     [[nodiscard]] Exchange& engine() const noexcept { return static_cast<Exchange&>(*this->engine_); }

@@ -2,6 +2,7 @@
 // What goes wrong among ranks of NCCL: typed errors on every rank, and nobody waits for ever.
 #include "../alike.hpp"
 #include "gpus.hpp"
+#include "support/allocations.hpp"
 
 #include <sys/wait.h>  // waitpid
 #include <unistd.h>    // fork
@@ -391,6 +392,23 @@ TEST_SUITE("comm/nccl") {
                 check_nothing_left();
             }
         }
+    }
+
+    TEST_CASE("a rank that has no memory for what it splits off tells the others") {
+        auto const ended = on_gpus(3, with_deadline(20s), [](NcclCommunicator& comm) {
+            auto& counter = test::allocation_counter();
+            counter.once = true;
+            if (comm.rank() == 1) counter.refused_from = 20'000;  // lists of messages
+            NcclCommunicator child = comm.split(0, 0);
+            barrier(child);
+        });
+        CHECK(ended[1].code == ErrorCode::out_of_memory);
+        for (std::size_t r : {0U, 2U}) {
+            CAPTURE(ended[r].text);
+            CHECK(ended[r].code == ErrorCode::peer_failed);
+            CHECK(ended[r].says("rank 1 failed: reshard: out of memory"));
+        }
+        check_nothing_left();
     }
 
     TEST_CASE("extents or types on the wire that differ are a mismatch, also with oneself") {

@@ -63,7 +63,8 @@ public:
     }
     [[nodiscard]] std::shared_ptr<GroupEngine> split(int colour, int key) override {
         enter(TeamCall::split);
-        return std::make_shared<NcclExchange>(team_->split(colour, key), false);
+        auto part = team_->split(colour, key);
+        return team_->guarded([&] { return std::make_shared<NcclExchange>(std::move(part), false); });
     }
 
     void start(transport::BoundTransfers const& transfers) override {

@@ -92,12 +92,10 @@ private:
         return result;
     }
     [[nodiscard]] bool fits(AxisList const& order) const {
-        Placements chunks;
-        for (int axis = 0; axis < mesh_.axes(); ++axis) chunks.push_back(Placement::replicate());
+        Placements chunks = replicated(mesh_, shape_).placements();
         for (int axis : axes_) chunks[axis] = Placement::shard(dim_);
         DynamicDistribution const ours(mesh_, shape_, chunks, order);
-        Indices at;
-        for (int axis = 0; axis < mesh_.axes(); ++axis) at.push_back(0);
+        Indices at = mesh_.coordinates(mesh_.rank_at(0));
         return fits_from(ours, at, 0, {Interval{0, shape_.extent(dim_)}});
     }
     [[nodiscard]] bool fits_from(DynamicDistribution const& ours, Indices& at, int next, Runs const& held) const {

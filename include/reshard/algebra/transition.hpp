@@ -82,16 +82,9 @@ template <class Same>
     auto const counts = [&](int axis) { return ((ones >> axis) & 1U) == 0; };
     bool copies = false;
     for (int axis = 0; axis < from.axes; ++axis) {
-        switch (detail::axis_change(from[axis], to[axis])) {
-            case AxisChange::fold:
-                if (counts(axis)) return TransitionKind::collective;
-                break;
-            case AxisChange::fill: copies = copies || counts(axis); break;
-            case AxisChange::scale: copies = copies || counts(axis); break;
-            case AxisChange::keep:
-            case AxisChange::alias:
-            case AxisChange::move: break;
-        }
+        AxisChange const change = detail::axis_change(from[axis], to[axis]);
+        if (change == AxisChange::fold && counts(axis)) return TransitionKind::collective;
+        if (change == AxisChange::fill || change == AxisChange::scale) copies = copies || counts(axis);
     }
     for (int dim = 0; dim < from.rank; ++dim) {
         AxisList held;

@@ -51,8 +51,12 @@ protected:
     constexpr ViewShape() = default;
     constexpr explicit ViewShape(DynamicShape const& shape) noexcept
         : shape_(shape), strides_(row_major_strides(shape)) {}
-    constexpr ViewShape(DynamicShape const& shape, Indices const& strides) noexcept
-        : shape_(shape), strides_(strides) {}
+    constexpr ViewShape(std::string_view who, DynamicShape const& shape, Indices const& strides)
+        : shape_(shape), strides_(strides) {
+        if (strides.size() == shape.rank()) return;
+        raise(ErrorCode::shape, "reshard::", who, ": shape ", to_string(shape), " needs ", shape.rank(),
+              " strides, got ", strides.size(), ". Fix: give one stride (in elements) per dimension.");
+    }
     /// Leaves of every dimension the indices part(dim) = {begin, end}; returns how many elements the first one moves:
     /// none when nothing is left. Number by number, because a list just written is slow to copy as a whole.
     template <class Part>
@@ -83,12 +87,7 @@ public:
     constexpr TensorView() = default;
     constexpr TensorView(T* data, DynamicShape const& shape) noexcept : ViewShape(shape), data_(data) {}
     constexpr TensorView(T* data, DynamicShape const& shape, Indices const& strides)
-        : ViewShape(shape, strides), data_(data) {
-        if (strides.size() == shape.rank()) return;
-        errors::raise(ErrorCode::shape, "reshard::TensorView: shape ", to_string(shape), " has ", shape.rank(),
-                      " dimensions but ", strides.size(),
-                      " strides were given. Fix: give one stride (in elements) per dimension.");
-    }
+        : ViewShape("TensorView", shape, strides), data_(data) {}
     template <IntegerList List>
     constexpr TensorView(T* data, DynamicShape const& shape, List const& strides)
         : TensorView(data, shape, detail::indices_of(strides)) {}
@@ -132,11 +131,7 @@ public:
     BasicDynamicView(Void* data, DType dtype, DynamicShape const& shape)
         : ViewShape(shape), data_(static_cast<Byte*>(data)), dtype_(dtype) {}
     BasicDynamicView(Void* data, DType dtype, DynamicShape const& shape, Indices const& strides)
-        : ViewShape(shape, strides), data_(static_cast<Byte*>(data)), dtype_(dtype) {
-        if (strides.size() == shape.rank()) return;
-        errors::raise(ErrorCode::shape, "reshard::DynamicView: shape ", to_string(shape), " needs ", shape.rank(),
-                      " strides, got ", strides.size(), ". Fix: give one stride (in elements) per dimension.");
-    }
+        : ViewShape("DynamicView", shape, strides), data_(static_cast<Byte*>(data)), dtype_(dtype) {}
     template <IntegerList List>
     BasicDynamicView(Void* data, DType dtype, DynamicShape const& shape, List const& strides)
         : BasicDynamicView(data, dtype, shape, detail::indices_of(strides)) {}

@@ -7,7 +7,7 @@
 #include <reshard/core/sorting.hpp>
 #include <reshard/plan/box_table.hpp>
 
-#include <algorithm>  // lower_bound, upper_bound
+#include <algorithm>  // ranges::lower_bound, ranges::upper_bound
 
 namespace reshard::inline v0_1 {
 
@@ -67,11 +67,8 @@ RESHARD_INLINE void BoxTable::sort() {
 }
 
 RESHARD_INLINE std::span<HeldBox const> BoxTable::boxes_of(Index rank) const& noexcept {
-    auto const begin = std::lower_bound(boxes_.begin(), boxes_.end(), rank,
-                                        [](HeldBox const& held, Index wanted) { return held.rank < wanted; });
-    auto const end = std::upper_bound(begin, boxes_.end(), rank,
-                                      [](Index wanted, HeldBox const& held) { return wanted < held.rank; });
-    return {begin, end};
+    return {std::ranges::lower_bound(boxes_, rank, {}, &HeldBox::rank),
+            std::ranges::upper_bound(boxes_, rank, {}, &HeldBox::rank)};
 }
 
 namespace detail {

@@ -120,8 +120,7 @@ template <class MaySplit>
 
 /// A distribution on the finer mesh. \pre only axes that hold copies were split.
 [[nodiscard]] inline DynamicDistribution on_node_mesh(DynamicDistribution const& distribution, NodeMesh const& nodes) {
-    Placements placements;
-    for (int axis = 0; axis < nodes.mesh.axes(); ++axis) placements.push_back(Placement::replicate());
+    Placements placements = replicated(nodes.mesh, distribution.shape()).placements();
     for (int axis = 0; axis < distribution.mesh().axes(); ++axis) {
         placements[static_cast<int>(nodes.first[axis])] = distribution.placement(axis);
     }

@@ -58,26 +58,8 @@ public:
     }
     /// Calls `visit(message, ordinal)` for every message, row-major.
     void for_each(MessageVisitor visit) const {
-        int const dims = begin_.size() - 1;
-        Index at[max_grid_dims + 1];  // the next piece of each dimension so far
-        at[0] = begin_[0];
         Message message;
-        Index ordinal = 0;
-        for (int dim = 0; dim >= 0;) {
-            if (dim < dims && at[dim] != begin_[dim + 1]) {
-                Piece const& piece = pieces_[as_size(at[dim])];
-                append(message, piece.segments);
-                ordinal += piece.ordinal;
-                ++dim;
-                at[dim] = begin_[dim];
-                continue;
-            }
-            if (dim == dims) visit(message, ordinal);
-            if (--dim < 0) return;
-            message.box.pop_back();
-            while (!message.repeats.empty() && message.repeats.back().dim == dim) message.repeats.pop_back();
-            ordinal -= pieces_[as_size(at[dim]++)].ordinal;
-        }
+        walk(0, message, 0, visit);
     }
 
 private:
@@ -86,6 +68,18 @@ private:
         Segments segments;
         Index ordinal = 0;
     };
+    /// `message`, `ordinal`: of the dimensions before `dim`.
+    [[gnu::noinline]] void walk(int dim, Message& message, Index ordinal, MessageVisitor visit) const {
+        if (dim + 1 == begin_.size()) return visit(message, ordinal);
+        int const repeats = message.repeats.size();
+        for (Index i = begin_[dim]; i != begin_[dim + 1]; ++i) {
+            Piece const& piece = pieces_[as_size(i)];
+            append(message, piece.segments);
+            walk(dim + 1, message, ordinal + piece.ordinal, visit);
+            message.box.pop_back();
+            message.repeats.count = repeats;
+        }
+    }
     std::vector<Piece> pieces_;
     InlineList<Index, max_grid_dims + 1> begin_;
 };

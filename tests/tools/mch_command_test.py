@@ -369,6 +369,7 @@ class Command(unittest.TestCase):
                 ("_mch_sorted_raw_ids", cut([7, 5] * 20, [0, 20, 40]), "do not ascend"),
                 ("_mch_sorted_raw_ids", cut([5] * 20 + [2**62] * 20, [0, 20, 40]), "once"),
                 ("_mch_sorted_raw_ids", cut([5] * 20 + [2**62] * 20, [0, 20, 40]), "corrupt; take another save"),
+                ("_mch_remapped_ids_mapping", cut([0, 0, *range(2, 40)], [0, 20, 40]), "of table 'user' both have slot 0"),
                 ("_mch_remapped_ids_mapping", cut([99] * 40, [0, 20, 40]), "slot 99, outside its shard")):
             self.save("bad", {name: value for name, value in {**user, **state, prefix + key: change}.items() if value})
             self.refused(text, "bad", "out", "--to", 4)

@@ -177,6 +177,30 @@ TEST_SUITE("comm/nccl") {
         }
     }
 
+    TEST_CASE("of those that have not come one is named that does not wait itself, in whichever communicator") {
+        std::atomic<int> gave_up = 0;
+        auto const ended = on_gpus(4, with_deadline(1500ms), [&](NcclCommunicator& comm) {
+            NcclCommunicator line = comm.split(comm.rank() / 2, 0);
+            barrier(comm);
+            if (comm.rank() == 3) {
+                while (gave_up != 3) std::this_thread::sleep_for(1ms);
+                return;
+            }
+            if (comm.rank() == 2) std::this_thread::sleep_for(500ms);  // the others give up first
+            try {
+                barrier(comm.rank() == 2 ? line : comm);
+            } catch (...) {
+                ++gave_up;
+                throw;
+            }
+        });
+        for (std::size_t r : {0U, 1U, 2U}) {
+            CAPTURE(ended[r].text);
+            CHECK(ended[r].says("in agree for rank 3. Fix"));
+        }
+        check_nothing_left();
+    }
+
     TEST_CASE("a rank whose program says so leaves its wait, and the others are told") {
         static thread_local bool enough = false;
         for (Wait how : all_waits) {

@@ -8,8 +8,6 @@
 #include <reshard/comm/detail/mpi_pull.hpp>
 #include <reshard/memory/device_memory.hpp>
 
-#include <cerrno>
-
 namespace reshard::inline v0_1::detail {
 
 class MpiExchange final : public GroupEngine {
@@ -309,10 +307,12 @@ private:
                                                               transport::side_of(receive), static_cast<int>(k));
             team_->raise_mismatch(source.rank, team_->rank(), text);
         }
+        AttachReader rows(seat.pid);  // short ones of several transfers are read together
         for (std::size_t k = 0; k < receives.size(); ++k) {
             receive_modes_[source.first + k] = entries[k].mode;
-            if (entries[k].mode != MpiMode::message) fetch(source, list, entries[k], receives[k]);
+            if (entries[k].mode != MpiMode::message) fetch(source, list, entries[k], receives[k], rows);
         }
+        team_->check_read(rows.flush(), source.rank);
         // Had the owner of that memory failed meanwhile, it would have said so before it touched the memory again.
         std::atomic_thread_fence(std::memory_order_acquire);
         if (team_->family()->hear()) team_->raise_failure();
@@ -321,27 +321,23 @@ private:
         node.pulled(node.me(), source.local, epoch_).store(epoch_, std::memory_order_release);
         return true;
     }
-    void fetch(MpiNeighbour const& source, std::byte const* list, MpiPublished const& sent, Receive const& receive) {
-        MpiSeat const& seat = team_->node()->seat(source.local);
-        int const rank = source.rank;
+    void fetch(MpiNeighbour const& source, std::byte const* list, MpiPublished const& sent, Receive const& receive,
+               AttachReader& rows) {
+        int const pid = team_->node()->seat(source.local).pid;
         if (sent.mode == MpiMode::list) {
             deliver(packed_at(list + sent.offset, sent.send, order_of(sent.send.box)), receive);
         } else if (sent.mode == MpiMode::segment) {
             std::byte const* const memory =
-                team_->family()->peer_memory(seat.pid, sent.segment, sent.file, sent.segment_bytes);
+                team_->family()->peer_memory(pid, sent.segment, sent.file, sent.segment_bytes);
             if (memory == nullptr) {
-                team_->raise_unreachable(rank, "mapping the shared buffer",
+                team_->raise_unreachable(source.rank, "mapping the shared buffer",
                                          "keep buffers of allocate() until all have received from them");
             }
             Send there = sent.send;
             there.base = memory + sent.offset;
             deliver(there, receive, hint_);
-        } else if (!attach_.read(seat.pid, sent.send, receive, hint_)) {
-            int const error = errno;
-            // A dying process gives up its memory before it counts as dead.
-            if (error == ESRCH && !team_->family()->hear(true)) team_->raise_death(rank);
-            team_->raise_unreachable(rank, concat("reading (", std::strerror(error), ") the memory"),
-                                     "use MpiPath::messages");
+        } else {
+            team_->check_read(attach_.read(rows, sent.send, receive, hint_), source.rank);
         }
     }
 

@@ -101,13 +101,13 @@ inline constexpr Index mpi_attach_row_bytes = 2048;
 /// Reads a box of another process's memory: straight into place where rows allow, through a scratch buffer otherwise.
 class MpiAttach {
 public:
-    /// False when the system refused; errno says why.
-    [[nodiscard]] bool read(int pid, Send const& sent, Receive const& receive, CopyHint hint) {
+    /// False when the system refused; errno says why. Rows that go into place may be left to rows.flush().
+    [[nodiscard]] bool read(AttachReader& rows, Send const& sent, Receive const& receive, CopyHint hint) {
         if (sent.conversion.is_plain() && receive.conversion.is_plain()) {
             LoopNest nest = loop_nest(sent.box, receive.box);
             if (nest.empty) return true;
             Index const run = take_row(nest, sent.box.element_bytes);
-            if (mpi_has_good_rows(sent.box, run)) return read_rows(pid, nest, run, sent.base, receive.base);
+            if (mpi_has_good_rows(sent.box, run)) return add_rows(rows, nest, run, sent.base, receive.base);
         }
         DimOrder const order = order_of(sent.box);
         Send const from = in_order(sent, order);
@@ -119,21 +119,20 @@ public:
             Send const packed = dense_at<std::byte const>(scratch_.get(), source);
             LoopNest nest = loop_nest(source.box, packed.box);
             Index const run = take_row(nest, source.box.element_bytes);
-            if (!read_rows(pid, nest, run, source.base, scratch_.get())) return false;
+            if (!add_rows(rows, nest, run, source.base, scratch_.get()) || !rows.flush()) return false;
             deliver(packed, piece_of(to, rule, p), hint);
         }
         return true;
     }
 
 private:
-    [[nodiscard]] static bool read_rows(int pid, LoopNest const& nest, Index run, std::byte const* from,
-                                        std::byte* to) {
-        AttachReader reader(pid);
+    [[nodiscard]] static bool add_rows(AttachReader& rows, LoopNest const& nest, Index run, std::byte const* from,
+                                       std::byte* to) {
         bool good = true;
         for_each_origin(
             nest, nest.dims.size(), from + nest.from_offset, to + nest.to_offset,
-            [&](std::byte const* source, std::byte* target) { good = good && reader.add(source, target, run); });
-        return good && reader.flush();
+            [&](std::byte const* source, std::byte* target) { good = good && rows.add(source, target, run); });
+        return good;
     }
 
     std::unique_ptr<std::byte[]> scratch_;

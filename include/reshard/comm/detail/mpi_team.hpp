@@ -9,6 +9,7 @@
 #include <reshard/comm/detail/team.hpp>
 
 #include <algorithm>  // copy, count
+#include <cerrno>     // errno
 #include <thread>     // hardware_concurrency, sleep_for
 
 namespace reshard::inline v0_1::detail {
@@ -114,6 +115,14 @@ public:
         if (!process_lives(process(rank))) raise_death(rank);
         raise(ErrorCode::transport, "reshard::MpiCommunicator: ", what, " of rank ", rank, " (process ", process(rank),
               ") failed. Fix: ", fix, ".");
+    }
+    /// After a read of another process's memory, which fails with errno.
+    void check_read(bool good, int rank) {
+        if (good) return;
+        int const error = errno;
+        // A dying process gives up its memory before it counts as dead.
+        if (error == ESRCH && !family_->hear(true)) raise_death(rank);
+        raise_unreachable(rank, concat("reading (", std::strerror(error), ") the memory"), "use MpiPath::messages");
     }
     void surprised(std::optional<PairMismatch> const& what) {
         if (what) raise_mismatch(what->sender, what->receiver, what->text);

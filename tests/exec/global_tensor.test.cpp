@@ -90,7 +90,8 @@ TEST_SUITE("exec/global_tensor") {
         refuses(Mesh{2}, "R", {{4, 2}, {4, 3}}, ErrorCode::mismatch, "rank 1 has a part of shape [4,3]");
         refuses(Mesh{2}, "R", {{4, 2}, {4}}, ErrorCode::mismatch,
                 "rank 1 has a part of shape [4], but that of rank 0 has 2 dimensions. Fix: give parts of one tensor.");
-        refuses(Mesh{2}, "S0[0,1,4]", {{1}, {4}}, ErrorCode::placement, "do not ascend from 0 to 5");
+        refuses(Mesh{2}, "S0[0,1,4]", {{1}, {4}}, ErrorCode::placement,
+                "do not ascend from 0 to 5: 4 stands at place 2 of them");
         refuses(Mesh{3}, "S0", {{1}, {1}}, ErrorCode::mesh, "the mesh (3) has rank 2, the communicator only 2 ranks");
         refuses(Mesh{2}, "S0,R", {{1}, {1}}, ErrorCode::placement, "2 placements for a mesh of 1 axes");
         run_on_threads(2, [](ThreadCommunicator& comm) {

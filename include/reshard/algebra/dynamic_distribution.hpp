@@ -227,7 +227,7 @@ private:
                 ascends = ascends && at[i] <= at[i + 1];
                 if (ascends && at[i + 1] - at[i] != at[1]) extent = -1;
             }
-            if (!ascends) raise_boundaries(axis, whole);
+            if (!ascends) raise_boundaries(axis, whole, at);
             if (extent >= 0) extent = at[1];
         }
     }
@@ -239,7 +239,7 @@ private:
     [[noreturn]] static void raise_block(int axis, SplitRule const& rule);
     [[noreturn]] static void raise_boundary_count(int axis, Index given, Index parts);
     [[noreturn]] static void raise_uneven_parent(int axis);
-    [[noreturn]] static void raise_boundaries(int axis, Index extent);
+    [[noreturn]] static void raise_boundaries(int axis, Index extent, IndexList const& at);
 
     DynamicMesh mesh_;
     DynamicShape shape_;

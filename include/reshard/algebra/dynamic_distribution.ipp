@@ -74,10 +74,14 @@ RESHARD_INLINE void DynamicDistribution::intern_numbers(Placements const& placem
                   " cut pieces of different sizes. Fix: let that axis cut first, or cut ", "evenly before it.");
 }
 
-[[noreturn]] RESHARD_INLINE void DynamicDistribution::raise_boundaries(int axis, Index extent) {
+[[noreturn]] RESHARD_INLINE void DynamicDistribution::raise_boundaries(int axis, Index extent, IndexList const& at) {
+    Index wrong = 0;  // the last one, where all others are right
+    if (at[0] == 0) {
+        for (wrong = 1; wrong < at.size() - 1 && at[wrong - 1] <= at[wrong];) ++wrong;
+    }
     errors::raise(ErrorCode::placement, "reshard::distribution: the boundaries of mesh axis ", axis,
-                  " do not ascend from 0 to ", extent, ". Fix: start at 0, never step back, ",
-                  "end at the extent that is cut.");
+                  " do not ascend from 0 to ", extent, ": ", at[wrong], " stands at place ", wrong,
+                  " of them. Fix: start at 0, never step back, end at the extent that is cut.");
 }
 
 }  // namespace reshard::inline v0_1

@@ -152,16 +152,18 @@ inline void list_all_to_all(std::span<std::byte const> from, std::span<std::byte
     }
 }
 
-/// add(rank, its bytes) for each rank: `counts[rank]` rows, those of one rank behind those of the one before.
+/// add(rank, its bytes) for each rank: `counts[rank]` rows, those of one rank behind those of the one before. `what`
+/// they are: sent or received.
 template <class Byte, class Add>
-void for_each_block(std::span<Byte> bytes, std::span<Index const> counts, Index row_bytes, int ranks, Add&& add) {
+void for_each_block(char const* what, std::span<Byte> bytes, std::span<Index const> counts, Index row_bytes, int ranks,
+                    Add&& add) {
     Index all = 0;
     bool fits = std::ssize(counts) == ranks && row_bytes >= 0;
     for (Index const count : counts) fits = fits && count >= 0 && add_fits(all, row_bytes, count);
     if (!fits || all > as_index(bytes.size())) {
-        raise(ErrorCode::buffer, "reshard::all_to_all: ", bytes.size(), " bytes for ", counts.size(),
-              " counts of rows of ", row_bytes, " bytes, and ", ranks,
-              " ranks. Fix: give a count for each rank, and memory for all of their rows.");
+        raise(ErrorCode::buffer, "reshard::all_to_all: ", bytes.size(), " bytes for what is ", what, ", ",
+              counts.size(), " counts of rows of ", row_bytes, " bytes, and ", ranks,
+              " ranks. Fix: give a count for each rank, none below 0, and memory for all of their rows.");
     }
     std::span<Byte> rest = bytes;
     for (int r = 0; r < ranks; ++r) {
@@ -235,8 +237,8 @@ inline void all_to_all(CommunicatorRef comm, std::span<std::byte const> from, st
     detail::check_apart_in_all_to_all(from, to);
     auto const send = [&](int rank, std::span<std::byte const> block) { lists.send(rank, block); };
     auto const receive = [&](int rank, std::span<std::byte> block) { lists.receive(rank, block); };
-    detail::for_each_block(from, sent, row_bytes, comm.size(), send);
-    detail::for_each_block(to, received, row_bytes, comm.size(), receive);
+    detail::for_each_block("sent", from, sent, row_bytes, comm.size(), send);
+    detail::for_each_block("received", to, received, row_bytes, comm.size(), receive);
     lists.deliver(comm);
 }
 

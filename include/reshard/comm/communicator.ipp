@@ -195,7 +195,7 @@ RESHARD_INLINE std::string transport::mismatch_text(int sender, TransferSide sen
         add(expected);
     }
     append(text, {converts ? ". Fix: cast on both sides or on neither, to the same type on the way."
-                           : ". Fix: build both sides from the same plan."});
+                           : ". Fix: build both sides from the same plan, or counts."});
     return text;
 }
 RESHARD_INLINE std::string transport::mismatch_text(int sender, std::span<transport::Send const> sends, int receiver,

@@ -100,7 +100,7 @@ struct TransferListing {
     return errors::concat("reshard::exchange: from rank ", sender, " to rank ", receiver, ": rank ", sender, " sends ",
                           sent.count, " transfers of ", sent.bytes, " bytes, rank ", receiver, " expects ",
                           expected.count, " of ", expected.bytes, ", and they differ after the first ",
-                          TransferListing::shown, ". Fix: build both sides from the same plan.");
+                          TransferListing::shown, ". Fix: build both sides from the same plan, or counts.");
 }
 
 /// What a rank says to another one about an exchange.

@@ -6,7 +6,7 @@
 /// Boundaries and rank lists are parts of placements and plans, which must be trivial to copy, compare and hash.
 /// Short lists live inside the object. Longer ones are interned: one copy per distinct list (and per shared object
 /// that hides its symbols), kept until the program ends, so that a value never owns memory. Programs have few distinct
-/// lists; do not feed this with data.
+/// lists; data that differ at every step are a BoxTable.
 #pragma once
 
 #include <reshard/core/index.hpp>
@@ -21,9 +21,12 @@ struct InternedList {
     Index* values = nullptr;
 };
 
-/// The one copy of a list. Lock-free: entries are only ever added, at the head.
+/// The one copy of a list. Lock-free: entries are only ever added, at the head of those with the same hash.
 inline Index const* intern(Index const* values, Index count) {
-    static InternedList* head = nullptr;
+    static InternedList* heads[1024]{};
+    Digest digest;
+    for (Index i = 0; i < count; ++i) digest.add_word_signed(values[i]);
+    InternedList*& head = heads[digest.value() % 1024];
     InternedList* entry = nullptr;
     InternedList* first = __atomic_load_n(&head, __ATOMIC_ACQUIRE);
     for (;;) {

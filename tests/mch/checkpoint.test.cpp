@@ -17,6 +17,7 @@
 #include <cstring>
 #include <fstream>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 namespace {
@@ -125,6 +126,18 @@ TEST_SUITE("mch/checkpoint") {
                 CHECK(rows[rank].momenta[at] == momentum(slot));
             }
         }
+    }
+
+    TEST_CASE("what a checkpoint returns that is about to go stays") {
+        Folder const folder;
+        Index live = 0;
+        for (MchIdBounds const& one : MchCheckpoint::open(folder.path()).ids("user")) live += one.live;
+        CHECK(live == static_cast<Index>(folder.world.live().size()));
+        MchTable const& table = MchCheckpoint::open(folder.path()).table("user");
+        CHECK(table == table_of(folder.world));
+        static_assert(std::is_same_v<decltype(MchCheckpoint::open("").rows("")), std::vector<MchRowsInfo>>);
+        static_assert(std::is_same_v<decltype(MchCheckpoint::open("").folder()), std::string>);
+        static_assert(std::is_same_v<decltype(MchCheckpoint::open("").save_id()), std::string>);
     }
 
     TEST_CASE("iteration 8 stays 8 on every rank, new ones included, and a rank without slots may say nothing") {

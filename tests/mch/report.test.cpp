@@ -6,6 +6,7 @@
 
 #include <set>
 #include <string>
+#include <type_traits>
 
 namespace {
 using namespace reshard;
@@ -35,6 +36,7 @@ TEST_CASE("all faults are counted, the first places of each kind are listed") {
     CHECK(report.violations()[0] == MchViolation{MchFault::id_order, 0, 5, 7, 9});
     CHECK(report.violations()[1] == MchViolation{MchFault::id_order, 1, 13, 7, 8});
     CHECK(report.violations().back().fault == MchFault::unreachable);
+    static_assert(std::is_same_v<decltype(MchReport().violations()), std::vector<MchViolation>>);  // for range-for
 }
 
 TEST_CASE("a report prints a line per kind: how many, and where") {

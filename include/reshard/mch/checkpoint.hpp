@@ -54,22 +54,28 @@ public:
     MchCheckpoint(MchCheckpoint&& other) noexcept = default;
     MchCheckpoint& operator=(MchCheckpoint&& other) noexcept = default;
 
-    [[nodiscard]] std::string const& folder() const noexcept;
+    // What refers into this object is returned by value where the object is about to go.
+    [[nodiscard]] std::string const& folder() const& noexcept;
+    [[nodiscard]] std::string folder() && { return std::as_const(*this).folder(); }
     /// The id of the save: sixteen digits; empty where it is not known, of consolidated files.
-    [[nodiscard]] std::string const& save_id() const noexcept;
+    [[nodiscard]] std::string const& save_id() const& noexcept;
+    [[nodiscard]] std::string save_id() && { return std::as_const(*this).save_id(); }
     /// Ranks that saved; 0 where it is not known, of consolidated files.
     [[nodiscard]] Index ranks() const noexcept;
     /// Of the tables, sorted; none in a checkpoint without tables.
     [[nodiscard]] std::vector<std::string> names() const;
     /// As it was saved. This and what follows throw MismatchError for a table that is not there, listing those that
     /// are.
-    [[nodiscard]] MchTable const& table(std::string_view name) const;
+    [[nodiscard]] MchTable const& table(std::string_view name) const&;
+    [[nodiscard]] MchTable table(std::string_view name) && { return std::as_const(*this).table(name); }
     /// 0 for bucketed tables, which have none.
     [[nodiscard]] Index iteration(std::string_view name) const;
     /// What rows were saved with a table.
-    [[nodiscard]] std::vector<MchRowsInfo> const& rows(std::string_view name) const;
+    [[nodiscard]] std::vector<MchRowsInfo> const& rows(std::string_view name) const&;
+    [[nodiscard]] std::vector<MchRowsInfo> rows(std::string_view name) && { return std::as_const(*this).rows(name); }
     /// How small and how large the ids of each saved shard are.
-    [[nodiscard]] std::vector<MchIdBounds> const& ids(std::string_view name) const;
+    [[nodiscard]] std::vector<MchIdBounds> const& ids(std::string_view name) const&;
+    [[nodiscard]] std::vector<MchIdBounds> ids(std::string_view name) && { return std::as_const(*this).ids(name); }
 
     /// The saved table `name` by position: entries [o, o + z) of all saved shards, one behind the other, into this
     /// rank's shard of the `current` table, in place, and the same rows of `rows`. The iteration is the saved one on

@@ -20,9 +20,9 @@ RESHARD_INLINE MchCheckpoint MchCheckpoint::open(std::string folder) {
         index, [&] { return MchCheckpoint(std::make_shared<detail::MchFiles>(detail::open_tables(folder))); });
 }
 
-RESHARD_INLINE std::string const& MchCheckpoint::folder() const noexcept { return files_->folder(); }
+RESHARD_INLINE std::string const& MchCheckpoint::folder() const& noexcept { return files_->folder(); }
 
-RESHARD_INLINE std::string const& MchCheckpoint::save_id() const noexcept {
+RESHARD_INLINE std::string const& MchCheckpoint::save_id() const& noexcept {
     return files_->catalogue().manifest().save;
 }
 
@@ -34,15 +34,15 @@ RESHARD_INLINE std::vector<std::string> MchCheckpoint::names() const {
     return list;
 }
 
-RESHARD_INLINE MchTable const& MchCheckpoint::table(std::string_view name) const { return find(name).table; }
+RESHARD_INLINE MchTable const& MchCheckpoint::table(std::string_view name) const& { return find(name).table; }
 
 RESHARD_INLINE Index MchCheckpoint::iteration(std::string_view name) const { return find(name).iteration; }
 
-RESHARD_INLINE std::vector<MchRowsInfo> const& MchCheckpoint::rows(std::string_view name) const {
+RESHARD_INLINE std::vector<MchRowsInfo> const& MchCheckpoint::rows(std::string_view name) const& {
     return find(name).rows;
 }
 
-RESHARD_INLINE std::vector<MchIdBounds> const& MchCheckpoint::ids(std::string_view name) const {
+RESHARD_INLINE std::vector<MchIdBounds> const& MchCheckpoint::ids(std::string_view name) const& {
     return find(name).ids;
 }
 

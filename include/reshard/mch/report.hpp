@@ -107,8 +107,9 @@ public:
     [[nodiscard]] bool sound() const noexcept { return total() == 0; }
     [[nodiscard]] Index total() const noexcept;
     [[nodiscard]] Index total(MchFault fault) const noexcept { return totals_[static_cast<std::size_t>(fault)]; }
-    /// By fault, rank, position.
-    [[nodiscard]] std::vector<MchViolation> const& violations() const noexcept { return violations_; }
+    /// By fault, rank, position. By value where the report is about to go.
+    [[nodiscard]] std::vector<MchViolation> const& violations() const& noexcept { return violations_; }
+    [[nodiscard]] std::vector<MchViolation> violations() && noexcept { return std::move(violations_); }
 
     /// For one rank's violations, kind by kind in any order.
     void add(MchViolation const& violation);

@@ -328,6 +328,12 @@ TEST_SUITE("checkpoint/save") {
                 save(folder.path(), mine.list(), comm, options);
             });
         };
+        run_on_threads(4, [&](ThreadCommunicator& comm) {
+            Trained mine(model(), comm.rank(), 2, {});
+            if (comm.rank() == 3) mine.list()[1].view.data()[10] ^= std::byte{1};
+            CHECK_THROWS_AS(save(folder / "new", mine.list(), comm), MismatchError);
+        });
+        CHECK_FALSE(std::filesystem::exists(folder / "new"));
         test::check_same(spoilt({}), ErrorCode::mismatch,
                          {"reshard::save: copies of which one would be saved differ",
                           "'b' BF16 on ranks 0-3: rank 3 is odd", "first at [5]"});

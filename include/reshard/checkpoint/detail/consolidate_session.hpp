@@ -128,10 +128,7 @@ private:
             nonce = commit_.path(concat(nonce_prefix, hex_text(id_, 16)));
             seen.resize(as_size(comm().size()));
             if (!commit_.is_first()) return;
-            std::string name = commit_.folder();
-            bool const is_new = path_kind(name) == PathKind::missing;
             commit_.make_folder();
-            if (is_new) made_folder_ = PassingPath(std::move(name));  // no earlier: it may be a link that leads nowhere
             commit_.lock_folder();
             std::vector<std::string>& left = report_.left_over;
             commit_.for_each_lock([&, this](FolderLock& lock) { add_left_over(lock, commit_.folder(), left); });
@@ -287,7 +284,7 @@ private:
                 if (files[i].leaf == index_name) sync_names();
             }
             names.keep();
-            made_folder_.keep();
+            commit_.keep_folder();
         });
         commit_.agree([&] { commit_.tidy({}); });
     }
@@ -310,7 +307,6 @@ private:
     std::string input_;
     RewriteOptions const& options_;
     std::string_view call_;
-    PassingPath made_folder_;  // goes last, if nothing stays in it
     SaveCommit commit_;
     PendingVerdict pending_;
     TransferLists lists_;

@@ -88,8 +88,15 @@ public:
         raise(verdict.code, comm_.size() > 1 ? words_of(verdict, comm_.size()) : std::string(words_of(verdict)));
     }
 
-    /// Local. The folder, and those that it lies in.
-    void make_folder() const { detail::make_folder(folder_, durable_); }
+    /// Local. The folder, and those that it lies in. A new one goes with this, if nothing stays in it, unless it is
+    /// kept.
+    void make_folder() {
+        std::string name = folder_;
+        bool const is_new = path_kind(name) == PathKind::missing;
+        detail::make_folder(folder_, durable_);
+        if (is_new) made_folder_ = PassingPath(std::move(name));  // no earlier: it may be a link that leads nowhere
+    }
+    void keep_folder() noexcept { made_folder_.keep(); }
 
     /// Local: lock_folder(), then make_room().
     void claim() {
@@ -187,6 +194,7 @@ public:
         new_index_->publish(
             "see which save the folder opens as, the new one or the one before: each is whole. The next save "
             "removes the files of the other.");
+        keep_folder();
     }
     /// Local. Throws IoError where an index of that name is not the one that was there when the folder was claimed.
     void refuse_replaced(std::string_view index) const {
@@ -236,7 +244,8 @@ private:
     std::string summary_;
     std::string_view call_;
     Index agreements_ = 0;
-    FolderLock beside_;  ///< of files of the other kind
+    PassingPath made_folder_;  // goes last
+    FolderLock beside_;        ///< of files of the other kind
     FolderLock lock_;
     std::optional<FileStamp> index_;  ///< what was there when the folder was claimed
     std::string published_;

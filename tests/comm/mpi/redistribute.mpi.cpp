@@ -191,7 +191,7 @@ TEST_SUITE("comm/mpi") {
 
     TEST_CASE("copies in the list of a rank come to 1 MiB, and those behind go another way") {
         test::for_each_way({MpiOptions{.deadline = 60s}}, [](MpiCommunicator& comm) {
-            constexpr Index part = 2048;  // 16 KiB: the longest that is copied
+            constexpr Index part = 2048;         // 16 KiB: the longest that is copied
             for (int tensors : {64, 65, 640}) {  // those behind are read 512 at a time
                 CAPTURE(tensors);
                 Shape const whole{part * comm.size()};

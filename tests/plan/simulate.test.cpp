@@ -49,6 +49,43 @@ TEST_SUITE("plan/simulate") {
         CHECK(world.seconds == doctest::Approx(64 * static_cast<double>(box) / 200e9));
     }
 
+    TEST_CASE("tables of boxes load what a plan between the same boxes loads") {
+        DynamicShape const shape(Indices{60, 64});
+        for (char const* to : {"S1", "S0[0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,14,60]"}) {
+            Plan<> const p = move(Indices{16}, shape, "S0", to);
+            Simulation expected = simulate(p, nodes_of_8(), DType::f32);
+            Simulation const boxes = simulate(BoxTable(p.from()), BoxTable(p.to()), nodes_of_8(), DType::f32);
+            CHECK_FALSE(boxes.bound_known);
+            expected.bound_known = false;
+            expected.bound = boxes.bound;
+            expected.evaluated = boxes.evaluated;
+            CHECK(boxes == expected);
+        }
+    }
+
+    TEST_CASE("a halo over two nodes, by hand") {
+        DynamicShape const shape(Indices{160, 8});
+        BoxTable const rows(distribution(Mesh{16}, shape, "S0"));
+        std::vector<HeldBox> ghosts;
+        for (int rank = 0; rank < 16; ++rank) {  // the last row of the rank before, and a row of it twice
+            Index const first = rows.boxes_of(rank)[0].box.begin(0);
+            if (rank == 0) continue;
+            ghosts.push_back({rank, Box{{first - 1, first}, {0, 8}}});
+            ghosts.push_back({rank, Box{{first - 1, first}, {0, 4}}});
+        }
+        Simulation const world = simulate(rows, BoxTable(shape, ghosts), nodes_of_8(), DType::f64);
+        REQUIRE(world.phases.size() == 1);
+        CHECK(world.phases[0].tiers[0] == TierSum{14, 14 * 96, 1, 96, 96, 96, 96});
+        CHECK(world.phases[0].tiers[1] == TierSum{1, 96, 1, 96, 96, 0, 0});
+        CHECK(world.most_received == 96);
+        CHECK(world.most_memory == 80 * 8 + 96);
+        CHECK(world.ranks == 16);
+        CHECK_THROWS_AS(static_cast<void>(simulate(rows, rows, Topology({{"node", 8, 1e-6, 1e9, 0}}), DType::f64)),
+                        MeshError);
+        CHECK_THROWS_AS(static_cast<void>(simulate(BoxTable(shape, ghosts), rows, nodes_of_8(), DType::f64)),
+                        PlacementError);
+    }
+
     TEST_CASE("views move nothing and take no time") {
         Simulation const world =
             simulate(move(Indices{4, 4}, DynamicShape(Indices{64}), "R,R", "R,S0"), nodes_of_8(), DType::f32);

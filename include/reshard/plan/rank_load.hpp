@@ -66,23 +66,23 @@ inline void add_checked(Index& total, Index value, Index count = 1) {
     }
 }
 
-[[nodiscard]] inline PhaseLoad phase_load(planning::Steps const& steps, Topology const& topology, Index rank, int phase,
-                                          DType dtype) {
+/// What one rank's part of an exchange loads on each tier: `chunks` messages for each entry of its lists or, if
+/// `joined`, for those that follow each other to one peer. elements_of(entry).
+template <class Exchange, class Elements>
+[[nodiscard]] PhaseLoad phase_load(Exchange const& exchange, Topology const& topology, Index rank, Index chunks,
+                                   bool joined, DType dtype, Elements const& elements_of) {
     PhaseLoad load;
     for (int i = 0; i < topology.size(); ++i) load.push_back({});
-    planning::Step const& step = steps.exchange(phase);
-    Exchange const exchange = exchange_of(steps, step, rank);
-    Index const chunks = planning::chunks_of(steps, step);
-    for (Message const& message : exchange.sends) {
-        TierLoad& tier = load[topology.tier_of(rank, message.peer)];
-        tier.messages_sent += chunks;
-        add_checked(tier.bytes_sent, bytes_of(message.elements(), dtype));
-    }
-    for (Message const& message : exchange.receives) {
-        TierLoad& tier = load[topology.tier_of(rank, message.peer)];
-        tier.messages_received += chunks;
-        add_checked(tier.bytes_received, bytes_of(message.elements(), dtype));
-    }
+    auto const add = [&](auto const& messages, Index TierLoad::*count, Index TierLoad::*moved) {
+        Index last = -1;
+        for (auto const& message : messages) {
+            TierLoad& tier = load[topology.tier_of(rank, message.peer)];
+            if (std::exchange(last, message.peer) != message.peer || !joined) tier.*count += chunks;
+            add_checked(tier.*moved, bytes_of(elements_of(message), dtype));
+        }
+    };
+    add(exchange.sends, &TierLoad::messages_sent, &TierLoad::bytes_sent);
+    add(exchange.receives, &TierLoad::messages_received, &TierLoad::bytes_received);
     return load;
 }
 
@@ -96,7 +96,10 @@ inline void add_checked(Index& total, Index value, Index count = 1) {
     RankLoad load;
     int const phases = steps.phases();
     for (int phase = 0; phase < phases; ++phase) {
-        load.phases.push_back(phase_load(steps, topology, rank, phase, dtype));
+        planning::Step const& step = steps.exchange(phase);
+        load.phases.push_back(phase_load(exchange_of(steps, step, rank), topology, rank,
+                                         planning::chunks_of(steps, step), false, dtype,
+                                         [](Message const& message) { return message.elements(); }));
     }
     load.memory = held_bytes(plan.from(), rank, dtype);
     if (plan.kind() == TransitionKind::view) return load;  // the window is memory the rank already holds

@@ -11,9 +11,12 @@
 #pragma once
 
 #include <reshard/algebra/bound.hpp>
+#include <reshard/plan/box_table.hpp>
 #include <reshard/plan/detail/rank_classes.hpp>
 #include <reshard/plan/detail/world_sum.hpp>
 #include <reshard/plan/rank_load.hpp>
+
+#include <algorithm>  // unique
 
 namespace reshard::inline v0_1 {
 
@@ -154,6 +157,33 @@ private:
         if (!classes.of.empty()) return detail::simulate_classes(plan, steps, topology, dtype, classes);
     }
     return detail::simulate_ranks(plan, steps, topology, dtype, options.budget);
+}
+
+/// The same of an exchange between two tables of boxes, such as a halo: one phase, in which all that goes to
+/// a peer is a message, and no bound, of all ranks that have boxes, each of which is planned. Throws what exchange()
+/// does, too.
+[[nodiscard]] inline Simulation simulate(BoxTable const& from, BoxTable const& to, Topology const& topology,
+                                         DType dtype) {
+    std::vector<Index> ranks;
+    for (BoxTable const* const table : {&from, &to})
+        for (HeldBox const& held : table->boxes()) ranks.push_back(held.rank);
+    detail::sort_list(ranks);
+    ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
+    if (!ranks.empty()) topology.require(ranks.back());
+    detail::WorldSum sum(topology, 1);
+    for (Index const rank : ranks) {
+        detail::RankFigures figures{{}, -1};
+        figures.load.phases.push_back(
+            detail::phase_load(exchange(from, to, rank), topology, rank, 1, true, dtype,
+                               [](planning::BoxMessage const& message) { return message.box.size(); }));
+        for (BoxTable const* const table : {&from, &to})
+            for (HeldBox const& held : table->boxes_of(rank))
+                detail::add_checked(figures.load.memory, detail::bytes_of(held.box.size(), dtype));
+        sum.add(figures, rank, 1);
+        sum.add_to_units(figures.load, rank);
+    }
+    sum.finish_units();
+    return sum.result(detail::as_index(ranks.size()), detail::as_index(ranks.size()), true);
 }
 
 }  // namespace reshard::inline v0_1

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/memory/memory_policy.hpp
 /// \brief  Memory as a policy: who allocates, copies, folds and fills where the tensors of a plan lie.
-/// \depends core; <span>.
+/// \depends core, memory/device_memory.hpp; <span>.
 ///
 /// A communicator says where the tensors of its plans lie by a member memory(), a pointer to a MemoryPolicy that lives
 /// as long as it does (policies around it pass the question on); one that has none means the host.
@@ -12,6 +12,7 @@
 #include <reshard/core/error.hpp>
 #include <reshard/core/reduce.hpp>
 #include <reshard/core/transfer.hpp>
+#include <reshard/memory/device_memory.hpp>
 
 #include <span>  // span
 
@@ -64,6 +65,8 @@ struct FoldWork {
 /// communicator.
 class MemoryPolicy {
 public:
+    /// Whether it is out of the host's reach: this policy brings it there and back. Those who read and write files ask.
+    [[nodiscard]] virtual bool holds(void const* memory) const noexcept { return is_device_memory(memory); }
     /// Throws BufferError for memory that cannot be worked on; `what` names it. `alignment` in bytes.
     virtual void check(std::string_view what, void const* memory, Index alignment) const = 0;
     /// The same for scratch memory that the caller gives.

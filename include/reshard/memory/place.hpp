@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/memory/place.hpp
 /// \brief  A box into a box, where one of the two may lie on a device that the host cannot reach.
-/// \depends memory/{copy,device_memory,memory_policy}.
+/// \depends memory/{copy,memory_policy}.
 #pragma once
 
 #include <reshard/memory/copy.hpp>
-#include <reshard/memory/device_memory.hpp>
 #include <reshard/memory/memory_policy.hpp>
 
 namespace reshard::inline v0_1::detail {
 
-/// Who works on memory: `policy` where that is a device's; null: the host.
+/// Who works on memory: `policy` where the host cannot; null: the host.
 [[nodiscard]] inline MemoryPolicy const* policy_for(MemoryPolicy const* policy, void const* memory) noexcept {
-    return policy != nullptr && is_device_memory(memory) ? policy : nullptr;
+    return policy != nullptr && policy->holds(memory) ? policy : nullptr;
 }
 
 /// Copies by the host, or by `policy`, if there is one: it returns when what lies on the host is done with. One thread

@@ -30,9 +30,8 @@
 #else
 #define RESHARD_CONFORMANCE_KIND without_doctest
 #define RESHARD_CHECK(...) ::reshard::test::demand(static_cast<bool>(__VA_ARGS__), __FILE__, __LINE__, #__VA_ARGS__)
-#define RESHARD_CHECK_THROWS(expression, type)                                                      \
-    ::reshard::test::demand(::reshard::test::throws<type>([&] { expression; }), __FILE__, __LINE__, \
-                            #expression " throws " #type)
+#define RESHARD_CHECK_THROWS(expression, type) \
+    ::reshard::test::demand_throws<type>([&] { expression; }, __FILE__, __LINE__, #expression " throws " #type)
 #endif
 
 namespace reshard::test {
@@ -43,13 +42,15 @@ inline void demand(bool good, char const* file, int line, char const* what) {
     if (!good) errors::raise(ErrorCode::user, errors::concat(file, ":", line, ": this is not so: ", what));
 }
 template <class Type, class Body>
-[[nodiscard]] bool throws(Body&& body) {
+void demand_throws(Body&& body, char const* file, int line, std::string what) {
     try {
         body();
     } catch (Type const&) {
-        return true;
+        return;
+    } catch (std::exception const& other) {
+        what += errors::concat(", but: ", other.what());
     }
-    return false;
+    demand(false, file, line, what.c_str());
 }
 
 /// A byte that tells sender, receiver, transfer and position apart.

@@ -169,4 +169,16 @@ TEST_SUITE("comm/conformance") {
         found(verdict<Broken::nests>(3), "throws TransportError");
         found(verdict<Broken::any_order>(3), "code == ErrorCode::mismatch");
     }
+
+    TEST_CASE("an error of another type is a broken promise too: where, which, and the error") {
+        auto const words = [] { errors::raise(ErrorCode::mismatch, "transfer 0 does not fit"); };
+        try {
+            RESHARD_CHECK_THROWS(words(), PeerFailed);
+            CHECK(false);
+        } catch (Error const& error) {
+            CHECK(holds(error.message(), "conformance.test.cpp:"));
+            CHECK(holds(error.message(), "this is not so: words() throws PeerFailed, but: "));
+            CHECK(holds(error.message(), "transfer 0 does not fit"));
+        }
+    }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   tests/comm/policies.hpp
 /// \brief  The conformance suite through policies: all eight combinations, and the three that a slow launcher can
-///         afford. conforms_with_policies<SomePolicies>(comm), called by all ranks.
+///         afford. conforms_with_policies<SomePolicies>(comm), called by all ranks. Installed beside the suite.
 #pragma once
 
 #include <reshard/comm/abort_on_failure.hpp>

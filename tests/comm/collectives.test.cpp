@@ -7,6 +7,7 @@
 
 #include "conformance.hpp"
 #include "support/allocations.hpp"
+#include "support/fails_to_bind.hpp"
 #include "support/thrown.hpp"
 
 #include <doctest/doctest.h>
@@ -115,6 +116,19 @@ TEST_SUITE("comm/collectives") {
             }
             CHECK(failures > 0);
         }
+    }
+
+    TEST_CASE("a rank that cannot bind an exchange has OutOfMemory, and the others hear of it") {
+        using reshard::test::FailsToBind;
+        reshard::test::check_failing_bind([](FailsToBind& comm) {
+            std::vector<std::byte> bytes(4);
+            reshard::all_gather(comm, std::span(bytes).first(1), std::span(bytes).subspan(1));
+        });
+        reshard::test::check_failing_bind([](FailsToBind& comm) { comm.exchange({}, {}).wait(); });
+        reshard::test::check_failing_bind([](FailsToBind& comm) {
+            reshard::CommunicatorRef const ref = comm;
+            ref.exchange({}, {}).wait();
+        });
     }
 
     TEST_CASE("messages added in any order of peers arrive, several to one peer in the order they were added") {

@@ -4,6 +4,8 @@
 #include <reshard/comm/threads.hpp>
 #include <reshard/exec/calibrate.hpp>
 
+#include "support/fails_to_bind.hpp"
+
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -44,6 +46,12 @@ TEST_SUITE("exec/calibrate") {
         CHECK(found[0].tier(0).name == "pair");
         CHECK(found[0].tier(0).ranks == 2);
         CHECK(found[0].tier(1).uplink == 0);
+    }
+
+    TEST_CASE("a rank that cannot bind an exchange has OutOfMemory, and the others hear of it") {
+        test::check_failing_bind([](test::FailsToBind& comm) {
+            static_cast<void>(calibrate(comm, {{"all", 0}}, quick()));
+        });
     }
 
     TEST_CASE("tiers in which nobody meets, no tiers and sizes without sense are errors on every rank") {

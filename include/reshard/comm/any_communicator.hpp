@@ -282,9 +282,11 @@ public:
         return table_->bind(comm_, sends, receives);
     }
     AnyExchange exchange(std::span<transport::Send const> sends, std::span<transport::Receive const> receives) const {
-        AnyExchange bound = bind(sends, receives);
-        bound.start();
-        return bound;
+        return detail::or_abort(*this, [&, this] {
+            AnyExchange bound = bind(sends, receives);
+            bound.start();
+            return bound;
+        });
     }
     [[nodiscard]] transport::Verdict agree(transport::Verdict mine) const {
         return table_->agree(comm_, std::move(mine));

@@ -86,8 +86,7 @@ struct TransferLists {
 /// Collective where it fails: room for a message from and to every rank. Others already wait for a rank without memory.
 [[nodiscard]] inline TransferLists lists_for(CommunicatorRef comm) {
     TransferLists lists;
-    watched([&] { lists.make_room(comm.size()); },
-            [&](ErrorCode code, std::string_view reason) noexcept { comm.abort(code, reason); });
+    or_abort(comm, [&] { lists.make_room(comm.size()); });
     return lists;
 }
 

@@ -6,6 +6,7 @@
 
 #include <reshard/algebra/mesh.hpp>
 #include <reshard/comm/detail/runs.hpp>
+#include <reshard/core/detail/watched.hpp>
 #include <reshard/core/error.hpp>
 #include <reshard/core/transfer.hpp>
 
@@ -117,8 +118,8 @@ concept BoundExchange =
 ///                              | PeerFailed for the others. A rank whose own part was over before it could know has
 ///                              | the same error from its next call on the communicator; the two never both succeed,
 ///                              | but where ranks replay what was started before, and not the same: then the next
-///                              | exchange or agreement of one of them fails.
-/// c.exchange(sends, receives)  | derived: bind and start; ranks that move nothing call it with empty spans
+///                              | exchange or agreement of one of them fails. What bind() itself throws poisons nothing
+/// c.exchange(sends, receives)  | derived: bind, start, abort() if they throw; ranks that move nothing give empty spans
 /// c.agree(verdict)             | collective; every rank gets the same verdict, joint_verdict() of all: the failing one
 ///                              | of the lowest rank; else where calls or, in one call, digests differ, `mismatch`,
 ///                              | naming the lowest rank that differs from rank 0; else the verdict of rank 0
@@ -142,8 +143,7 @@ concept BoundExchange =
 /// without dimensions is one element. What a rank says to the others (what differs, whose verdict counts) is in
 /// namespace `transport`; deliver() of memory/copy.hpp copies, or converts, a box into a box. How a deadline is set is
 /// the transport's own matter; PeerFailed names the rank in the numbering of the outermost communicator. A communicator
-/// may move between calls, not while an exchange or prepared plan refers to it. A transport that must pack keeps its
-/// buffers between calls: nothing is allocated once they have their size.
+/// may move between calls, not while an exchange or prepared plan refers to it.
 ///
 /// Every wait has a deadline (DeadlineExceeded, naming who is missing). After an error the communicator is poisoned,
 /// sources are untouched and destinations unspecified; a rank leaves an exchange, also a failed one, only when
@@ -348,11 +348,8 @@ template <class Get>
         for (other = 0; other < ranks && get(other).digest == get(0).digest;) ++other;
     Verdict joint = get(first);
     joint.rank = first;
-    if (other < ranks) {
-        tell_difference(joint, get(other), other);
-    } else if (fails) {
-        joint.settle();
-    }
+    if (fails && other == ranks) joint.settle();
+    if (other < ranks) tell_difference(joint, get(other), other);
     joint.words = nullptr;
     joint.call = {};
     return joint;
@@ -379,9 +376,12 @@ public:
     }
     /// An exchange that is run once: what wait() of the result completes.
     auto exchange(std::span<transport::Send const> sends, std::span<transport::Receive const> receives) {
-        auto bound = static_cast<Derived&>(*this).bind(sends, receives);
-        bound.start();
-        return bound;
+        auto& self = static_cast<Derived&>(*this);
+        return detail::or_abort(self, [&] {
+            auto bound = self.bind(sends, receives);
+            bound.start();
+            return bound;
+        });
     }
     void check_memory(void const*) const noexcept {}
     [[nodiscard]] constexpr std::nullptr_t memory() const noexcept { return nullptr; }

@@ -147,7 +147,7 @@ private:
     /// Whatever it throws ends the group: peers would take what comes next for what did not come.
     template <class Body>
     decltype(auto) guarded(Body&& body) {
-        return watched(body, [&](ErrorCode code, std::string_view reason) noexcept { abort(code, reason); });
+        return or_abort(*this, body);
     }
     [[nodiscard]] int outermost(int r) const noexcept { return members_[as_size(r)]; }
     [[nodiscard]] StreamPeer& peer(int r) noexcept { return family_->peer(outermost(r)); }

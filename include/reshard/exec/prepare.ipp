@@ -22,22 +22,12 @@ RESHARD_INLINE Index workspace_bytes(Plan<> const& plan, CommunicatorRef comm, D
     return workspace_bytes(plan, comm.rank(), dtype, detail::chunked(options, detail::is_on_device(comm)));
 }
 
-namespace detail {
-
-/// A rank's own work. If it fails, the others must not wait for what would have followed.
-template <class Body>
-void step(CommunicatorRef comm, Body&& body) {
-    watched(body, [&](ErrorCode code, std::string_view why) noexcept { comm.abort(code, why); });
-}
-
-}  // namespace detail
-
 RESHARD_INLINE bool detail::BatchJob::start() {
     if (runs_) {
         raise(ErrorCode::transport,
               "reshard::PreparedPlan: it is running. Fix: wait() for its request before it runs again.");
     }
-    guarded([&, this] { detail::step(over_, [&, this] { begin(); }); });
+    guarded([&, this] { detail::or_abort(over_, [&, this] { begin(); }); });
     if (phases() == 0) return false;
     phase_ = 0;
     guarded([&, this] { exchange(0).start(); });
@@ -69,7 +59,7 @@ RESHARD_INLINE void detail::BatchJob::finish() noexcept {
     auto const go_on = [&, this] {
         for (;;) {
             exchange(phase_).wait();
-            detail::step(over_, [&, this] { after(phase_); });
+            detail::or_abort(over_, [&, this] { after(phase_); });
             if (++phase_ == phases()) return;
             exchange(phase_).start();
         }

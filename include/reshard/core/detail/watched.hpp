@@ -66,4 +66,10 @@ decltype(auto) watched(Body&& body, [[maybe_unused]] Seen&& seen) {
 #endif
 }
 
+/// The same for what a rank does while others wait for it, or will: they are told, by comm.abort().
+template <class C, class Body>
+decltype(auto) or_abort(C&& comm, Body&& body) {
+    return watched(body, [&](ErrorCode code, std::string_view why) noexcept { comm.abort(code, why); });
+}
+
 }  // namespace reshard::inline v0_1::detail

@@ -67,6 +67,11 @@ struct Silent : Archetype {
     Silent split(int, int);
     Silent split(DynamicMesh const&, int);
 };
+struct AgreesInPlace : Archetype {  // verdicts are given away
+    transport::Verdict agree(transport::Verdict&);
+    AgreesInPlace split(int, int);
+    AgreesInPlace split(DynamicMesh const&, int);
+};
 struct NoMesh : CommunicatorBase<NoMesh>, Archetype {  // split(int, int) hides nothing, but the names are ambiguous
 };
 static_assert(!Communicator<int>);
@@ -76,6 +81,7 @@ static_assert(!Communicator<Nameless>);
 static_assert(!Communicator<SplitsIntoAnother>);
 static_assert(!Communicator<LoudRank>);
 static_assert(!Communicator<Silent>);
+static_assert(!Communicator<AgreesInPlace>);
 static_assert(!Communicator<NoMesh>);
 
 struct RunOnce {  // a request: it cannot be started again

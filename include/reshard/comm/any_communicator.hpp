@@ -211,7 +211,7 @@ consteval bool check_communicator_rows() {
                   "reshard: this communicator has no exchange(), check_memory(), memory() or terminate(). "
                   "Fix: inherit CommunicatorBase<C>, which has them.");
     constexpr bool agrees = requires(C & c, Verdict mine) {
-        { c.agree(mine) } -> std::same_as<Verdict>;
+        { c.agree(std::move(mine)) } -> std::same_as<Verdict>;
     };
     static_assert(!derives || agrees,
                   "reshard: this communicator has no agree(). "

@@ -160,7 +160,7 @@ concept Communicator =
     noexcept->std::same_as<int>;
     { c.bind(sends, receives) } -> std::same_as<typename C::exchange_type>;
     { c.exchange(sends, receives) } -> std::same_as<typename C::exchange_type>;
-    { c.agree(verdict) } -> std::same_as<transport::Verdict>;
+    { c.agree(std::move(verdict)) } -> std::same_as<transport::Verdict>;
     { c.split(0, 0) } -> std::same_as<C>;
     { c.split(mesh, 0) } -> std::same_as<C>;
     { c.abort(ErrorCode::user, reason) }

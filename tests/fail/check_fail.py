@@ -11,7 +11,8 @@
     #endif
 
 The text after `expect-error:` is what an error line must hold, word for word; if it is not there word for word, it is
-tried as a regular expression. Several expect-error lines must all be found. `expect-note:` also accepts the lines that
+tried as a regular expression. Several expect-error lines must all be found; with `expect-only:` no other sentence
+of ours may be. `expect-note:` also accepts the lines that
 explain an error, for constraints, whose text compilers put there.
 
 usage: check_fail.py (--baselines FILE... | --rejects FILE | --self-test) -- COMPILER [FLAG]...
@@ -27,7 +28,8 @@ import tempfile
 
 ALONE = re.compile(r"^(template <>|namespace |#define |#undef )", re.MULTILINE)
 INCLUDE = re.compile(r"^#include .*$", re.MULTILINE)
-EXPECT = re.compile(r"^[ \t]*//[ \t]*expect-(error|note):[ \t]*(.*?)[ \t]*$", re.MULTILINE)
+EXPECT = re.compile(r"^[ \t]*//[ \t]*expect-(error|only|note):[ \t]*(.*?)[ \t]*$", re.MULTILINE)
+OURS = re.compile(r"static.assert.*reshard:")
 
 
 def squeeze(text):
@@ -81,23 +83,28 @@ def rejects(compiler, file):
         return f"{file}: the compiler crashed\n{output}"
     errors = [line for line in output.splitlines() if "error:" in line]
     for kind, text in wanted:
-        lines = errors if kind == "error" else output.splitlines()
+        lines = output.splitlines() if kind == "note" else errors
         if not any(holds(line, text) for line in lines):
             return f"{file}: rejected, but not with: {text}\n{output}"
+        others = [line for line in errors if OURS.search(line) and not holds(line, text)]
+        if kind == "only" and others:
+            return f"{file}: also complains: {others[0]}"
     return None
 
 
 def self_test(compiler):
     """The check itself must tell a good file from each way of being a bad one."""
-    source = '// expect-error: {expect}\n#ifdef RESHARD_FAIL\n{mistake}\n#endif\n{rest}\n'
+    source = '// expect-{expect}\n#ifdef RESHARD_FAIL\n{mistake}\n#endif\n{rest}\n'
     rejected = 'static_assert(sizeof(int) == 0, "reshard::f(x): give one [sic]. Fix: do.");'
     cases = [  # expect, mistake, rest, begin of the complaint about baseline, about rejects
-        ("reshard::f(x): give one [sic]. Fix: do.", rejected, "", None, None),
-        ("give (one|two)", rejected, "", None, None),
-        ("another sentence", rejected, "", None, "rejected, but not with"),
-        ("one", "", "", None, "the mistake compiles"),
-        ("", rejected, "", None, "say what the compiler must answer"),
-        ("one", rejected, "int broken = ;", "must compile without", None),
+        ("error: reshard::f(x): give one [sic]. Fix: do.", rejected, "", None, None),
+        ("error: give (one|two)", rejected, "", None, None),
+        ("only: give one", rejected, "", None, None),
+        ("only: redefinition", rejected + " int again = 0; int again;", "", None, "also complains"),
+        ("error: another sentence", rejected, "", None, "rejected, but not with"),
+        ("error: one", "", "", None, "the mistake compiles"),
+        ("error: ", rejected, "", None, "say what the compiler must answer"),
+        ("error: one", rejected, "int broken = ;", "must compile without", None),
     ]
     bad = []
     with tempfile.TemporaryDirectory() as folder:

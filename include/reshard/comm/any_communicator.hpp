@@ -188,20 +188,21 @@ template <class C>
 consteval bool check_communicator_rows() {
     constexpr bool named = requires { std::string_view(C::name); };
     static_assert(named, "reshard: this communicator has no name. Fix: add `static constexpr std::string_view name`.");
-    constexpr bool moves = std::movable<C> && !std::copyable<C>;
+    constexpr bool moves = named && std::movable<C> && !std::copyable<C>;
     static_assert(!named || moves,
                   "reshard: this communicator is not move-only. Fix: delete its copies, keep its moves.");
-    constexpr bool exchanges = requires { requires BoundExchange<typename C::exchange_type>; };
+    constexpr bool exchanges = moves && requires { requires BoundExchange<typename C::exchange_type>; };
     static_assert(!moves || exchanges,
                   "reshard: this communicator has no exchange_type. Fix: name one that is a BoundExchange.");
-    constexpr bool binds = requires(C & c, std::span<Send const> sends, std::span<Receive const> receives) {
+    constexpr bool binds =
+        exchanges && requires(C & c, std::span<Send const> sends, std::span<Receive const> receives) {
         { c.bind(sends, receives) } -> std::same_as<typename C::exchange_type>;
     };
     static_assert(
         !exchanges || binds,
         "reshard: this communicator has no bind(). "
         "Fix: add `exchange_type bind(std::span<transport::Send const>, std::span<transport::Receive const>)`.");
-    constexpr bool derives = requires(C & c, std::span<Send const> none, void const* memory) {
+    constexpr bool derives = binds && requires(C & c, std::span<Send const> none, void const* memory) {
         { c.exchange(none, std::span<Receive const>()) } -> std::same_as<typename C::exchange_type>;
         { c.check_memory(memory) } -> std::same_as<void>;
         { c.memory() } -> std::convertible_to<MemoryPolicy const*>;
@@ -210,13 +211,13 @@ consteval bool check_communicator_rows() {
     static_assert(!binds || derives,
                   "reshard: this communicator has no exchange(), check_memory(), memory() or terminate(). "
                   "Fix: inherit CommunicatorBase<C>, which has them.");
-    constexpr bool agrees = requires(C & c, Verdict mine) {
+    constexpr bool agrees = derives && requires(C & c, Verdict mine) {
         { c.agree(std::move(mine)) } -> std::same_as<Verdict>;
     };
     static_assert(!derives || agrees,
                   "reshard: this communicator has no agree(). "
                   "Fix: add `transport::Verdict agree(transport::Verdict)`.");
-    constexpr bool splits = requires(C & c, DynamicMesh const& mesh) {
+    constexpr bool splits = agrees && requires(C & c, DynamicMesh const& mesh) {
         { c.split(0, 0) } -> std::same_as<C>;
         { c.split(mesh, 0) } -> std::same_as<C>;
     };

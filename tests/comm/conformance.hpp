@@ -411,6 +411,19 @@ inline void agrees(CommunicatorRef comm) {
         RESHARD_CHECK(all.reason.find("rank 0") != std::string::npos);
         RESHARD_CHECK(!all.apart);
     }
+    for (bool const fails : {false, true}) {  // `words` is a pointer into the memory of its rank
+        bool const last = comm.rank() == comm.size() - 1;
+        std::string const text = errors::concat("rank ", comm.rank(), " in words");
+        transport::Verdict mine;
+        mine.code = fails && last ? ErrorCode::io : ErrorCode::none;
+        mine.digest = !fails && last ? 2 : 1;
+        mine.words = [](void const* about) { return *static_cast<std::string const*>(about); };
+        mine.about = &text;
+        std::string const all = comm.agree(mine).reason;
+        if (comm.size() == 1 && !fails) continue;
+        RESHARD_CHECK(all.find(errors::concat("rank ", comm.size() - 1, " in words")) == 0);
+        RESHARD_CHECK((fails || all.find("but rank 0 rank 0 in words") != std::string::npos));
+    }
     for (int other = 1; other < comm.size(); ++other) {
         for (bool const fails : {false, true}) {  // the last rank
             transport::Verdict mine;

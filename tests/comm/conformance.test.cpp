@@ -29,7 +29,8 @@ enum class Broken {
     keeps_sends,
     hides_mismatches,
     nests,
-    any_order
+    any_order,
+    loses_words
 };
 
 template <Broken how>
@@ -91,6 +92,7 @@ public:
     }
     [[nodiscard]] transport::Verdict agree(transport::Verdict mine) {
         flush();
+        if (how == Broken::loses_words) mine.words = nullptr;  // as one that sends the rest to another process
         return Base::agree(std::move(mine));
     }
     [[nodiscard]] BrokenCommunicator split(int colour, int key) {
@@ -167,6 +169,7 @@ TEST_SUITE("comm/conformance") {
 #endif
         found(verdict<Broken::hides_mismatches>(3), "this is not so");
         found(verdict<Broken::nests>(3), "throws TransportError");
+        found(verdict<Broken::loses_words>(3), "in words");
         found(verdict<Broken::any_order>(3), "code == ErrorCode::mismatch");
     }
 

@@ -74,7 +74,8 @@ private:
 /// std::abort. A failure_hook, if set, is called instead of printing.
 ///
 /// For programs that would not know what to do with the error, and for builds without exceptions, where an error
-/// could not reach the other ranks otherwise. Errors in arguments that all ranks get wrong alike are thrown as ever: a
+/// could not reach the other ranks otherwise: there of what fails within a call of the communicator, not of what a
+/// function finds wrong before it makes one. Errors in arguments that all ranks get wrong alike are thrown as ever: a
 /// mesh that does not fit (split), a root that does not exist (broadcast). They leave the communicator whole.
 template <class C>
 class AbortOnFailure : public PolicyBase<AbortOnFailure<C>, C> {

@@ -24,9 +24,9 @@ struct InternedList {
 /// The one copy of a list. Lock-free: entries are only ever added, at the head of those with the same hash.
 inline Index const* intern(Index const* values, Index count) {
     static InternedList* heads[1024]{};
-    Digest digest;
-    for (Index i = 0; i < count; ++i) digest.add_word_signed(values[i]);
-    InternedList*& head = heads[digest.value() % 1024];
+    std::uint64_t hash = 0;
+    for (Index i = 0; i < count; ++i) hash = (hash ^ static_cast<std::uint64_t>(values[i])) * 0x9e3779b97f4a7c15U;
+    InternedList*& head = heads[hash >> 54U];  // multiplying carries upwards
     InternedList* entry = nullptr;
     InternedList* first = __atomic_load_n(&head, __ATOMIC_ACQUIRE);
     for (;;) {

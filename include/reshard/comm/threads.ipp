@@ -20,11 +20,6 @@ struct RankEnd {
     bool is_consequence = false;  ///< PeerFailed: some other rank knows better what happened
 };
 
-/// Ends a child that was forked, which nobody joins: the rank's part is over for it, and what it throws nobody catches.
-[[noreturn, gnu::cold]] inline void end_child(int status) noexcept {
-    std::fflush(nullptr);
-    ::_exit(status);
-}
 /// One rank from start to end. Whatever leaves the body reaches the others before this rank counts as returned.
 [[gnu::cold]] inline void run_rank(FunctionRef<void(ThreadCommunicator&)> body, RankEnd& end) noexcept {
     std::shared_ptr<ThreadTeam> const team = end.engine->team();
@@ -33,7 +28,8 @@ struct RankEnd {
     auto const fail = [&](ErrorCode code, std::string_view reason) noexcept {
         if (!here.is_ours()) {
             std::fprintf(stderr, "reshard: rank %d: %.*s\n", rank, static_cast<int>(reason.size()), reason.data());
-            end_child(1);
+            std::fflush(nullptr);
+            ::_exit(1);  // nobody catches what a forked child throws
         }
         end.error = std::current_exception();
         end.is_consequence = code == ErrorCode::peer_failed;
@@ -43,7 +39,7 @@ struct RankEnd {
         ThreadCommunicator comm(std::move(end.engine));
         quietly([&] { watched([&] { body(comm); }, fail); });
     }
-    if (!here.is_ours()) end_child(0);
+    if (!here.is_ours()) return;  // its only thread: as exit(0)
     team->family()->mark_returned(rank);
 }
 

@@ -500,6 +500,22 @@ void absent_from_split(MpiCommunicator& comm, Place const& /*place*/) {
     if (comm.rank() == culprit) std::this_thread::sleep_for(5s);
     static_cast<void>(comm.split(0, 0));
 }
+/// Rank 0 waits for it, while the other two exchange, and so copy, all the time.
+void absent_while_others_copy(MpiCommunicator& comm, Place const& /*place*/) {
+    Index const side = 1024;
+    auto const move =
+        plan(parse("(2,2):(S0,S1)", Shape{2 * side, 2 * side}), parse("(2,2):(R,S1)", Shape{2 * side, 2 * side}));
+    std::vector<float> const part(static_cast<std::size_t>(side * side));
+    std::vector<float> column(2 * part.size());
+    auto job = prepare(move, comm, TensorView<float const>(part.data(), Shape{side, side}),
+                       TensorView<float>(column.data(), Shape{2 * side, side}));
+    auto const start = std::chrono::steady_clock::now();
+    if (comm.rank() == culprit) std::this_thread::sleep_for(5s);
+    bool const goes_on = comm.rank() == 1 || comm.rank() == 3;
+    do {
+        job.run();
+    } while (goes_on && std::chrono::steady_clock::now() - start < 6s);
+}
 /// Rank 1 waits for it in another communicator, and has not come to this one either.
 void absent_from_child(MpiCommunicator& comm, Place const& /*place*/) {
     bool const together = comm.rank() == 1 || comm.rank() == culprit;
@@ -596,6 +612,7 @@ constexpr Scenario scenarios[] = {
     {"absent_from_prepare", absent_from_prepare, soon},
     {"absent_from_split", absent_from_split, soon},
     {"absent_from_child", absent_from_child, soon},
+    {"absent_while_others_copy", absent_while_others_copy, soon},
     {"return_early", returns_early, never, 2s},
     {"dropped", dropped, never},
     {"dropped_overdue", dropped_overdue, soon},

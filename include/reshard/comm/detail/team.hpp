@@ -178,7 +178,9 @@ public:
             heed_interruption(now);
             // Who has waited for long has nothing to lose by a little more: the core is another's meanwhile.
             if (now - since >= std::chrono::milliseconds(2)) {
-                if (Attendance* const own = waits ? nullptr : self().outermost_seat(rank_)) waits.emplace(own->waits);
+                // Within a step a rank may wait once more: the flag is the outer wait's then.
+                Attendance* const own = waits ? nullptr : self().outermost_seat(rank_);
+                if (own != nullptr && own->waits.load(std::memory_order_relaxed) == 0) waits.emplace(own->waits);
                 std::this_thread::sleep_for(
                     std::min<Clock::duration>((now - since) / 64, std::chrono::milliseconds(1)));
             }
@@ -310,11 +312,13 @@ private:
         });
     }
 
-    /// Whether a rank copies that is neither dead nor stopped: it comes, however long that takes.
+    /// Whether a rank copies, in this call or before it, that is neither dead nor stopped: it comes, however long that
+    /// takes. Who is beyond it keeps nobody waiting here.
     [[nodiscard, gnu::cold]] bool somebody_copies() noexcept {
         for (int rank = 0; rank < size_; ++rank) {
             Attendance const* const there = self().attendance(rank);
             if (there == nullptr || there->reading.load(std::memory_order_acquire) == 0) continue;
+            if (there->entered.load(std::memory_order_acquire) >> 8U > calls_) continue;
             int const pid = self().process(rank);
             if (process_lives(pid) && !process_is_stopped(pid)) return true;
         }

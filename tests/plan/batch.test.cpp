@@ -44,6 +44,14 @@ TEST_SUITE("plan/batch") {
             {true, 1, 6}, {true, 1, 0}, {true, 1, 4}, {true, 1, 1}, {true, 50, 9}};
         CHECK(planning::cut_into_rounds(loads, 50, 10) == Rounds{{0, 1, 2}, {4}, {3}});
     }
+    TEST_CASE("a round ends where an owner of several tensors would have more than the budget") {
+        std::vector<planning::RoundLoad> loads;
+        for (Index owner : {0, 1, 2, 0, 1, 1, 5}) loads.push_back({true, 1, 0, 0, owner, 8});
+        CHECK(planning::cut_into_rounds(loads, 10, 0) == Rounds{{0, 1, 2}, {3, 4}, {5, 6}});
+        CHECK(planning::cut_into_rounds(loads, 16, 0) == Rounds{{0, 1, 2, 3, 4}, {5, 6}});
+        for (planning::RoundLoad& load : loads) load.owned = INT64_MAX;
+        CHECK(planning::cut_into_rounds(loads, INT64_MAX, 0) == Rounds{{0, 1, 2}, {3, 4}, {5, 6}});
+    }
     TEST_CASE("sums of sizes near the largest number do not wrap around") {
         Index const most = INT64_MAX;
         CHECK(planning::cut_into_rounds(loads_of({most - 1, most - 1, most}), most, most) == Rounds{{0}, {2}, {1}});
@@ -109,6 +117,17 @@ TEST_SUITE("plan/batch") {
         CHECK(bytes(plan_across(owned, rows)) == 64 * 64 * 4 / 8);
         CHECK(bytes(plan_across(distribution(Mesh{8}, shape, "P+"), owned)) == 64 * 64 * 4);
         CHECK(bytes(plan(rows, distribution(Mesh{8}, shape, "R"))) == 64 * 64 * 4);  // each of them takes all
+        auto const owner_of = [](Plan<> const& p) {
+            planning::RoundLoad load{true};
+            detail::note_owner(load, p.steps(), DType::f32);
+            return std::pair(load.owner, load.owned);
+        };
+        CHECK(owner_of(plan_across(rows, owned)) == std::pair<Index, Index>(5, 64 * 64 * 4));
+        CHECK(owner_of(plan_across(distribution(Mesh{8}, shape, "P+"), owned)) ==
+              std::pair<Index, Index>(5, 64 * 64 * 4));
+        CHECK(owner_of(plan_across(distribution(Mesh{2}, shape, "S1"), rows)) ==
+              std::pair<Index, Index>(0, 64 * 32 * 4));
+        CHECK(owner_of(plan(rows, distribution(Mesh{8}, shape, "R"))).first == -1);
     }
     TEST_CASE("the largest piece of a world of 2^20 ranks is known without asking them") {
         auto const d = distribution(Mesh{1024, 1024}, Shape{1 << 20, 1 << 20}, "S0,S1");

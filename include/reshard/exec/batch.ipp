@@ -32,8 +32,10 @@ namespace detail {
 [[nodiscard]] inline planning::RoundLoad round_load(RankSteps const& mine, BatchOptions const& options) {
     if (mine.steps.kind != TransitionKind::collective) return {};
     bool const folds = mine.steps.find(planning::StepKind::fold) != nullptr;
-    planning::RoundLoad const load{true, round_bytes(mine.steps, folds ? mine.change.from : mine.change.wire()),
-                                   padded_bytes(largest_scratch(mine.steps), mine.change.from), scratch_bytes(mine)};
+    DType const moved = folds ? mine.change.from : mine.change.wire();
+    planning::RoundLoad load{true, round_bytes(mine.steps, moved),
+                             padded_bytes(largest_scratch(mine.steps), mine.change.from), scratch_bytes(mine)};
+    note_owner(load, mine.steps, moved);
     if (load.workspace > options.max_workspace_bytes) {
         raise(ErrorCode::buffer, "reshard::prepare: its fold needs ", load.workspace,
               " bytes of scratch memory, but a round may use ", options.max_workspace_bytes,

@@ -21,6 +21,8 @@ struct RoundLoad {
     Index bytes = 0;       ///< what a rank sends or receives in one exchange, on average where few do
     Index workspace = 0;   ///< bytes of scratch memory; no rank needs more
     Index scratch = 0;     ///< what this rank needs of it, which has no say
+    Index owner = -1;      ///< where few ranks have or need it: the lowest of them
+    Index owned = 0;       ///< bytes of the owner
 };
 
 }  // namespace planning
@@ -49,13 +51,30 @@ namespace detail {
     return saturated_product(elements, bytes(dtype));
 }
 
+/// The side of fewest ranks, if there is one: its lowest rank stands for them, with what the largest part takes.
+inline void note_owner(planning::RoundLoad& load, planning::Steps const& steps, DType dtype) noexcept {
+    Index most = 0;
+    Index fewest = INT64_MAX;
+    for (planning::Layout const& layout : steps.layouts) {
+        DynamicMesh const& mesh = layout.distribution.mesh();
+        most = larger(most, mesh.size());
+        if (mesh.size() > fewest) continue;
+        if (mesh.size() < fewest) load.owned = 0;
+        fewest = mesh.size();
+        load.owner = mesh.lowest_rank();
+        Index const piece = saturated_product(largest_piece(layout.distribution), larger<Index>(layout.addends, 1));
+        load.owned = larger(load.owned, saturated_product(piece, bytes(dtype)));
+    }
+    if (fewest == most) load.owner = -1;
+}
+
 }  // namespace detail
 
 namespace planning {
 
 /// Tensor numbers per round, in the order the rounds are run. A tensor of `bucket_bytes` or more travels alone; smaller
-/// ones share a round, in their order, until the next would take it beyond `bucket_bytes` or its scratch memory beyond
-/// `max_workspace_bytes`. Tensors that travel alone do not end the round that the small ones share.
+/// ones share a round, in their order, until the next would take it, or an owner of several, beyond `bucket_bytes`, or
+/// its scratch memory beyond `max_workspace_bytes`. Tensors that travel alone do not end the round of the small ones.
 /// \pre no load has a workspace beyond `max_workspace_bytes`.
 ///
 /// Why a budget: one message per peer saves the latency of small tensors, but a message that holds everything leaves
@@ -67,11 +86,18 @@ namespace planning {
     std::vector<std::size_t> shared;
     Index bytes_left = bucket_bytes;
     Index workspace_left = max_workspace_bytes;
+    std::vector<std::pair<Index, Index>> owned;  // in this round: owners, and bytes of each
+    auto const owned_by = [&](Index owner) -> Index& {
+        for (auto& [rank, bytes] : owned)
+            if (rank == owner) return bytes;
+        return owned.emplace_back(owner, 0).second;
+    };
     auto const close = [&] {
         if (!shared.empty()) rounds.push_back(std::move(shared));
         shared = {};
         bytes_left = bucket_bytes;
         workspace_left = max_workspace_bytes;
+        owned.clear();
     };
     for (std::size_t i = 0; i < loads.size(); ++i) {
         RoundLoad const& load = loads[i];
@@ -80,7 +106,10 @@ namespace planning {
             rounds.push_back({i});
             continue;
         }
-        if (load.bytes > bytes_left || load.workspace > workspace_left) close();
+        Index const had = load.owner < 0 ? 0 : owned_by(load.owner);
+        bool const owner_full = had != 0 && load.owned > bucket_bytes - had;
+        if (owner_full || load.bytes > bytes_left || load.workspace > workspace_left) close();
+        if (load.owner >= 0) owned_by(load.owner) += load.owned;
         shared.push_back(i);
         bytes_left -= load.bytes;
         workspace_left -= load.workspace;

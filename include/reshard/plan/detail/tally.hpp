@@ -13,6 +13,20 @@
 
 namespace reshard::inline v0_1::detail {
 
+/// A family of a dimension where all that are counted lie end to end, by where they begin; the last is the end of all.
+struct TallyTile {
+    Index begin = 0;
+    Index before = 0;  ///< elements in the tiles before this one
+};
+/// Puts in order those from `first` on, which come with their sizes in place of what is before them.
+inline void add_up(std::vector<TallyTile>& tiles, std::size_t first) {
+    std::span<TallyTile> const these(tiles.data() + first, tiles.size() - first);
+    sort_list(these, [](TallyTile const& a, TallyTile const& b) { return a.begin < b.begin; });
+    Index sum = 0;
+    for (TallyTile& tile : these) tile.before = std::exchange(sum, sum + tile.before);
+    tiles.push_back({INT64_MAX, sum});
+}
+
 /// The elements of a piece whose destination agrees with `reference` on `axes`, a product over dimensions: row-major,
 /// message by message, each with a stretch of its own. Without axes all agree. Dimensions without blocks count
 /// positions; of the others the families that agree are listed.
@@ -93,13 +107,7 @@ public:
     }
 
 private:
-    /// A family of a dimension where all that agree are laid end to end, by where they begin; the last is the end of
-    /// all.
-    struct Tile {
-        Index begin = 0;
-        Index before = 0;  ///< elements of the piece in the tiles before this one
-    };
-    [[nodiscard]] Tile const& tile(Index i) const noexcept { return tiles_[as_size(i)]; }
+    [[nodiscard]] TallyTile const& tile(Index i) const noexcept { return tiles_[as_size(i)]; }
     /// The cuts of a dimension up to the last one by any of the axes.
     [[nodiscard]] int levels_of(int dim) const noexcept {
         int levels = 0;
@@ -111,18 +119,14 @@ private:
         return levels;
     }
     void list(int dim, int levels) {
-        std::size_t const first = tiles_.size();  // with their sizes, then with what is before them
+        std::size_t const first = tiles_.size();
         to_->for_each_part(dim, sets_[dim], [&, this](IndexSet const& part, Index ordinal) {
             if (!agrees(ordinal, dim)) return;
             for_each_sent(sets_[dim], part, levels, [&, this](Segments const& segments) {
                 tiles_.push_back({segments.first.begin, segments.size()});
             });
         });
-        std::span<Tile> const tiles(tiles_.data() + first, tiles_.size() - first);
-        sort_list(tiles, [](Tile const& a, Tile const& b) { return a.begin < b.begin; });
-        Index sum = 0;
-        for (Tile& tile : tiles) tile.before = std::exchange(sum, sum + tile.before);
-        tiles_.push_back({INT64_MAX, sum});
+        add_up(tiles_, first);
     }
 
     /// Which coordinates along a cut agree: those with coordinate / block % count == value. A cut can be by two axes
@@ -198,7 +202,7 @@ private:
     Index reference_ = 0;
     unsigned axes_ = 0;
     IndexSets sets_;
-    std::vector<Tile> tiles_;
+    std::vector<TallyTile> tiles_;
     InlineList<Index, max_grid_dims + 1> ends_;  ///< of the tiles of the dimensions before each
     InlineList<int, max_grid_dims> levels_;      ///< per dimension, as levels_of()
     InlineList<Index, max_grid_dims> skipped_;   ///< per dimension: indices before the piece begins

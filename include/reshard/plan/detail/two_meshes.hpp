@@ -45,6 +45,8 @@ private:
         Tally all;                    ///< of the piece
         std::vector<Holder> holders;  ///< by turn; the last ends the list
         Index length = 0;
+        std::vector<TallyTile> tiles{};    ///< of what holders have at home, as far as somebody has asked
+        std::vector<std::size_t> homes{};  ///< by holder and dimension: where its tiles begin and end, or 0
 
         /// The first holder whose turn is `turn` or later.
         [[nodiscard]] Holder const* holder(Index turn) const noexcept {
@@ -72,8 +74,25 @@ private:
         line.length = all - line.holders.back().before;
         return line;
     }
+    /// What a holder needs of its piece along a dimension. Many messages ask for the same.
+    [[nodiscard]] std::span<TallyTile> home_of(Line& line, Holder const& holder, int dim) const {
+        int const dims = forms_.size();
+        line.homes.resize(2 * line.holders.size() * as_size(dims));
+        std::size_t* const home = &line.homes[2 * as_size((&holder - line.holders.data()) * dims + dim)];
+        std::vector<TallyTile>& tiles = line.tiles;
+        if (home[1] == 0) {
+            home[0] = tiles.size();
+            for_each_sent(line.all.set(dim), to_.index_set(holder.target, dim), forms_[dim].levels,
+                          [&](Segments const& segments) {
+                              tiles.push_back({segments.first.begin, segments.size()});
+                          });
+            add_up(tiles, home[0]);
+            home[1] = tiles.size();
+        }
+        return {tiles.data() + home[0], home[1] - home[0]};
+    }
     /// Where a message to the rank at `target` starts on the line.
-    [[nodiscard]] Index start(Line const& line, Message const& message, Index target) const noexcept {
+    [[nodiscard]] Index start(Line& line, Message const& message, Index target) const {
         Index const turn = receivers_.index(target);
         Index result = line.origin(turn) + line.all.place(message, target);
         for (Holder const* holder = line.holder(turn); holder->turn == turn; ++holder) {
@@ -81,12 +100,11 @@ private:
             Index inner = holder->elements;
             for (int dim = 0; dim < message.box.size() && across != 0; ++dim) {
                 IndexSet const at_home = to_.index_set(holder->target, dim);
-                Index before = 0;
-                Index behind = 0;
-                for_each_sent(line.all.set(dim), at_home, forms_[dim].levels, [&](Segments const& segments) {
-                    (segments.first.begin < message.box[dim].begin ? before : behind) += segments.size();
-                });
-                inner /= before + behind;
+                std::span<TallyTile> const home = home_of(line, *holder, dim);
+                Index const before = home[first_where<std::size_t>(0, home.size() - 1, [&](std::size_t i) {
+                                         return home[i].begin >= message.box[dim].begin;
+                                     })].before;
+                inner /= home.back().before;
                 result -= across * before * inner;
                 across *= to_.index_set(target, dim) == at_home ? message.extent(dim) : 0;
             }
@@ -133,7 +151,7 @@ private:
                             to_.mesh->ordinal(rank));
         }
         // Only the receivers whose messages lie around this copy's span of the line are visited.
-        Line const line = line_of(from_.cutting_ordinal(source));
+        Line line = line_of(from_.cutting_ordinal(source));
         if (line.length == 0) return;
         Index const copy = copies_.index(source);
         Interval const mine = span_of(line.length, copy, copies);

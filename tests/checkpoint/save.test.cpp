@@ -347,6 +347,20 @@ TEST_SUITE("checkpoint/save") {
         CHECK(damage(folder.path()) == "");
     }
 
+    TEST_CASE("a folder that a failed save has made goes with the last of its files") {
+        for (int turn = 0; turn < 20; ++turn) {
+            TempFolder const folder;
+            SaveOptions options;
+            options.durable = false;
+            run_on_threads(4, [&](ThreadCommunicator& comm) {
+                Trained mine(model(), comm.rank(), 1, {});
+                SaveOptions own = options;
+                if (comm.rank() == turn % 4) own.progress = [](Index, Index) { throw IoError("no more"); };
+                CHECK_THROWS_AS(save(folder / "new", mine.list(), comm, own), Error);
+            });
+            CHECK_FALSE(std::filesystem::exists(folder / "new"));
+        }
+    }
     TEST_CASE("what one rank finds wrong stops all before anything is written") {
         TempFolder const folder;
         save_model(folder.path(), model(), 4, 1);

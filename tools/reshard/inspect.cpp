@@ -39,7 +39,8 @@ struct Inspect {
 private:
     [[nodiscard]] static std::string kind_of(Catalogue const& catalogue) {
         auto const of_save = [](CheckpointFile const& file) { return detail::is_shard_file(file.leaf); };
-        return kind_text(catalogue.kind(), std::ranges::none_of(catalogue.files(), of_save));
+        return kind_text(catalogue.kind(),
+                         !catalogue.files().empty() && std::ranges::none_of(catalogue.files(), of_save));
     }
     /// The managed-collision table that a text of the metadata is about; none where it is about something else, or
     /// makes no sense.

@@ -218,7 +218,8 @@ inline void raise_faults(CommunicatorRef comm, std::string const& path, std::spa
     raise_faults(comm, path, check->faults, room, pending, faults);
 
     report.kind = catalogue.kind();
-    report.full = std::ranges::none_of(catalogue.files(), [](auto const& file) { return is_shard_file(file.leaf); });
+    auto const of_save = [](CheckpointFile const& file) { return is_shard_file(file.leaf); };
+    report.full = !catalogue.files().empty() && std::ranges::none_of(catalogue.files(), of_save);
     report.files = as_index(catalogue.files().size());
     report.tensors = as_index(catalogue.tensors().size());
     report.extents = as_index(catalogue.extents().size());

@@ -97,6 +97,9 @@ public:
         if (is_new) made_folder_ = PassingPath(std::move(name));  // no earlier: it may be a link that leads nowhere
     }
     void keep_folder() noexcept { made_folder_.keep(); }
+    [[nodiscard]] bool has_made_folder() const noexcept { return !made_folder_.get().empty(); }
+    /// Local, on the other ranks, whose files may be the last in it: as if this had made it. `name`: folder().
+    void share_folder(std::string name) noexcept { made_folder_ = PassingPath(std::move(name)); }
 
     /// Local: lock_folder(), then make_room().
     void claim() {
@@ -186,7 +189,7 @@ public:
     /// rename that says that it failed may have been done (over a network, by a server that died before it answered),
     /// and then an index that readers see names these files.
     void rename_index() {
-        if (!is_first()) return;
+        if (!is_first()) return keep_folder();
         refuse_replaced(names_.index);
         for_each_lock([&, this](FolderLock& lock) {
             if (lock.has_inherited()) lock.note({}, durable_);  // the folder is of this save from here on

@@ -22,6 +22,7 @@
 #include <reshard/exec/agree_tensors.hpp>
 #include <reshard/memory/scratch.hpp>
 
+#include <array>     // array
 #include <atomic>    // atomic
 #include <chrono>    // steady_clock
 #include <iterator>  // ssize
@@ -105,6 +106,7 @@ public:
           commit_(std::move(folder), comm, save_names(), options.durable) {
         std::vector<LocalTensor> compared;
         std::optional<ReplicaCheck> copies;
+        std::string name;  // of the folder
         ++agreements_;
         auto const task = [&] { return TensorTask{"save", "saves", text_of(options)}; };
         agree_on_tensors(comm, tensors, task, [&] {
@@ -121,6 +123,7 @@ public:
                 compared = compared_tensors(tensors, options);
                 copies.emplace(comm, compared, false, Index{1} << 20);
             }
+            name = commit_.folder();
             if (!commit_.is_first()) return;
             check_manifest_size();
             commit_.make_folder();
@@ -128,7 +131,10 @@ public:
             id_ = random_save_id();
         });
         if (comm.size() > 1) {
-            broadcast(comm, std::as_writable_bytes(std::span(&id_, 1)), 0, lists_);
+            std::array<std::uint64_t, 2> told{id_, commit_.has_made_folder() ? 1U : 0U};
+            broadcast(comm, std::as_writable_bytes(std::span(told)), 0, lists_);
+            id_ = told[0];
+            if (told[1] != 0 && !commit_.is_first()) commit_.share_folder(std::move(name));
             report_.collectives.broadcasts = 1;
         }
         if (copies) refuse_differences(*copies);

@@ -37,8 +37,8 @@ void run_on_threads(int ranks, ThreadOptions const& options, FunctionRef<void(Th
 /// An exception of one rank ends the others' collective calls with PeerFailed and is then thrown from here, with its
 /// own type: the one of the lowest rank whose exception is not itself PeerFailed. A rank that returns while others
 /// wait for it fails them too. Throws MeshError for fewer than one rank, and OutOfMemory where the system gives too few
-/// threads, or too little memory for them. A child that a rank forks ends where it leaves the body, with status 0, or
-/// with 1 where it throws, which is printed.
+/// threads, or too little memory for them. A child that a rank forks ends by _exit() where it leaves the body, with
+/// status 0, or with 1 where it throws, which is printed.
 template <class F>
 void run_on_threads(int ranks, ThreadOptions const& options, F&& body) {
     detail::run_on_threads(ranks, options, [&](ThreadCommunicator& comm) { body(comm); });

@@ -20,6 +20,11 @@ struct RankEnd {
     bool is_consequence = false;  ///< PeerFailed: some other rank knows better what happened
 };
 
+/// Ends a child that was forked: nobody catches what it throws, and exit handlers may look for threads that it has not.
+[[noreturn, gnu::cold]] inline void end_child(int status) noexcept {
+    std::fflush(nullptr);
+    ::_exit(status);
+}
 /// One rank from start to end. Whatever leaves the body reaches the others before this rank counts as returned.
 [[gnu::cold]] inline void run_rank(FunctionRef<void(ThreadCommunicator&)> body, RankEnd& end) noexcept {
     std::shared_ptr<ThreadTeam> const team = end.engine->team();
@@ -28,8 +33,7 @@ struct RankEnd {
     auto const fail = [&](ErrorCode code, std::string_view reason) noexcept {
         if (!here.is_ours()) {
             std::fprintf(stderr, "reshard: rank %d: %.*s\n", rank, static_cast<int>(reason.size()), reason.data());
-            std::fflush(nullptr);
-            ::_exit(1);  // nobody catches what a forked child throws
+            end_child(1);
         }
         end.error = std::current_exception();
         end.is_consequence = code == ErrorCode::peer_failed;
@@ -39,7 +43,7 @@ struct RankEnd {
         ThreadCommunicator comm(std::move(end.engine));
         quietly([&] { watched([&] { body(comm); }, fail); });
     }
-    if (!here.is_ours()) return;  // its only thread: as exit(0)
+    if (!here.is_ours()) end_child(0);
     team->family()->mark_returned(rank);
 }
 

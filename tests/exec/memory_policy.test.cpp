@@ -8,6 +8,7 @@
 #include <reshard/comm/threads.hpp>
 #include <reshard/comm/traced.hpp>
 #include <reshard/exec/batch.hpp>
+#include <reshard/exec/boxes.hpp>
 #include <reshard/exec/redistribute.hpp>
 
 #include "support/thrown.hpp"
@@ -161,6 +162,18 @@ TEST_SUITE("memory/host_memory") {
                 CHECK(work.folds == (at_a_time == 0 ? 1 : 5));
                 CHECK(part == std::vector<float>(200'000, 3.0F));
             }
+
+            // Boxes that overlap: three addends of the first element, one of the others, which is copied.
+            work = {};
+            BoxTable const parts(Shape{9}, {{0, Box{{0, 9}}}, {1, Box{{0, 1}}}, {2, Box{{0, 1}}}});
+            BoxTable const whole(Shape{9}, {{1, Box{{0, 9}}}});
+            ConstDynamicView const mine = TensorView<float const>(source.data(), Shape{threads.rank() == 0 ? 9 : 1});
+            DynamicView const all = to;
+            redistribute(parts, whole, DType::f32, comm, {&mine, 1}, {&all, threads.rank() == 1 ? 1U : 0U},
+                         Reduce::sum);
+            CHECK(work.folds == (threads.rank() == 1 ? 1 : 0));
+            CHECK(work.delivered == (threads.rank() == 1 ? 4 : 0));
+            if (threads.rank() == 1) CHECK(result == std::vector<float>{6, 1, 1, 1, 1, 1, 1, 1, 1});
         });
         for (auto const& each : thrown) CHECK(each == test::Thrown{});
     }

@@ -98,6 +98,12 @@ TEST_SUITE("exec/no_memory") {
             DynamicView const destination = view(m.b, Shape{12, 2});
             redistribute(from, to, DType::f32, comm, std::span(&source, 1), std::span(&destination, 1));
         });
+        BoxTable const alike(parse("(3):(R)", Shape{12, 6}));
+        check([&](auto& comm, Memory& m) {
+            ConstDynamicView const source = view(m.a, Shape{12, 6});
+            DynamicView const destination = view(m.b, Shape{12, 2});
+            redistribute(alike, to, DType::f32, comm, std::span(&source, 1), std::span(&destination, 1), Reduce::sum);
+        });
     }
 
     TEST_CASE("collectives by name") {

@@ -110,6 +110,24 @@ TEST_CASE("of copies on ranks a power of two apart each sends its share") {
     for (Index rank = 0; rank < 32; ++rank) CHECK(cost(from, to, rank).sent == 32);
 }
 
+TEST_CASE("addends: whoever needs an element gets it from all that have it") {
+    Shape const shape{4};
+    BoxTable const from(shape, {{0, Box{{0, 3}}}, {1, Box{{2, 4}}}, {1, Box{{2, 4}}}});
+    BoxTable const to(shape, {{0, Box{{2, 4}}}, {2, Box{{0, 3}}}});
+    Cost const first = cost(from, to, 0, Overlap::addends);
+    CHECK(first.received == 4);
+    CHECK(first.messages_received == 2);
+    CHECK(first.sent == 3);
+    CHECK(exchange(from, to, 0, Overlap::addends).kept.size() == 1);
+    CHECK(cost(from, to, 1, Overlap::addends).sent == 6);
+    CHECK(cost(from, to, 2, Overlap::addends).received == 5);
+    CHECK(says(message_of(ErrorCode::placement,
+                          [&] {
+                              return exchange(BoxTable(shape, {{0, Box{{0, 3}}}}), to, 0, Overlap::addends);
+                          }),
+               "[3:4] of it no rank holds"));
+}
+
 TEST_CASE("a scalar, and tables without elements") {
     BoxTable const one(Shape{}, {{0, Box{}}});
     BoxTable const other(Shape{}, {{1, Box{}}});

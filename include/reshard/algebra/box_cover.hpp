@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/algebra/box_cover.hpp
-/// \brief  Whether boxes hold every element of a whole exactly once; if not, where not.
+/// \brief  Whether boxes hold every element of a whole exactly once; if not, where not; and who holds what.
 /// \depends box, core. No I/O. Opt-in: not part of the umbrella.
 #pragma once
 
@@ -120,6 +120,48 @@ private:
     fault.b = fault.a + 1;
     while (boxes[fault.b].empty() || !boxes[fault.b].contains(corner)) ++fault.b;
     fault.box = intersect(boxes[fault.a], boxes[fault.b]);
+    return fault;
+}
+
+/// The dimensions of `cell` from `dim` on cut into parts that the same boxes hold, some of `active`, which ascend.
+template <class Visit>
+void for_each_cell(Box& cell, int dim, std::span<Box const> boxes, std::span<std::size_t const> active,
+                   Visit const& visit) {
+    if (dim == cell.rank()) return visit(cell, active);
+    Interval const whole = cell[dim];
+    std::vector<std::size_t> waiting(active.begin(), active.end());
+    sort_list(waiting, [&](std::size_t a, std::size_t b) { return boxes[a].begin(dim) < boxes[b].begin(dim); });
+    std::vector<std::size_t> open;
+    auto next = waiting.begin();
+    for (Index at = whole.begin; at < whole.end;) {
+        for (; next != waiting.end() && boxes[*next].begin(dim) <= at; ++next) open.push_back(*next);
+        std::erase_if(open, [&](std::size_t box) { return boxes[box].end(dim) <= at; });
+        Index end = next == waiting.end() ? whole.end : smaller(whole.end, boxes[*next].begin(dim));
+        for (std::size_t const box : open) end = smaller(end, boxes[box].end(dim));
+        sort_list(open, [](std::size_t a, std::size_t b) { return a < b; });
+        cell.set(dim, {at, end});
+        for_each_cell(cell, dim + 1, boxes, open, visit);
+        at = end;
+    }
+    cell.set(dim, whole);
+}
+/// Calls visit(cell, holders) for parts of a whole that fill it: `holders` are the places in the list of all boxes that
+/// hold the cell, ascending; of no box that holds a part of it.
+template <class Visit>
+void for_each_cell(Box whole, std::span<Box const> boxes, Visit const& visit) {
+    std::vector<std::size_t> all;
+    for (std::size_t i = 0; i < boxes.size(); ++i)
+        if (!intersect(boxes[i], whole).empty()) all.push_back(i);
+    for_each_cell(whole, 0, boxes, all, visit);
+}
+
+/// Whether boxes hold all of a whole, be it more than once.
+[[nodiscard]] inline CoverFault find_gap(Box const& whole, std::span<Box const> boxes) {
+    CoverFault fault;
+    fault.held = 1;
+    for_each_cell(whole, boxes, [&](Box const& cell, std::span<std::size_t const> holders) {
+        if (fault.held == 1 && holders.empty()) fault = {cell, 0, 0, 0};
+    });
     return fault;
 }
 

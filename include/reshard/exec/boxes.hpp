@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/exec/boxes.hpp
 /// \brief  redistribute() between lists of boxes, for shards that no placement describes.
-/// \depends exec/{local_tensor,prepare}, plan/box_table. Opt-in: not part of the umbrella.
+/// \depends exec/{box_move,local_tensor,prepare}. Opt-in: not part of the umbrella.
 ///
 ///     Shape const shape{100, 64};
 ///     BoxTable const before(shape, {{0, Box{{0, 30}, {0, 64}}}, {1, Box{{30, 100}, {0, 64}}}});  // on every rank
@@ -12,11 +12,10 @@
 /// and each is one tensor of the box's shape.
 #pragma once
 
+#include <reshard/exec/box_move.hpp>
 #include <reshard/exec/local_tensor.hpp>
 #include <reshard/exec/prepare.hpp>
-#include <reshard/plan/box_table.hpp>
 
-#include <span>    // span
 #include <vector>  // vector
 
 namespace reshard::inline v0_1 {
@@ -32,38 +31,30 @@ consteval bool check_box_sources() {
 }
 }  // namespace detail
 
-/// A tensor that goes from one list of boxes to another, as one rank sees it. All ranks give the same tables, element
-/// type and name; `source` and `destination` are this rank's views of its boxes, none where it has no box.
-struct BoxMove {
-    BoxTable const& from;  ///< outlives this, as `to` and the lists of views do
-    BoxTable const& to;
-    DType dtype = DType::f32;
-    std::span<ConstDynamicView const> source;
-    std::span<DynamicView const> destination;
-    std::string name{};  ///< for messages; part of the agreement
-};
-
 /// Collective over `comm`, as prepare() of a plan: checks, agrees among all ranks, allocates; the same error
 /// everywhere. All tensors travel in one exchange, a message a peer where the transport joins them. The same tensors in
 /// the same order on every rank.
 ///
-/// Throws ShapeError, PlacementError (an element that a rank needs and none holds; boxes of `from` that overlap and are
-/// not equal), MeshError (ranks that the communicator does not have), BufferError (number of views, shape, null,
-/// overlap), DTypeError, MismatchError where ranks give other tables, naming the first box that differs, OutOfMemory.
+/// Throws ShapeError, PlacementError (an element that a rank needs and none holds; boxes of `from` that overlap, are
+/// not equal and not folded), MeshError (ranks that the communicator does not have), BufferError (number of views,
+/// shape, null, overlap), DTypeError, TransitionError (a fold, and a communicator that only copies), MismatchError
+/// where ranks give other tables, naming the first box that differs, OutOfMemory: a fold needs scratch memory for what
+/// arrives, and for the addends of all elements that have several.
 [[nodiscard]] PreparedPlan prepare(std::span<BoxMove const> moves, CommunicatorRef comm);
 /// The same of one tensor.
 [[nodiscard]] inline PreparedPlan prepare(BoxTable const& from, BoxTable const& to, DType dtype, CommunicatorRef comm,
                                           std::span<ConstDynamicView const> source,
-                                          std::span<DynamicView const> destination) {
-    BoxMove const alone{from, to, dtype, source, destination};
+                                          std::span<DynamicView const> destination, std::optional<BoxFold> fold = {}) {
+    BoxMove const alone{from, to, dtype, source, destination, {}, fold};
     return prepare({&alone, 1}, comm);
 }
 
 /// prepare + run. Collective over `comm`.
 inline void redistribute(std::span<BoxMove const> moves, CommunicatorRef comm) { prepare(moves, comm).run(); }
 inline void redistribute(BoxTable const& from, BoxTable const& to, DType dtype, CommunicatorRef comm,
-                         std::span<ConstDynamicView const> source, std::span<DynamicView const> destination) {
-    prepare(from, to, dtype, comm, source, destination).run();
+                         std::span<ConstDynamicView const> source, std::span<DynamicView const> destination,
+                         std::optional<BoxFold> fold = {}) {
+    prepare(from, to, dtype, comm, source, destination, fold).run();
 }
 
 /// Refuse, in words, sources that could be written: a list of other views is no list of ConstDynamicView.

@@ -5,6 +5,7 @@
 #include <reshard/exec/boxes.hpp>
 #include <reshard/exec/detail/batch_check.hpp>
 #include <reshard/exec/detail/batch_job.hpp>
+#include <reshard/exec/detail/box_folds.hpp>
 
 namespace reshard::inline v0_1 {
 
@@ -17,6 +18,7 @@ namespace detail {
     for (BoxMove const& move : moves) {
         Digest tensor;
         tensor.add_text(move.name).add(static_cast<std::uint64_t>(move.dtype)).add(move.from.boxes().size());
+        tensor.add(move.fold ? static_cast<std::uint64_t>(move.fold->op) + 1 : 0);
         for (BoxTable const* table : {&move.from, &move.to})
             for (Index extent : table->shape().extents()) tensor.add_signed(extent);
         result.tensors.push_back(tensor.value());
@@ -44,7 +46,8 @@ namespace detail {
         std::string const of = moves.size() == 1 ? std::string() : concat(" of ", label(moves, i));
         if (place-- == 0) {
             return concat("moves ", move.from.boxes().size(), " boxes of ", to_string(move.from.shape()),
-                          " into boxes of ", to_string(move.to.shape()), ", ", name(move.dtype), of);
+                          " into boxes of ", to_string(move.to.shape()), ", ", name(move.dtype),
+                          move.fold ? ", folded by " : "", move.fold ? name(move.fold->op) : "", of);
         }
         bool reads = true;  // one table may be both
         for (BoxTable const* table : {&move.from, &move.to}) {
@@ -90,6 +93,24 @@ void check_box_views(std::string_view side, BoxTable const& table, DType dtype, 
     }
 }
 
+/// Of each source of a move, whether it is the memory of the destination of an equal box, as it may be in a fold.
+[[nodiscard]] inline std::vector<char> sources_in_place(BoxMove const& move, int rank) {
+    std::vector<char> result(move.source.size(), false);
+    if (!move.fold) return result;
+    std::vector<std::pair<void const*, std::size_t>> written;
+    for (DynamicView const& view : move.destination) written.push_back({view.data(), written.size()});
+    sort_list(written);
+    for (std::size_t i = 0; i < result.size(); ++i) {
+        ConstDynamicView const& view = move.source[i];
+        auto at = std::ranges::lower_bound(written, std::pair<void const*, std::size_t>{view.data(), 0});
+        for (; at != written.end() && at->first == view.data() && !result[i]; ++at) {
+            bool const same = move.from.boxes_of(rank)[i].box == move.to.boxes_of(rank)[at->second].box;
+            result[i] = same && same_strides(view, move.destination[at->second]);
+        }
+    }
+    return result;
+}
+
 /// Throws BufferError for memory that is written and read, or written twice.
 inline void check_apart(std::span<BoxMove const> moves, int rank) {
     struct ViewOf {
@@ -103,12 +124,13 @@ inline void check_apart(std::span<BoxMove const> moves, int rank) {
         return concat("view ", places[i].view, " of the ", side, tensor.empty() ? "" : " of ", tensor);
     };
     for (std::size_t t = 0; t < moves.size(); ++t) {
+        std::vector<char> const in_place = sources_in_place(moves[t], rank);
         std::size_t view = 0;
         auto const add = [&](ConstDynamicView const& memory, bool written) {
             uses.push_back({memory, places.size(), written});
             places.push_back({t, view++});
         };
-        for (ConstDynamicView const& source : moves[t].source) add(source, false);
+        for (ConstDynamicView const& source : moves[t].source) in_place[view] ? void(++view) : add(source, false);
         view = 0;
         for (DynamicView const& destination : moves[t].destination) {
             add(destination, true);
@@ -143,14 +165,21 @@ template <class Byte, class View>
     return transfers;
 }
 
-/// Checks and binds one rank's side of a tensor's move. Communicates nothing.
-[[nodiscard]] inline Job bind_boxes(BoxMove const& move, CommunicatorRef comm, MemoryPolicy const& memory) {
+/// Throws what is wrong with one rank's side of a tensor's move.
+inline void check_boxes(BoxMove const& move, CommunicatorRef comm, MemoryPolicy const& memory) {
     int const rank = comm.rank();
     check_byte_sized("prepare", move.dtype);
     for (BoxTable const* table : {&move.from, &move.to}) {
         if (table->last_rank() < comm.size()) continue;
         raise(ErrorCode::mesh, "reshard::prepare: rank ", table->last_rank(), " has a box, the communicator only ",
               comm.size(), " ranks. Fix: list ranks that exist.");
+    }
+    if (move.fold) {
+        check_op(move.fold->op, " is not defined for ", move.dtype);
+        if (!memory.copies_only().empty()) {
+            raise(ErrorCode::transition, "reshard::prepare: boxes that overlap are folded, and this communicator only ",
+                  "copies memory of a device. Fix: ", memory.copies_only());
+        }
     }
     check_box_views("source", move.from, move.dtype, rank, move.source);
     check_box_views("destination", move.to, move.dtype, rank, move.destination);
@@ -161,16 +190,25 @@ template <class Byte, class View>
     };
     for (ConstDynamicView const& view : move.source) check("source", view);
     for (DynamicView const& view : move.destination) check("destination", view);
-    BoxExchange const mine = exchange(move.from, move.to, rank);
+}
+
+/// Binds one rank's side of a tensor's move, with scratch memory for its folds if it has any. Communicates nothing.
+[[nodiscard]] inline Job bind_boxes(BoxMove const& move, BoxFolds const& folds, std::byte* scratch, Index rank,
+                                    MemoryPolicy const& memory) {
     auto const first = [&](BoxTable const& table) {
         return as_size(table.boxes_of(rank).data() - table.boxes().data());
     };
-    JobTransfers transfers;
-    transfers.sends = transfers_of<std::byte const>(mine.sends, mine.kept, move.from.boxes(), first(move.from),
-                                                    &BoxMessage::from, move.source);
-    transfers.receives = transfers_of<std::byte>(mine.receives, mine.kept, move.to.boxes(), first(move.to),
-                                                 &BoxMessage::to, move.destination);
-    return Job(std::move(transfers), memory);
+    auto const sends_of = [&](BoxExchange const& mine, std::vector<BoxMessage> const& kept) {
+        return transfers_of<std::byte const>(mine.sends, kept, move.from.boxes(), first(move.from), &BoxMessage::from,
+                                             move.source);
+    };
+    if (move.fold) return move.fold->with().bind(folds, move, rank, scratch, sends_of(folds.exchange, {}), memory);
+    BoxExchange const mine = exchange(move.from, move.to, rank);
+    JobWork work;
+    work.exchanges.push_back(
+        {sends_of(mine, mine.kept), transfers_of<std::byte>(mine.receives, mine.kept, move.to.boxes(), first(move.to),
+                                                            &BoxMessage::to, move.destination)});
+    return Job(std::move(work), memory);
 }
 
 template <class View>
@@ -189,22 +227,43 @@ template <class View>
 
 }  // namespace detail
 
+RESHARD_INLINE detail::BoxFolding const& detail::box_folding() noexcept {
+    static BoxFolding const all{host_memory(), [](BoxMove const& move, Index rank) { return BoxFolds(move, rank); },
+                                bind_folds};
+    return all;
+}
+
 RESHARD_INLINE PreparedPlan prepare(std::span<BoxMove const> moves, CommunicatorRef comm) {
     PreparedPlan prepared;
     detail::BatchDigest digest;  // without options: nobody differs in those
     std::size_t current = moves.size();
     transport::Verdict verdict = detail::verdict_of([&] {
         digest = detail::digest_of(moves);
-        MemoryPolicy const& memory = detail::memory_of(comm, host_copies());
-        std::vector<detail::Job> jobs;
-        detail::BatchJob::Round all;
+        MemoryPolicy const* memory = &detail::memory_of(comm, host_copies());
+        std::vector<detail::BoxFolds> folds(moves.size());
+        Index scratch = 0;
         for (current = 0; current < moves.size(); ++current) {
-            all.push_back(current);
-            jobs.push_back(detail::bind_boxes(moves[current], comm, memory));
+            BoxMove const& move = moves[current];
+            if (move.fold) memory = &detail::memory_of(comm, move.fold->with().host);
+            detail::check_boxes(move, comm, *memory);
+            if (!move.fold) continue;
+            folds[current] = move.fold->with().find(move, comm.rank());
+            scratch += detail::padded_bytes(folds[current].elements, move.dtype);
         }
         detail::check_apart(moves, comm.rank());
+        Workspace workspace;
+        if (scratch != 0) workspace = memory->allocate(scratch);
+        std::vector<detail::Job> jobs;
+        detail::BatchJob::Round all;
+        std::byte* next = workspace.data();
+        for (current = 0; current < moves.size(); ++current) {
+            BoxMove const& move = moves[current];
+            all.push_back(current);
+            jobs.push_back(detail::bind_boxes(move, folds[current], detail::aligned(next), comm.rank(), *memory));
+            next += detail::padded_bytes(folds[current].elements, move.dtype);
+        }
         std::span const rounds(&all, moves.empty() ? 0 : 1);
-        prepared = PreparedPlan(new detail::BatchJob(comm, std::move(jobs), rounds, Workspace()));
+        prepared = PreparedPlan(new detail::BatchJob(comm, std::move(jobs), rounds, std::move(workspace)));
     });
     if (!verdict.ok() && current < moves.size()) {  // without memory for the label it goes without
         static_cast<void>(detail::verdict_of([&] {

@@ -27,11 +27,13 @@ struct HeldBox {
     Box box;
 };
 
+enum class Overlap : std::uint8_t;
 namespace planning {
 struct BoxExchange;
 }
 
-/// Boxes of one tensor and who holds each. Equal boxes are copies; else the boxes that are read share no element.
+/// Boxes of one tensor and who holds each. Where boxes that are read share elements, they are copies or addends, as
+/// Overlap says.
 class BoxTable {
     [[nodiscard]] auto box_of() const noexcept {  // first: clang deduces its type when it has seen the body
         return [this](std::size_t place) -> Box const& { return boxes_[place].box; };
@@ -73,7 +75,7 @@ public:
     }
 
 private:
-    friend planning::BoxExchange exchange(BoxTable const& from, BoxTable const& to, Index rank);
+    friend planning::BoxExchange exchange(BoxTable const& from, BoxTable const& to, Index rank, Overlap overlap);
     void sort();
     /// For each box among some of sorted_, equal ones of which are side by side.
     template <class Visit>
@@ -114,16 +116,23 @@ struct BoxExchange {
 
 }  // namespace planning
 
-/// What rank `rank` sends, receives and keeps, so that it has its boxes of `to`. What it holds is taken from its own
-/// copy; of what others hold the copies take turns. O((n + m) log n) for the n boxes of a table and the m messages of
-/// the rank, where one dimension tells the boxes apart.
+/// What boxes of the table that is read are where they share elements.
+enum class Overlap : std::uint8_t {
+    copies,  ///< equal ones are copies, of which one is read; others may not
+    addends  ///< whoever needs an element gets it from all of them, to fold them
+};
+
+/// What rank `rank` sends, receives and keeps, so that it has its boxes of `to`. Of copies its own is read; of what
+/// others hold they take turns. O((n + m) log n) for the n boxes of a table and the m messages of the rank, where one
+/// dimension tells the boxes apart.
 ///
 /// Throws ShapeError for tables of different shapes; PlacementError where an element that the rank needs is held by no
-/// rank, or by boxes that are not equal.
-[[nodiscard]] planning::BoxExchange exchange(BoxTable const& from, BoxTable const& to, Index rank);
+/// rank, or, where boxes are copies, by some that are not equal.
+[[nodiscard]] planning::BoxExchange exchange(BoxTable const& from, BoxTable const& to, Index rank,
+                                             Overlap overlap = Overlap::copies);
 
 /// What rank `rank` moves, in elements.
-[[nodiscard]] Cost cost(BoxTable const& from, BoxTable const& to, Index rank);
+[[nodiscard]] Cost cost(BoxTable const& from, BoxTable const& to, Index rank, Overlap overlap = Overlap::copies);
 
 namespace detail {
 

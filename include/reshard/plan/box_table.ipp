@@ -81,10 +81,11 @@ namespace detail {
     return own != copies.end() && rank_of(*own) == rank ? *own : copies[turn % copies.size()];
 }
 
-/// `held`: what `holders`, places in the table, have of a needed box. Throws PlacementError unless that is all, once.
+/// `held`: what `holders`, places in the table, have of a needed box. Throws PlacementError unless that is all, and
+/// once where they are no addends.
 inline void check_needed(BoxTable const& from, Box const& needed, Index rank, std::vector<Box> const& held,
-                         std::vector<std::size_t> const& holders) {
-    CoverFault const fault = find_cover_fault(needed, held);
+                         std::vector<std::size_t> const& holders, Overlap overlap) {
+    CoverFault const fault = overlap == Overlap::copies ? find_cover_fault(needed, held) : find_gap(needed, held);
     if (fault.held == 1) return;
     std::string const who = concat("reshard::BoxTable: rank ", rank, " needs ", to_string(needed), " of a tensor of ",
                                    to_string(from.shape()), ", and ", to_string(fault.box));
@@ -95,12 +96,12 @@ inline void check_needed(BoxTable const& from, Box const& needed, Index rank, st
         return concat(to_string(one.box), " of rank ", one.rank);
     };
     raise(ErrorCode::placement, who, " is held by ", holder(fault.a), " and by ", holder(fault.b),
-          ", which overlap. Fix: list equal boxes as copies, and others apart.");
+          ", which overlap. Fix: list equal boxes as copies, and others apart, or fold them as addends.");
 }
 
 }  // namespace detail
 
-RESHARD_INLINE planning::BoxExchange exchange(BoxTable const& from, BoxTable const& to, Index rank) {
+RESHARD_INLINE planning::BoxExchange exchange(BoxTable const& from, BoxTable const& to, Index rank, Overlap overlap) {
     if (!(from.shape() == to.shape())) {
         errors::raise(ErrorCode::shape, "reshard::BoxTable: boxes of a tensor of ", to_string(from.shape()),
                       " cannot become boxes of one of ", to_string(to.shape()), ". Fix: give tables of one tensor.");
@@ -119,11 +120,13 @@ RESHARD_INLINE planning::BoxExchange exchange(BoxTable const& from, BoxTable con
         from.for_each_near(needed.box, [&](Box const& box, Copies copies) {
             parts.push_back(intersect(box, needed.box));
             holders.push_back(copies.front());
-            std::size_t const copy = detail::copy_for(from, copies, rank, to.turn_[place_in(to, needed)]);
-            Index const peer = from.boxes()[copy].rank;
-            (peer == rank ? mine.kept : mine.receives).push_back({peer, parts.back(), copy, place_in(to, needed)});
+            std::size_t const one = detail::copy_for(from, copies, rank, to.turn_[place_in(to, needed)]);
+            for (std::size_t const copy : overlap == Overlap::copies ? Copies(&one, 1) : copies) {
+                Index const peer = from.boxes()[copy].rank;
+                (peer == rank ? mine.kept : mine.receives).push_back({peer, parts.back(), copy, place_in(to, needed)});
+            }
         });
-        detail::check_needed(from, needed.box, rank, parts, holders);
+        detail::check_needed(from, needed.box, rank, parts, holders, overlap);
     }
     for (HeldBox const& held : from.boxes_of(rank)) {
         if (held.box.empty()) continue;
@@ -135,7 +138,9 @@ RESHARD_INLINE planning::BoxExchange exchange(BoxTable const& from, BoxTable con
             for (std::size_t const taker : copies) {
                 Index const peer = to.boxes()[taker].rank;
                 std::size_t const place = place_in(from, held);
-                if (peer == rank || detail::copy_for(from, alike, peer, to.turn_[taker]) != place) continue;
+                if (peer == rank) continue;
+                if (overlap == Overlap::copies && detail::copy_for(from, alike, peer, to.turn_[taker]) != place)
+                    continue;
                 mine.sends.push_back({peer, intersect(box, held.box), place, taker});
             }
         });
@@ -144,8 +149,8 @@ RESHARD_INLINE planning::BoxExchange exchange(BoxTable const& from, BoxTable con
     return mine;
 }
 
-RESHARD_INLINE Cost cost(BoxTable const& from, BoxTable const& to, Index rank) {
-    planning::BoxExchange const mine = exchange(from, to, rank);
+RESHARD_INLINE Cost cost(BoxTable const& from, BoxTable const& to, Index rank, Overlap overlap) {
+    planning::BoxExchange const mine = exchange(from, to, rank, overlap);
     Cost result;
     result.phases = mine.sends.empty() && mine.receives.empty() ? 0 : 1;
     result.messages_sent = detail::as_index(mine.sends.size());

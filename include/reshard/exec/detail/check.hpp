@@ -120,14 +120,18 @@ struct ByteRange {
     if (!fault.empty()) raise(ErrorCode::buffer, "reshard::prepare: the ", what, " of rank ", rank, fault);
 }
 
+/// Throws DTypeError for an op that an element type does not have.
+inline void check_op(Reduce op, std::string_view lacks, DType dtype) {
+    if (supports(op, dtype)) return;
+    raise(ErrorCode::dtype, "reshard::prepare: ", name(op), lacks, name(dtype), ". Fix: use an op that it has (",
+          supported_ops(dtype), ").");
+}
 /// What the element type must have for what a plan does to values.
 inline void check_ops(planning::Steps const& steps, ValueChange const& change) {
     DType const dtype = change.from;
     auto const require = [&](planning::StepKind kind, std::string_view lacks, DType given) {
         planning::Step const* const step = steps.find(kind);
-        if (step == nullptr || supports(step->op, given)) return;
-        raise(ErrorCode::dtype, "reshard::prepare: ", name(step->op), lacks, name(given),
-              ". Fix: use an op that it has (", supported_ops(given), ").");
+        if (step != nullptr) check_op(step->op, lacks, given);
     };
     require(planning::StepKind::fold, " is not defined for ", dtype);
     require(planning::StepKind::fill, " has no identity for ", change.to);

@@ -61,8 +61,9 @@ struct JobWork {
     std::vector<JobTransfers> exchanges;
     std::vector<JobStep> steps;
     planning::FoldChunks chunks;
-    FoldWork fold;    ///< of all chunks; no addends where this rank folds nothing
-    Receive whole{};  ///< fill, scale: the destination; without address where there is none
+    FoldWork fold;                ///< of all chunks; no addends where this rank folds nothing
+    std::vector<FoldWork> cells;  ///< of boxes that overlap (exec/detail/box_folds.hpp)
+    Receive whole{};              ///< fill, scale: the destination; without address where there is none
     void (*carry_out)(JobWork const& work, MemoryPolicy const& memory, JobStep const& step) = nullptr;
 
     [[nodiscard]] int phases() const noexcept { return static_cast<int>(exchanges.size()); }
@@ -87,10 +88,8 @@ public:
         }
     }
 
-    /// One exchange of values that stay as they are.
-    Job(JobTransfers&& transfers, MemoryPolicy const& memory) : memory_(&memory) {
-        work_.exchanges.push_back(std::move(transfers));
-    }
+    /// What was bound elsewhere.
+    Job(JobWork&& work, MemoryPolicy const& memory) : memory_(&memory), work_(std::move(work)) {}
 
     [[nodiscard]] int phases() const noexcept { return work_.phases(); }
     /// For who runs this job's exchanges: the job no longer has it. \pre 0 <= phase < phases()

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Installs BUILD into an empty PREFIX: what an earlier run left there must not help this one. With HEADERS, SOURCE is
 # configured into BUILD first, as a user would who wants headers and has nothing else: nothing is compiled.
+cmake_policy(SET CMP0009 NEW)  # links are not followed
 if(HEADERS)
     # configure(RESULT OUTPUT OPTION...): without the packages that components need.
     function(configure result output)
@@ -42,7 +43,7 @@ set(ENV{DESTDIR} ${stage})
 execute_process(COMMAND ${CMAKE_COMMAND} --install ${BUILD} --prefix /${name} OUTPUT_QUIET COMMAND_ERROR_IS_FATAL ANY)
 unset(ENV{DESTDIR})
 foreach(file IN ITEMS ${home}/cmake/reshard/reshardConfig.cmake share/doc/reshard/LICENSE share/doc/reshard/docs/concepts.md
-                      share/doc/reshard/examples/board.hpp share/doc/reshard/tests/consumer/runtime/main.cpp)
+                      share/doc/reshard/tests/consumer/runtime/main.cpp)
     if(NOT EXISTS ${PREFIX}/${file})
         message(SEND_ERROR "${file} is not installed.")
     endif()
@@ -50,6 +51,21 @@ endforeach()
 if(EXISTS ${PREFIX}/${other}/cmake/reshard)
     message(SEND_ERROR "${other}/cmake/reshard of another install stays, and may be found first.")
 endif()
+
+# What pages refer to is beside them.
+file(GLOB_RECURSE pages ${PREFIX}/share/doc/reshard/*.md)
+foreach(page IN LISTS pages)
+    cmake_path(GET page PARENT_PATH folder)
+    file(READ ${page} text)
+    string(REPLACE "](" "link:" text "${text}")  # brackets would spoil the list
+    string(REGEX MATCHALL "link:[A-Za-z0-9_./-]*[./][A-Za-z0-9_./-]*[)#]" links "${text}")
+    foreach(link IN LISTS links)
+        string(REGEX REPLACE "link:(.*)." "\\1" link ${link})
+        if(NOT EXISTS ${folder}/${link})
+            message(SEND_ERROR "${page} refers to ${link}, which is not installed.")
+        endif()
+    endforeach()
+endforeach()
 
 # What is installed names no folder of who built it.
 file(GLOB_RECURSE texts ${PREFIX}/*.cmake ${PREFIX}/*.pc)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// expect-only: reshard: this communicator has no bind(). Fix: add `exchange_type bind(
+// expect-only: reshard: this communicator has no `exchange_type bind(std::span<transport::Send const>, std::span<
 #include <reshard/comm/self.hpp>
 #include <reshard/exec/batch.hpp>
 

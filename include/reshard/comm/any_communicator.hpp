@@ -193,15 +193,26 @@ consteval bool check_communicator_rows() {
                   "reshard: this communicator is not move-only. Fix: delete its copies, keep its moves.");
     constexpr bool exchanges = moves && requires { requires BoundExchange<typename C::exchange_type>; };
     static_assert(!moves || exchanges,
-                  "reshard: this communicator has no exchange_type. Fix: name one that is a BoundExchange.");
-    constexpr bool binds =
-        exchanges && requires(C & c, std::span<Send const> sends, std::span<Receive const> receives) {
+                  "reshard: this communicator has no exchange_type that is a BoundExchange. "
+                  "Fix: name one, such as transport::InOrder.");
+    constexpr bool has_rank = exchanges && requires(C const& c) {
+        { c.rank() }
+        noexcept->std::same_as<int>;
+    };
+    static_assert(!exchanges || has_rank,
+                  "reshard: this communicator has no `int rank() const noexcept`. Fix: declare it so.");
+    constexpr bool has_size = has_rank && requires(C const& c) {
+        { c.size() }
+        noexcept->std::same_as<int>;
+    };
+    static_assert(!has_rank || has_size,
+                  "reshard: this communicator has no `int size() const noexcept`. Fix: declare it so.");
+    constexpr bool binds = has_size && requires(C & c, std::span<Send const> sends, std::span<Receive const> receives) {
         { c.bind(sends, receives) } -> std::same_as<typename C::exchange_type>;
     };
-    static_assert(
-        !exchanges || binds,
-        "reshard: this communicator has no bind(). "
-        "Fix: add `exchange_type bind(std::span<transport::Send const>, std::span<transport::Receive const>)`.");
+    static_assert(!has_size || binds,
+                  "reshard: this communicator has no `exchange_type bind(std::span<transport::Send const>, "
+                  "std::span<transport::Receive const>)`. Fix: declare it so.");
     constexpr bool derives = binds && requires(C & c, std::span<Send const> none, void const* memory) {
         { c.exchange(none, std::span<Receive const>()) } -> std::same_as<typename C::exchange_type>;
         { c.check_memory(memory) } -> std::same_as<void>;
@@ -215,18 +226,18 @@ consteval bool check_communicator_rows() {
         { c.agree(std::move(mine)) } -> std::same_as<Verdict>;
     };
     static_assert(!derives || agrees,
-                  "reshard: this communicator has no agree(). "
-                  "Fix: add `transport::Verdict agree(transport::Verdict)`.");
+                  "reshard: this communicator has no `transport::Verdict agree(transport::Verdict)`. "
+                  "Fix: declare it so.");
     constexpr bool splits = agrees && requires(C & c, DynamicMesh const& mesh) {
         { c.split(0, 0) } -> std::same_as<C>;
         { c.split(mesh, 0) } -> std::same_as<C>;
     };
     static_assert(!agrees || splits,
-                  "reshard: this communicator has no split(). Fix: inherit CommunicatorBase<C>, say "
-                  "`using CommunicatorBase<C>::split;` and add `C split(int colour, int key)`.");
+                  "reshard: this communicator has no `C split(int colour, int key)`, or not both. Fix: inherit "
+                  "CommunicatorBase<C>, declare it so, and say `using CommunicatorBase<C>::split;`.");
     static_assert(!splits,
-                  "reshard: this communicator's rank(), size(), traffic() or abort() is missing or not noexcept. "
-                  "Fix: give them the signatures that the concept Communicator lists.");
+                  "reshard: this communicator has no `Traffic traffic() const noexcept`, or abort() or terminate() is "
+                  "missing or not noexcept. Fix: declare them as the concept Communicator lists them.");
     return true;
 }
 /// Says why what was given where a communicator belongs cannot be one.
@@ -242,7 +253,8 @@ consteval bool check_communicator() {
                       "reshard: this communicator is a temporary, and what is prepared or under way refers to it. "
                       "Fix: give it a name and pass that.");
     } else {
-        constexpr bool ranks = requires(C const& c) {
+        constexpr bool ranks = requires { typename C::exchange_type; }
+        || requires(C & c) {
             c.rank();
             c.size();
         };

@@ -19,16 +19,17 @@ int demo::run_ranks(char const* program, int ranks, int otherwise, RankOptions c
         reshard::MpiOptions mpi;
         mpi.deadline = options.deadline;
         if (options.apart) mpi.ranks_per_node = 1;
-        return reshard::run_on_mpi(mpi, [&](reshard::MpiCommunicator& comm) {
-            if (ranks != 0 && ranks != comm.size()) {
-                reshard::errors::raise(
-                    reshard::ErrorCode::mesh,
-                    reshard::errors::concat("--ranks ", ranks, " but the launcher started ", comm.size(),
-                                            " processes. Fix: leave --ranks out, or mpirun -n ", ranks, " ", program,
-                                            "."));
-            }
-            body(comm);
+        int status = 0;
+        int const ended = reshard::run_on_mpi(mpi, [&](reshard::MpiCommunicator& comm) {
+            if (ranks == 0 || ranks == comm.size()) return body(comm);
+            status = 2;  // all processes see it, and end by themselves
+            if (comm.rank() != 0) return;
+            std::fprintf(stderr,
+                         "%s: --ranks %d but the launcher started %d processes. Fix: leave --ranks out, or mpirun "
+                         "-n %d %s.\n",
+                         program, ranks, comm.size(), ranks, program);
         });
+        return ended != 0 ? ended : status;
 #else
         std::fprintf(stderr,
                      "%s: started by mpirun, but built without MPI. Fix: scripts/demo --mpi 4 installs one and builds "

@@ -845,7 +845,7 @@ TEST_SUITE("checkpoint/load") {
                     auto const& [scatters, broadcasts, exchanges, agreements] = report.collectives;
                     CHECK(scatters + broadcasts + exchanges == (together ? 1 : 6));  // the windows that were whole
                     CHECK(agreements == 1 + (together ? 2 : 7));
-                    detail::raise_partly_filled(error);
+                    detail::raise_with(error, detail::partly_filled);
                 }
             };
             check_same(thrown_by(3, load_cut), ErrorCode::io,

@@ -118,6 +118,28 @@ TEST_SUITE("comm/agree") {
                              MismatchError);
     }
 
+    TEST_CASE("more words behind those of an error are a sentence of their own, or in brackets") {
+        auto const with = [](std::string said, std::string_view more) {
+            try {
+                try {
+                    errors::raise(ErrorCode::io, std::move(said));
+                } catch (Error const& error) {
+                    detail::raise_with(error, more);
+                }
+            } catch (IoError const& error) {
+                return error.message();
+            }
+            return std::string("another error");
+        };
+        CHECK(with("gives up", "Load again.") == "gives up. Load again.");
+        CHECK(with("failed (errno 5)", "Load again.") == "failed (errno 5). Load again.");
+        CHECK(with("gone. Fix: look.", "Load again.") == "gone. Fix: look. Load again.");
+        CHECK(with("gives up (It is over.)", "Load again.") == "gives up (It is over.) Load again.");
+        CHECK(with("gives up", "(It is over.)") == "gives up (It is over.)");
+        CHECK(with("gives up", "") == "gives up");
+        CHECK(with("", "(It is over.)") == " (It is over.)");
+    }
+
     TEST_CASE("what fails is pending, what comes after it is left out, and the next agreement tells all") {
         std::vector<int> done(2, 0);
         auto const thrown = test::thrown_by(2, [&](ThreadCommunicator& comm) {

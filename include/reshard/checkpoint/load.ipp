@@ -167,7 +167,7 @@ private:
         try {
             staged.run(files_, terms_.reads);
         } catch (Error const& error) {
-            raise_partly_filled(error);
+            raise_with(error, partly_filled);
         }
         SumVerdict sum;
         pending_.attempt([&] {
@@ -198,7 +198,7 @@ private:
         try {
             agree();
         } catch (Error const& error) {
-            raise_partly_filled(error);
+            raise_with(error, partly_filled);
         }
     }
 
@@ -243,7 +243,7 @@ RESHARD_INLINE LoadReport load(Checkpoint const& checkpoint, std::span<LocalTens
         detail::fill_identities(tensors, rank);
         detail::read_direct(files, plan, report);
     } catch (Error const& error) {
-        detail::raise_partly_filled(error);
+        detail::raise_with(error, detail::partly_filled);
     }
     report.files_opened = files.count();
     report.metadata = files.take_metadata();

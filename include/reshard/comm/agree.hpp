@@ -41,10 +41,12 @@ namespace detail {
 }
 
 #if defined(__cpp_exceptions)
-/// While `error` is handled: throws it with more words, if there is memory for these.
+/// While `error` is handled: throws it with a sentence more, or with words in brackets, if there is memory for these.
 [[noreturn, gnu::cold]] inline void raise_with(Error const& error, std::string_view more) {
+    std::string_view const said = error.what();
+    bool const ends = more.starts_with('(') || said.ends_with('.') || said.ends_with(".)");
     std::string words;
-    if (!more.empty()) quietly([&] { words = concat(error.what(), more); });
+    if (!more.empty()) quietly([&] { words = concat(said, ends ? " " : ". ", more); });
     if (!words.empty()) raise(error.code(), std::move(words));
     throw;
 }
@@ -64,7 +66,7 @@ template <class C>
             std::string_view const told = error.message();  // the communicator's failure may be the rank's own error
             if (own.empty() || told.find(own) != told.npos || own.find(told) != own.npos) throw;
             std::string more;
-            quietly([&] { more = concat(" (This rank's own error: ", own, ")"); });
+            quietly([&] { more = concat("(This rank's own error: ", own, ")"); });
             raise_with(error, more);
         }
     }

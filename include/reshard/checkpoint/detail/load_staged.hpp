@@ -247,10 +247,8 @@ inline void join_parts(Catalogue const& catalogue, int rank, std::span<ExtentPar
     mine.wrong.insert(mine.wrong.end(), together.wrong.begin(), together.wrong.end());
 }
 
-/// Words that every message has once the first byte may have been written.
-[[noreturn]] inline void raise_partly_filled(Error const& error) {
-    raise(error.code(), concat(error.what(), " The tensors are partly filled: load them again."));
-}
+/// What every message ends with once the first byte may have been written.
+inline constexpr std::string_view partly_filled = "The tensors are partly filled: load them again.";
 
 /// One call of a plan, beside so much staging memory.
 inline void add_reads(LoadReport& report, ReadTotals const& totals, Index staging = 0) noexcept {

@@ -104,13 +104,13 @@ private:
             queues.held([&, this](int peer) {
                 int const pid = team_->process(peer);
                 if (peer == last || (pid != 0 && !process_lives(pid))) return;
-                append(text, {last < 0 ? what : ", ", peer});
+                append(text, {last >= 0 ? ", " : text.empty() ? "" : " ", last < 0 ? what : "", peer});
                 last = peer;
             });
             if (last >= 0) text += '.';
         };
-        add_held(incoming_, " MPI may still write to the destination of what comes from rank ");
-        add_held(outgoing_, " MPI may still read the source of what goes to rank ");
+        add_held(incoming_, "MPI may still write to the destination of what comes from rank ");
+        add_held(outgoing_, "MPI may still read the source of what goes to rank ");
         if (!text.empty()) team_->family()->hold_still();
         return text.empty() ? text : concat(text, " Keep that memory until the process ends.");
     }

@@ -102,7 +102,7 @@ public:
     }
 
 private:
-    static constexpr std::string_view unspecified = " (What the destination holds is unspecified.)";
+    static constexpr std::string_view unspecified = "(What the destination holds is unspecified.)";
 
     /// One exchange: phase `phase` of the jobs order_[first, last).
     struct Step {

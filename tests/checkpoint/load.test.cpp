@@ -586,8 +586,9 @@ TEST_SUITE("checkpoint/load") {
         attempt(true, EachRankReadsItsBoxes{}, [&](auto&, auto&, auto&, int, auto const& run) {
             CHECK_THROWS_WITH_AS(
                 static_cast<void>(run()),
-                doctest::Contains("rank 0 of 3: reshard::load: tensor 'addends' on rank 0: the view lies "
-                                  "in memory of a CUDA device, and the transport 'threads' moves no "),
+                doctest::Contains(
+                    "rank 0 of 3: reshard::load: tensor 'addends' on rank 0: the view lies "
+                    "in memory of a device, and the transport 'threads' moves no memory of the host. Fix: "),
                 BufferError);
         });
     }

@@ -7,85 +7,16 @@
 
 #include <doctest/doctest.h>
 
-#include <reshard/comm/policy.hpp>
-#include <reshard/comm/threads.hpp>
-#include <reshard/memory/host_memory.hpp>
+#include <support/far_memory.hpp>
 
 #include "support.hpp"
 
-#include <sys/mman.h>
-#include <unistd.h>
-
-#include <memory>
 #include <vector>
 
 namespace {
 using namespace checkpoint_test;
-
-/// Bytes that are mapped twice: where users see them nobody may read or write; the policy goes to the other place.
-class FarMemory final : public MemoryPolicy {
-public:
-    FarMemory() {
-        int const file = ::memfd_create("far", 0);
-        REQUIRE(::ftruncate(file, size) == 0);
-        auto const map = [&](int how) {
-            void* const memory = ::mmap(nullptr, size, how, MAP_SHARED, file, 0);
-            REQUIRE(memory != MAP_FAILED);
-            return static_cast<std::byte*>(memory);
-        };
-        far = map(PROT_NONE);
-        near = map(PROT_READ | PROT_WRITE);
-        ::close(file);
-    }
-    FarMemory(FarMemory const&) = delete;
-    ~FarMemory() {
-        ::munmap(far, size);
-        ::munmap(near, size);
-    }
-
-    [[nodiscard]] bool holds(void const* memory) const noexcept override {
-        return memory >= far && memory < far + size;
-    }
-    template <class T>
-    [[nodiscard]] transport::Transfer<T> in_reach(transport::Transfer<T> transfer) const noexcept {
-        if (holds(transfer.base)) transfer.base = near + (transfer.base - far);
-        return transfer;
-    }
-    void check(std::string_view, void const*, Index) const override {}
-    [[nodiscard]] Workspace allocate(Index bytes) const override { return host_memory().policy.allocate(bytes); }
-    void deliver(std::span<transport::Send const> sends, std::span<transport::Receive const> receives) const override {
-        for (std::size_t k = 0; k < sends.size(); ++k) transport::deliver(in_reach(sends[k]), in_reach(receives[k]));
-    }
-
-    static constexpr std::size_t size = 1 << 16;
-    std::byte* far = nullptr;
-    std::byte* near = nullptr;
-};
-
-/// Threads that copy between memory of both kinds.
-class OnFarMemory : public PolicyBase<OnFarMemory, ThreadCommunicator> {
-public:
-    using PolicyBase::split;
-    OnFarMemory(ThreadCommunicator inner, FarMemory const& memory) : PolicyBase(std::move(inner)), memory_(&memory) {}
-
-    exchange_type bind(std::span<transport::Send const> sends, std::span<transport::Receive const> receives) {
-        Bound& bound = *bound_.emplace_back(std::make_unique<Bound>());
-        for (auto const& send : sends) bound.sends.push_back(memory_->in_reach(send));
-        for (auto const& receive : receives) bound.receives.push_back(memory_->in_reach(receive));
-        return inner_.bind(bound.sends, bound.receives);
-    }
-    [[nodiscard]] MemoryPolicy const* memory() const noexcept { return memory_; }
-    [[nodiscard]] OnFarMemory split(int colour, int key) { return {inner_.split(colour, key), *memory_}; }
-
-private:
-    struct Bound {
-        std::vector<transport::Send> sends;
-        std::vector<transport::Receive> receives;
-    };
-    FarMemory const* memory_;
-    std::vector<std::unique_ptr<Bound>> bound_;  // as long as the communicator: nobody counts here
-};
-
+using test::FarMemory;
+using test::OnFarMemory;
 }  // namespace
 
 TEST_SUITE("checkpoint/own_memory") {

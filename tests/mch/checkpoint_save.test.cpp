@@ -11,6 +11,8 @@
 
 #include <mch/support/saved.hpp>
 
+#include <support/far_memory.hpp>
+
 #include "support/thrown.hpp"
 
 #include <algorithm>
@@ -128,6 +130,32 @@ TEST_SUITE("mch/checkpoint_save") {
         });
         CHECK(content(folder.path()).first == then.ranks[0].iteration[0]);
         CHECK(content(folder.path()).second == loaded_by_position(then, 1).ranks[0].raw);
+    }
+
+    TEST_CASE("ids and rows that the communicator's policy holds are refused on all ranks, not read") {
+        TempFolder const folder;
+        World world = trained(5, 90, 2, Policy::lfu);
+        run_on_threads(2, [&](ThreadCommunicator& threads) {
+            auto const r = static_cast<std::size_t>(threads.rank());
+            test::FarMemory const memory;
+            test::OnFarMemory comm(std::move(threads), memory);
+            Rows rows(world.ranks[r]);
+            MchTableToSave const near{table_of(world), state_of(world.ranks[r]), rows.views()};
+            MchTableToSave far = near;
+            auto const refused = [&] {
+                CHECK_THROWS_WITH_AS(save(folder.path(), far, comm),
+                                     doctest::Contains("on rank 1: a buffer lies in device memory. Fix: "),
+                                     BufferError);
+                far = near;
+            };
+            auto const put_away = [&](DynamicView& view) {
+                if (r == 1) view = DynamicView(memory.far, view.dtype(), view.shape());
+            };
+            put_away(far.state.ids);
+            refused();
+            put_away(far.rows[1].view);
+            refused();
+        });
     }
 
     TEST_CASE("a save of dense tensors alone takes the place of one with tables") {

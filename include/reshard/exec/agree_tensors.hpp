@@ -45,9 +45,9 @@ inline void check_in_reach(LocalTensor const& tensor, CommunicatorRef comm, std:
     int const here = 0;
     if (verdict_of([&] { comm.check_memory(&here); }).ok()) return;
     raise(ErrorCode::buffer, "reshard::", function, ": tensor '", tensor.name, "' on rank ", comm.rank(),
-          ": the view lies in memory of a CUDA device, and the transport '", comm.name(),
-          "' moves no memory of the host. Fix: use StagedOnHost around a transport of the host, or "
-          "DeviceThreadCommunicator.");
+          ": the view lies in memory of a device, and the transport '", comm.name(),
+          "' moves no memory of the host. Fix: use one that moves both; for CUDA's StagedOnHost around a transport of "
+          "the host, or DeviceThreadCommunicator.");
 }
 
 /// BufferError, naming both, when two tensors of this rank share memory that one of them writes; or two elements of it.

@@ -80,7 +80,8 @@ public:
     /// The saved table `name` by position: entries [o, o + z) of all saved shards, one behind the other, into this
     /// rank's shard of the `current` table, in place, and the same rows of `rows`. The iteration is the saved one on
     /// every rank; the segments are the saved offsets, as TorchRec loads them, and redistribute() takes over from
-    /// there. No communicator: with a table on one rank this exports all of it.
+    /// there. No communicator: with a table on one rank this exports all of it, and of buffers that the host cannot
+    /// reach only CUDA's are known, and refused.
     ///
     /// Tables, buffers and the headers of all files that will be read are checked before anything is written to
     /// buffers. Throws what check_same_content() and shard_of() throw; MismatchError for a table or rows that were not

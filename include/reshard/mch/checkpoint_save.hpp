@@ -32,11 +32,11 @@ struct MchTableToSave {
 /// the same tables in the same order, the state being the rank's own; a rank without slots may pass an empty state. One
 /// agreement and one exchange of counts before those of save().
 ///
-/// Throws what save() and shard_of() throw; BufferError also for rows that are not [z, ...], for device memory, and for
-/// metadata whose keys are the tables' own; MeshError for ranks the communicator does not have; MismatchError for ranks
-/// that list different tables, have other types in a column, or are at different iterations, for names given twice, and
-/// for a state that is all zeros or that no load would take (ids that do not ascend, slots of another shard);
-/// FormatError for names that are not UTF-8.
+/// Throws what save() and shard_of() throw; BufferError also for rows that are not [z, ...], for memory of a device,
+/// and for metadata whose keys are the tables' own; MeshError for ranks the communicator does not have; MismatchError
+/// for ranks that list different tables, have other types in a column, or are at different iterations, for names given
+/// twice, and for a state that is all zeros or that no load would take (ids that do not ascend, slots of another
+/// shard); FormatError for names that are not UTF-8.
 SaveReport save(std::string folder, std::span<LocalTensor const> tensors, std::span<MchTableToSave const> tables,
                 CommunicatorRef comm, SaveOptions const& options = {});
 /// The same without other tensors.

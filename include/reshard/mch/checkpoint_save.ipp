@@ -123,10 +123,10 @@ private:
         MchTableToSave const& one = tables_[t];
         int const rank = comm_.rank();
         check_names(t);
-        shards_.push_back(host_shard_of(one.table, one.state, rank));
+        shards_.push_back(host_shard_of(one.table, one.state, rank, comm_.memory()));
         MchShard const& shard = shards_.back();
         for (MchRows const& rows : one.rows) {  // two may lie over each other: they are read
-            MchBuffers buffers(one.table, rank);
+            MchBuffers buffers(one.table, rank, comm_.memory());
             check_rows(rows, shard.entries, buffers);
         }
         check_ranks(one.table, comm_.size());

@@ -15,9 +15,9 @@ namespace detail {
 class MchHostTable : public MchMovingTable {
 public:
     /// \pre `transition` outlives this.
-    MchHostTable(MchTransition const& transition, MchOptions const& options, int rank)
+    MchHostTable(MchTransition const& transition, MchOptions const& options, int rank, MemoryPolicy const* memory)
         : MchMovingTable{transition.saved, transition.current,
-                         host_shard_of(transition.current, transition.state, rank),
+                         host_shard_of(transition.current, transition.state, rank, memory),
                          transition.current.slots.mesh().ordinal(rank)},
           incoming(current, shard, options.threads) {
         refuse_zeros(current, shard);
@@ -44,7 +44,7 @@ public:
 /// The tables of one call: what of it does not communicate. See carry().
 class MchHostTables : public MchTerms {
 public:
-    explicit MchHostTables(MchTerms const& terms) noexcept : MchTerms(terms) {}
+    MchHostTables(MchTerms const& terms, MemoryPolicy const* memory) noexcept : MchTerms(terms), memory_(memory) {}
 
     /// Throws what redistribute() documents, before anything is allocated for entries.
     void begin(int rank, int ranks) {
@@ -52,7 +52,7 @@ public:
         list_.reserve(tables.size());
         for (std::size_t t = 0; t < tables.size(); ++t) {
             check_transition(tables, t, ranks);
-            list_.emplace_back(tables[t], options, rank);
+            list_.emplace_back(tables[t], options, rank, memory_);
             if (!list_.back().stays()) list_.back().outgoing->count();
         }
         check_apart(tables, rank);
@@ -103,6 +103,7 @@ public:
     }
 
 private:
+    MemoryPolicy const* memory_;
     std::vector<MchHostTable> list_;
     std::vector<MchChange> result_;
 };
@@ -111,7 +112,7 @@ private:
 
 RESHARD_INLINE std::vector<MchChange> redistribute(std::span<MchTransition const> tables, CommunicatorRef comm,
                                                    MchOptions const& options) {
-    detail::MchHostTables moving({tables, options, "on hosts"});
+    detail::MchHostTables moving({tables, options, "on hosts"}, comm.memory());
     return detail::carry(moving, comm);
 }
 

@@ -21,7 +21,7 @@ RESHARD_INLINE void apply_row_moves(std::span<MchRowMove const> moves, MchTable 
         detail::check_ranks(table, comm.size());
         Interval const range = table.range(rank);
         first = range.begin;
-        views.take(rows, range.size(), moves.size(), {table, rank});
+        views.take(rows, range.size(), moves.size(), {table, rank, comm.memory()});
         exchange.resize(detail::as_size(comm.size()), views);
         mine.sort(moves, table, rank, exchange);
         exchange.theirs = exchange.counts;

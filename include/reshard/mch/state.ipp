@@ -60,8 +60,9 @@ RESHARD_INLINE MchShard shard_of(MchTable const& table, MchState const& state, I
     return detail::shard_among(table, state, rank, buffers);
 }
 
-RESHARD_INLINE MchShard detail::host_shard_of(MchTable const& table, MchState const& state, Index rank) {
-    MchBuffers buffers(table, rank);
+RESHARD_INLINE MchShard detail::host_shard_of(MchTable const& table, MchState const& state, Index rank,
+                                              MemoryPolicy const* memory) {
+    MchBuffers buffers(table, rank, memory);
     return shard_among(table, state, rank, buffers);
 }
 

@@ -67,7 +67,7 @@ private:
             check_ranks(table_, comm_.size());
             strays_.resize(as_size(table_.parts()));
             if (table_.slots.mesh().contains(comm_.rank())) {
-                shard_ = host_shard_of(table_, state_, comm_.rank());
+                shard_ = host_shard_of(table_, state_, comm_.rank(), comm_.memory());
                 report_ = MchScan(table_, shard_, comm_.rank()).run(&strays_);
                 header_.has_iteration = shard_.iteration != nullptr ? 1 : 0;
                 header_.iteration = shard_.iteration != nullptr ? *shard_.iteration : 0;
@@ -180,14 +180,21 @@ private:
     MchReport result_;
 };
 
+[[nodiscard]] inline MchReport scan_alone(MchTable const& table, MchState const& state, Index rank,
+                                          MemoryPolicy const* memory) {
+    return MchScan(table, host_shard_of(table, state, rank, memory), rank).run();
+}
+
 }  // namespace detail
 
 RESHARD_INLINE MchReport validate(MchTable const& table, MchState const& state, Index rank) {
-    return detail::MchScan(table, detail::host_shard_of(table, state, rank), rank).run();
+    return detail::scan_alone(table, state, rank, nullptr);
 }
 
 RESHARD_INLINE MchReport validate(MchTable const& table, MchState const& state, CommunicatorRef comm) {
-    if (comm.size() == 1 && !(table.slots.mesh().last_rank() > 0)) return validate(table, state, Index{0});
+    if (comm.size() == 1 && !(table.slots.mesh().last_rank() > 0)) {
+        return detail::scan_alone(table, state, 0, comm.memory());
+    }
     return detail::MchJointScan(table, state, comm).run();
 }
 

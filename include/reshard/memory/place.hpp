@@ -14,6 +14,11 @@ namespace reshard::inline v0_1::detail {
     return policy != nullptr && policy->holds(memory) ? policy : nullptr;
 }
 
+/// Whether the host cannot: of devices whose policy nobody has it knows CUDA's.
+[[nodiscard]] inline bool is_far(MemoryPolicy const* policy, void const* memory) noexcept {
+    return policy_for(policy, memory) != nullptr || is_device_memory(memory);
+}
+
 /// Copies by the host, or by `policy`, if there is one: it returns when what lies on the host is done with. One thread
 /// at a time.
 inline void place(MemoryPolicy const* policy, Send const& from, Receive const& to, CopyHint hint = CopyHint::cached) {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/mch/detail/buffers.hpp
 /// \brief  Buffers of one rank against what the table says of them.
-/// \depends mch/table, core/{function_ref,view_box}, memory/device_memory.
+/// \depends mch/table, core/{function_ref,view_box}, memory/place.
 #pragma once
 
 #include <reshard/core/function_ref.hpp>
 #include <reshard/core/view_box.hpp>
 #include <reshard/mch/table.hpp>
-#include <reshard/memory/device_memory.hpp>
+#include <reshard/memory/place.hpp>
 
 #include <optional>  // optional
 #include <tuple>     // tuple
@@ -39,8 +39,9 @@ struct MchOnDevice {
 /// What is wrong with the buffers of one rank, in the words of one message.
 class MchBuffers {
 public:
-    /// Of memory that the host can read.
-    MchBuffers(MchTable const& table, Index rank) : table_(table), rank_(rank) {}
+    /// Of memory that the host can read: none that `memory`, the communicator's, holds.
+    MchBuffers(MchTable const& table, Index rank, MemoryPolicy const* memory = nullptr)
+        : table_(table), rank_(rank), memory_(memory) {}
     /// \pre what `check` refers to outlives this.
     MchBuffers(MchTable const& table, Index rank, MchMemoryCheck check) : table_(table), rank_(rank), check_(check) {}
 
@@ -81,7 +82,7 @@ public:
         seen_.emplace_back(begin, end, what);
         if (check_) {
             (*check_)(what, view.data(), size, alignment);
-        } else if (is_device_memory(view.data())) {
+        } else if (is_far(memory_, view.data())) {
             refuse(ErrorCode::buffer, "a buffer lies in device memory. Fix: copy the shard to the host.");
         }
         return view.data();
@@ -113,6 +114,7 @@ public:
 private:
     MchTable const& table_;
     Index rank_;
+    MemoryPolicy const* memory_ = nullptr;
     std::optional<MchMemoryCheck> check_{};
     std::vector<std::tuple<std::uintptr_t, std::uintptr_t, std::string>> seen_{};  ///< begins, ends, is called
 };

@@ -87,8 +87,9 @@ public:
     /// buffers. Throws what check_same_content() and shard_of() throw; MismatchError for a table or rows that were not
     /// saved, for fills and drops that do not apply, for entries that are all zeros, and for files of another save;
     /// BufferError and DTypeError for rows and columns of another kind; FormatError for damaged files, bytes that are
-    /// not those that were saved, ids that do not ascend, share a slot or are not as the table's text says; IoError,
-    /// also for files that change meanwhile. What is wrong with ids, and with bytes while they are read, leaves the
+    /// not those that were saved, ids that do not ascend, share a slot or are not as the table's text says, as far as
+    /// this rank reads them (two ids with one slot that two ranks read only load_redistributed() finds, which reads
+    /// shards whole); IoError, also for files that change meanwhile. What is wrong with ids, and with bytes while they are read, leaves the
     /// buffers unspecified.
     MchLoadResult load(std::string_view name, MchTable const& current, Index rank, MchState const& state,
                        std::span<MchRows const> rows = {}, MchLoadOptions const& options = {});

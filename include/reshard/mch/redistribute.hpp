@@ -34,8 +34,9 @@ namespace reshard::inline v0_1 {
 /// for tables that differ in more than ranks, states that were never loaded, ids or slots held twice, slots outside the
 /// shard they were saved in, ids that were not looked up in it (MchOptions::accept_strays), counts below 0, accesses
 /// after the iteration; BufferError and DTypeError for buffers, as shard_of(), and for device memory; MeshError for
-/// less than one thread and for ranks that do not exist; OutOfMemory. In mode `route` a slot held twice is noticed by
-/// the rank that would keep it for both ids; validate() notices any.
+/// less than one thread and for ranks that do not exist; OutOfMemory. In mode `route` ranks do not tell each other
+/// slots: one held twice is noticed by the rank that would keep it for both ids, and elsewhere its row goes with both.
+/// Saves and load_redistributed() refuse any, and validate() lists them on the ranks that trained.
 ///
 /// Where a load by position was enough (position_ok(), and reach_ok() on every rank) nothing is sent, and shards are
 /// put in order where they are. Bucketed tables keep their places, which are slots: nothing moves or is written.

@@ -89,8 +89,8 @@ public:
     /// BufferError and DTypeError for rows and columns of another kind; FormatError for damaged files, bytes that are
     /// not those that were saved, ids that do not ascend, share a slot or are not as the table's text says, as far as
     /// this rank reads them (two ids with one slot that two ranks read only load_redistributed() finds, which reads
-    /// shards whole); IoError, also for files that change meanwhile. What is wrong with ids, and with bytes while they are read, leaves the
-    /// buffers unspecified.
+    /// shards whole); IoError, also for files that change meanwhile. What is wrong with ids, and with bytes while they
+    /// are read, leaves the buffers unspecified.
     MchLoadResult load(std::string_view name, MchTable const& current, Index rank, MchState const& state,
                        std::span<MchRows const> rows = {}, MchLoadOptions const& options = {});
 

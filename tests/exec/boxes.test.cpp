@@ -314,8 +314,7 @@ TEST_SUITE("exec/boxes: the same error on every rank") {
             std::vector const destination{DynamicView(memory.data() + 4, DType::f32, Shape{2, 2})};
             BoxTable const& to = comm.rank() == 0 ? first : second;
             CHECK_THROWS_WITH_AS(redistribute(first, to, DType::f32, comm, source, destination),
-                                 doctest::Contains("but rank 0 lists [0:2,0:2] of rank 0 as box 0 of those that are "
-                                                   "written"),
+                                 doctest::Contains("but rank 0 moves 2 boxes of [4,2] into boxes of [4,2] (the same)"),
                                  MismatchError);
         });
         refuses(ErrorCode::mismatch, {"rank 1 of 2: moves 2 boxes of [4,2] into boxes of [4,2], I32", "F32"},
@@ -351,6 +350,23 @@ TEST_SUITE("exec/boxes: the same error on every rank") {
                        if (rank == 1) moves[1].name = "narrow";
                    }),
                    ErrorCode::mismatch, {"of tensor 1 'narrow', but rank 0", "of tensor 1 'wide'"});
+        BoxTable const alike = halves();  // what a table holds counts, not where it lies
+        CHECK(
+            thrown([&](int rank, Two&, auto& moves) {
+                BoxMove const second = moves[1];
+                moves.pop_back();
+                moves.push_back({rank == 0 ? alike : from, to, DType::f32, second.source, second.destination, "wide"});
+            }) == std::vector<test::Thrown>(2));
+        BoxTable const other = BoxTable(Shape{4, 2}, {{0, Box{{2, 4}, {0, 2}}}, {1, Box{{0, 2}, {0, 2}}}});
+        check_same(
+            thrown([&](int rank, Two&, auto& moves) {
+                BoxMove const second = moves[1];
+                moves.pop_back();
+                moves.push_back({rank == 0 ? other : from, to, DType::f32, second.source, second.destination, "wide"});
+            }),
+            ErrorCode::mismatch,
+            {"rank 1 of 2: moves 2 boxes of [4,2] (as for tensor 0) into boxes of [4,2] (as for tensor 0), F32 "
+             "of tensor 1 'wide', but rank 0 moves 2 boxes of [4,2] (as for tensor 0) into boxes of [4,2] (the same)"});
         check_same(thrown([](int rank, Two&, auto& moves) {
                        if (rank == 1) moves.pop_back();
                    }),

@@ -3,66 +3,13 @@
 #pragma once
 
 #include <reshard/exec/boxes.hpp>
-#include <reshard/exec/detail/batch_check.hpp>
 #include <reshard/exec/detail/batch_job.hpp>
+#include <reshard/exec/detail/box_agreement.hpp>
 #include <reshard/exec/detail/box_folds.hpp>
 
 namespace reshard::inline v0_1 {
 
 namespace detail {
-
-/// What this rank brings to the agreement: its tensors, each with the boxes of both tables behind it, as those of a
-/// batch.
-[[nodiscard]] inline BatchDigest digest_of(std::span<BoxMove const> moves) {
-    BatchDigest result;
-    for (BoxMove const& move : moves) {
-        Digest tensor;
-        tensor.add_text(move.name).add(static_cast<std::uint64_t>(move.dtype)).add(move.from.boxes().size());
-        tensor.add(move.fold ? static_cast<std::uint64_t>(move.fold->op) + 1 : 0);
-        for (BoxTable const* table : {&move.from, &move.to})
-            for (Index extent : table->shape().extents()) tensor.add_signed(extent);
-        result.tensors.push_back(tensor.value());
-        for (BoxTable const* table : {&move.from, &move.to}) {
-            for (HeldBox const& held : table->boxes()) {
-                Digest box;
-                box.add_word_signed(held.rank);
-                for (int d = 0; d < held.box.rank(); ++d)
-                    box.add_word_signed(held.box.begin(d)).add_word_signed(held.box.end(d));
-                result.tensors.push_back(box.value());
-            }
-        }
-    }
-    return result;
-}
-/// "tensor 17 'ec.user'"; nothing where there is but one without a name.
-[[nodiscard]] inline std::string label(std::span<BoxMove const> moves, std::size_t i) {
-    if (moves.size() == 1 && moves[0].name.empty()) return {};
-    return moves[i].name.empty() ? concat("tensor ", i) : concat("tensor ", i, " '", moves[i].name, "'");
-}
-/// Completes "rank 3 ..., but rank 0 ...". `place` as first_difference() gives it.
-[[nodiscard]] inline std::string describe(std::span<BoxMove const> moves, Index place) {
-    for (std::size_t i = 0; i < moves.size(); ++i) {
-        BoxMove const& move = moves[i];
-        std::string const of = moves.size() == 1 ? std::string() : concat(" of ", label(moves, i));
-        if (place-- == 0) {
-            return concat("moves ", move.from.boxes().size(), " boxes of ", to_string(move.from.shape()),
-                          " into boxes of ", to_string(move.to.shape()), ", ", name(move.dtype),
-                          move.fold ? ", folded by " : "", move.fold ? name(move.fold->op) : "", of);
-        }
-        bool reads = true;  // one table may be both
-        for (BoxTable const* table : {&move.from, &move.to}) {
-            auto const count = as_index(table->boxes().size());
-            if (place < count) {
-                HeldBox const& held = table->boxes()[as_size(place)];
-                return concat("lists ", to_string(held.box), " of rank ", held.rank, " as box ", place,
-                              " of those that are ", reads ? "read" : "written", of);
-            }
-            place -= count;
-            reads = false;
-        }
-    }
-    return concat("moves ", moves.size(), " tensors, and lists no more boxes");
-}
 
 /// Throws unless a rank gives a view for each of its boxes, of its shape.
 template <class View>
@@ -146,13 +93,10 @@ inline void check_apart(std::span<BoxMove const> moves, int rank) {
           text(clash.other, clash.reads ? "source" : "destination"), ". Fix: give each box its own memory.");
 }
 
-/// Messages as transfers, with what stays with the rank, a transfer to itself, in its place among the peers.
 template <class Byte, class View>
-[[nodiscard]] std::vector<Transfer<Byte>> transfers_of(std::vector<BoxMessage> messages, std::vector<BoxMessage> kept,
+[[nodiscard]] std::vector<Transfer<Byte>> transfers_of(std::span<BoxMessage const> messages,
                                                        std::span<HeldBox const> boxes, std::size_t first,
                                                        std::size_t BoxMessage::*place, std::span<View const> views) {
-    messages.insert(messages.end(), kept.begin(), kept.end());
-    sort_messages(messages);
     std::vector<Transfer<Byte>> transfers;
     transfers.reserve(messages.size());
     for (BoxMessage const& message : messages) {
@@ -163,6 +107,19 @@ template <class Byte, class View>
         transfers.back().peer = static_cast<int>(message.peer);
     }
     return transfers;
+}
+
+/// What a rank does with a tensor's boxes, wherever these lie: of copies, what stays with the rank is a message to
+/// itself, in its place among the peers.
+[[nodiscard]] inline BoxFolds parts_of(BoxMove const& move, int rank) {
+    if (move.fold) return move.fold->with().find(move, rank);
+    BoxFolds parts;
+    parts.exchange = exchange(move.from, move.to, rank);
+    for (auto* const messages : {&parts.exchange.sends, &parts.exchange.receives}) {
+        messages->insert(messages->end(), parts.exchange.kept.begin(), parts.exchange.kept.end());
+        sort_messages(*messages);
+    }
+    return parts;
 }
 
 /// Throws what is wrong with one rank's side of a tensor's move.
@@ -192,22 +149,19 @@ inline void check_boxes(BoxMove const& move, CommunicatorRef comm, MemoryPolicy 
     for (DynamicView const& view : move.destination) check("destination", view);
 }
 
-/// Binds one rank's side of a tensor's move, with scratch memory for its folds if it has any. Communicates nothing.
-[[nodiscard]] inline Job bind_boxes(BoxMove const& move, BoxFolds const& folds, std::byte* scratch, Index rank,
+/// Binds one rank's side of a tensor's move, with scratch memory for its folds. Communicates nothing.
+[[nodiscard]] inline Job bind_boxes(BoxMove const& move, BoxFolds const& parts, std::byte* scratch, Index rank,
                                     MemoryPolicy const& memory) {
     auto const first = [&](BoxTable const& table) {
         return as_size(table.boxes_of(rank).data() - table.boxes().data());
     };
-    auto const sends_of = [&](BoxExchange const& mine, std::vector<BoxMessage> const& kept) {
-        return transfers_of<std::byte const>(mine.sends, kept, move.from.boxes(), first(move.from), &BoxMessage::from,
-                                             move.source);
-    };
-    if (move.fold) return move.fold->with().bind(folds, move, rank, scratch, sends_of(folds.exchange, {}), memory);
-    BoxExchange const mine = exchange(move.from, move.to, rank);
+    auto sends = transfers_of<std::byte const>(parts.exchange.sends, move.from.boxes(), first(move.from),
+                                               &BoxMessage::from, move.source);
+    if (move.fold) return move.fold->with().bind(parts, move, rank, scratch, std::move(sends), memory);
     JobWork work;
     work.exchanges.push_back(
-        {sends_of(mine, mine.kept), transfers_of<std::byte>(mine.receives, mine.kept, move.to.boxes(), first(move.to),
-                                                            &BoxMessage::to, move.destination)});
+        {std::move(sends), transfers_of<std::byte>(parts.exchange.receives, move.to.boxes(), first(move.to),
+                                                   &BoxMessage::to, move.destination)});
     return Job(std::move(work), memory);
 }
 
@@ -235,20 +189,26 @@ RESHARD_INLINE detail::BoxFolding const& detail::box_folding() noexcept {
 
 RESHARD_INLINE PreparedPlan prepare(std::span<BoxMove const> moves, CommunicatorRef comm) {
     PreparedPlan prepared;
+    std::optional<detail::BoxTables> tables;
     detail::BatchDigest digest;  // without options: nobody differs in those
     std::size_t current = moves.size();
     transport::Verdict verdict = detail::verdict_of([&] {
-        digest = detail::digest_of(moves);
+        tables.emplace(moves);
+        digest = detail::digest_of(moves, *tables);
         MemoryPolicy const* memory = &detail::memory_of(comm, host_copies());
-        std::vector<detail::BoxFolds> folds(moves.size());
+        std::vector<detail::BoxFolds> parts;  // those of moves one behind the other that are alike once
+        std::vector<std::size_t> parts_of(moves.size());
         Index scratch = 0;
         for (current = 0; current < moves.size(); ++current) {
             BoxMove const& move = moves[current];
             if (move.fold) memory = &detail::memory_of(comm, move.fold->with().host);
             detail::check_boxes(move, comm, *memory);
-            if (!move.fold) continue;
-            folds[current] = move.fold->with().find(move, comm.rank());
-            scratch += detail::padded_bytes(folds[current].elements, move.dtype);
+            BoxMove const& before = moves[current == 0 ? 0 : current - 1];
+            bool const alike = current != 0 && &move.from == &before.from && &move.to == &before.to;
+            if (!alike || move.fold.has_value() != before.fold.has_value())
+                parts.push_back(detail::parts_of(move, comm.rank()));
+            parts_of[current] = parts.size() - 1;
+            scratch += detail::padded_bytes(parts.back().elements, move.dtype);
         }
         detail::check_apart(moves, comm.rank());
         Workspace workspace;
@@ -258,9 +218,10 @@ RESHARD_INLINE PreparedPlan prepare(std::span<BoxMove const> moves, Communicator
         std::byte* next = workspace.data();
         for (current = 0; current < moves.size(); ++current) {
             BoxMove const& move = moves[current];
+            detail::BoxFolds const& mine = parts[parts_of[current]];
             all.push_back(current);
-            jobs.push_back(detail::bind_boxes(move, folds[current], detail::aligned(next), comm.rank(), *memory));
-            next += detail::padded_bytes(folds[current].elements, move.dtype);
+            jobs.push_back(detail::bind_boxes(move, mine, detail::aligned(next), comm.rank(), *memory));
+            next += detail::padded_bytes(mine.elements, move.dtype);
         }
         std::span const rounds(&all, moves.empty() ? 0 : 1);
         prepared = PreparedPlan(new detail::BatchJob(comm, std::move(jobs), rounds, std::move(workspace)));
@@ -273,7 +234,7 @@ RESHARD_INLINE PreparedPlan prepare(std::span<BoxMove const> moves, Communicator
     }
     verdict.call = "prepare(BoxMove)";
     detail::agree_on_batch(comm, std::move(verdict), digest,
-                           [&](Index place) { return detail::describe(moves, place); });
+                           [&](Index place) { return detail::describe(moves, *tables, place); });
     return prepared;
 }
 

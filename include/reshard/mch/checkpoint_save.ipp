@@ -123,7 +123,7 @@ private:
         MchTableToSave const& one = tables_[t];
         int const rank = comm_.rank();
         check_names(t);
-        shards_.push_back(host_shard_of(one.table, one.state, rank, comm_.memory()));
+        shards_.push_back(MchBuffers(one.table, rank, comm_.memory()).shard(one.state));
         MchShard const& shard = shards_.back();
         for (MchRows const& rows : one.rows) {  // two may lie over each other: they are read
             MchBuffers buffers(one.table, rank, comm_.memory());

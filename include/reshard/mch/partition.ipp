@@ -12,7 +12,9 @@ RESHARD_INLINE Partition::Partition(Index entries, Index destinations, int parts
         errors::raise(ErrorCode::shape, "reshard::Partition: ", entries, " entries for ", destinations,
                       " destinations. Fix: give 0 or more entries and 1 to ", max_destinations, " destinations.");
     }
-    detail::check_parts("reshard::Partition", parts);
+    if (parts >= 1 && parts <= 65536) return;
+    errors::raise(ErrorCode::shape, "reshard::Partition: ", parts,
+                  " parts. Fix: give 1 to 65536, such as one per thread.");
 }
 
 RESHARD_INLINE void Partition::make_room() {

@@ -2,6 +2,7 @@
 // How mch/reach.hpp is done.
 #pragma once
 
+#include <reshard/mch/detail/buffers.hpp>
 #include <reshard/mch/reach.hpp>
 
 #include <algorithm>  // all_of, binary_search
@@ -9,7 +10,7 @@
 namespace reshard::inline v0_1 {
 
 RESHARD_INLINE Reach reach(MchTable const& table, MchState const& state, Index rank) {
-    MchShard const shard = detail::host_shard_of(table, state, rank);
+    MchShard const shard = detail::MchBuffers(table, rank).shard(state);
     Router const router(table);
     Index const part = table.slots.mesh().ordinal(rank);
     Reach result;

@@ -2,6 +2,7 @@
 // How mch/redistribute.hpp is done.
 #pragma once
 
+#include <reshard/mch/detail/buffers.hpp>
 #include <reshard/mch/detail/carry.hpp>
 #include <reshard/mch/detail/incoming.hpp>
 #include <reshard/mch/detail/outgoing.hpp>
@@ -17,7 +18,7 @@ public:
     /// \pre `transition` outlives this.
     MchHostTable(MchTransition const& transition, MchOptions const& options, int rank, MemoryPolicy const* memory)
         : MchMovingTable{transition.saved, transition.current,
-                         host_shard_of(transition.current, transition.state, rank, memory),
+                         MchBuffers(transition.current, rank, memory).shard(transition.state),
                          transition.current.slots.mesh().ordinal(rank)},
           incoming(current, shard, options.threads) {
         refuse_zeros(current, shard);

@@ -93,8 +93,6 @@ struct MchIdBounds {
 /// The bounds of a shard, whose memory the host can read.
 [[nodiscard]] MchIdBounds id_bounds(MchTable const& table, MchShard const& shard) noexcept;
 
-class MemoryPolicy;  // memory/memory_policy.hpp
-
 namespace detail {
 
 /// Ids, and slots where there are any, that were never filled in: no two ids and no two slots are equal.
@@ -102,14 +100,6 @@ namespace detail {
 
 /// Bytes of an entry of each column that travels.
 [[nodiscard]] std::vector<Index> widths_of(MchTable const& table);
-
-class MchBuffers;  // mch/detail/buffers.hpp
-
-/// shard_of(), whose buffers are among `buffers` then: BufferError also for what these refuse.
-[[nodiscard]] MchShard shard_among(MchTable const& table, MchState const& state, Index rank, MchBuffers& buffers);
-/// shard_of(), and BufferError for columns that the host cannot read, such as those that `memory` holds.
-[[nodiscard]] MchShard host_shard_of(MchTable const& table, MchState const& state, Index rank,
-                                     MemoryPolicy const* memory = nullptr);
 
 }  // namespace detail
 

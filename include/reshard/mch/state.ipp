@@ -9,61 +9,52 @@
 
 namespace reshard::inline v0_1 {
 
-RESHARD_INLINE MchShard detail::shard_among(MchTable const& table, MchState const& state, Index rank,
-                                            MchBuffers& buffers) {
-    check_table(table);
-    Interval const range = table.range(rank);
+RESHARD_INLINE MchShard detail::MchBuffers::shard(MchState const& state) {
+    check_table(table_);
+    Interval const range = table_.range(rank_);
     MchShard shard;
     shard.entries = range.size();
     shard.offset = range.begin;
-    shard.ids = buffers.integers(state.ids, "the column of ids", shard.entries);
+    shard.ids = integers(state.ids, "the column of ids", shard.entries);
     for (MchColumnView const& one : state.metadata) {
-        if (find_column(table, one.name) == nullptr) {
-            buffers.refuse(ErrorCode::mismatch, "the table has no column '", one.name,
-                           "'. Fix: describe it in the table.");
+        if (find_column(table_, one.name) == nullptr) {
+            refuse(ErrorCode::mismatch, "the table has no column '", one.name, "'. Fix: describe it in the table.");
         }
         if (find_named(state.metadata, one.name) == &one) continue;
-        buffers.refuse(ErrorCode::mismatch, "the state has two columns '", one.name, "'. Fix: pass one.");
+        refuse(ErrorCode::mismatch, "the state has two columns '", one.name, "'. Fix: pass one.");
     }
     bool const nothing = shard.entries == 0 && state.metadata.empty();  // says no more than that it has no slots
-    for (MchColumn const& column : table.metadata) {
+    for (MchColumn const& column : table_.metadata) {
         MchColumnView const* const found = find_named(state.metadata, column.name);
         if (found == nullptr && !nothing) {
-            buffers.refuse(ErrorCode::mismatch, "the state has no column '", column.name,
-                           "'. Fix: pass every column of the table, or fill what a saved state lacks.");
+            refuse(ErrorCode::mismatch, "the state has no column '", column.name,
+                   "'. Fix: pass every column of the table, or fill what a saved state lacks.");
         }
         std::string const what = concat("column '", column.name, "'");
         bool const scored = column.name == mch_counts || column.name == mch_last_access;
-        if (!nothing && scored) buffers.check_integers(found->view, what);
+        if (!nothing && scored) check_integers(found->view, what);
         shard.metadata.push_back(
-            nothing ? nullptr : buffers.column(found->view, what, shard.entries, column.bytes, scored ? 8 : 1));
+            nothing ? nullptr : this->column(found->view, what, shard.entries, column.bytes, scored ? 8 : 1));
     }
-    if (table.layout == MchLayout::buckets) {
-        buffers.absent(state.slots, "a column of slots");
-        buffers.absent(state.segments, "a list of segments");
-        buffers.absent(state.iteration, "an iteration");
+    if (table_.layout == MchLayout::buckets) {
+        absent(state.slots, "a column of slots");
+        absent(state.segments, "a list of segments");
+        absent(state.iteration, "an iteration");
         return shard;
     }
-    shard.slots = buffers.integers(state.slots, "the column of slots", shard.entries);
+    shard.slots = integers(state.slots, "the column of slots", shard.entries);
     bool const here = state.iteration.data() != nullptr || state.segments.data() != nullptr;
     if (shard.entries == 0 && !here) return shard;
-    shard.iteration = buffers.integers(state.iteration, "the current iteration", 1);
+    shard.iteration = integers(state.iteration, "the current iteration", 1);
     shard.segment_count = state.segments.rank() == 0 ? 0 : state.segments.extent(0);
-    shard.segments = buffers.integers(state.segments, "the list of segments", shard.segment_count);
-    buffers.check_segments(shard.segment_count, table, concat("of ", table.parts(), " shards"));
+    shard.segments = integers(state.segments, "the list of segments", shard.segment_count);
+    check_segments(shard.segment_count, table_, concat("of ", table_.parts(), " shards"));
     return shard;
 }
 
 RESHARD_INLINE MchShard shard_of(MchTable const& table, MchState const& state, Index rank) {
     auto const any = [](std::string_view, std::byte const*, Index, Index) {};
-    detail::MchBuffers buffers(table, rank, any);
-    return detail::shard_among(table, state, rank, buffers);
-}
-
-RESHARD_INLINE MchShard detail::host_shard_of(MchTable const& table, MchState const& state, Index rank,
-                                              MemoryPolicy const* memory) {
-    MchBuffers buffers(table, rank, memory);
-    return shard_among(table, state, rank, buffers);
+    return detail::MchBuffers(table, rank, any).shard(state);
 }
 
 RESHARD_INLINE std::vector<Index> detail::widths_of(MchTable const& table) {

@@ -4,6 +4,7 @@
 
 #include <reshard/comm/agree.hpp>
 #include <reshard/comm/collectives.hpp>
+#include <reshard/mch/detail/buffers.hpp>
 #include <reshard/mch/detail/refusals.hpp>
 #include <reshard/mch/detail/scan.hpp>
 #include <reshard/mch/validate.hpp>
@@ -67,7 +68,7 @@ private:
             check_ranks(table_, comm_.size());
             strays_.resize(as_size(table_.parts()));
             if (table_.slots.mesh().contains(comm_.rank())) {
-                shard_ = host_shard_of(table_, state_, comm_.rank(), comm_.memory());
+                shard_ = MchBuffers(table_, comm_.rank(), comm_.memory()).shard(state_);
                 report_ = MchScan(table_, shard_, comm_.rank()).run(&strays_);
                 header_.has_iteration = shard_.iteration != nullptr ? 1 : 0;
                 header_.iteration = shard_.iteration != nullptr ? *shard_.iteration : 0;
@@ -180,20 +181,15 @@ private:
     MchReport result_;
 };
 
-[[nodiscard]] inline MchReport scan_alone(MchTable const& table, MchState const& state, Index rank,
-                                          MemoryPolicy const* memory) {
-    return MchScan(table, host_shard_of(table, state, rank, memory), rank).run();
-}
-
 }  // namespace detail
 
 RESHARD_INLINE MchReport validate(MchTable const& table, MchState const& state, Index rank) {
-    return detail::scan_alone(table, state, rank, nullptr);
+    return detail::MchScan(table, detail::MchBuffers(table, rank).shard(state), rank).run();
 }
 
 RESHARD_INLINE MchReport validate(MchTable const& table, MchState const& state, CommunicatorRef comm) {
     if (comm.size() == 1 && !(table.slots.mesh().last_rank() > 0)) {
-        return detail::scan_alone(table, state, 0, comm.memory());
+        return detail::MchScan(table, detail::MchBuffers(table, 0, comm.memory()).shard(state), 0).run();
     }
     return detail::MchJointScan(table, state, comm).run();
 }

@@ -12,7 +12,12 @@
 #include <optional>  // optional
 #include <tuple>     // tuple
 
-namespace reshard::inline v0_1::detail {
+namespace reshard::inline v0_1 {
+
+struct MchShard;  // mch/state.hpp
+struct MchState;
+
+namespace detail {
 
 /// Bytes of one entry of a column, or of one row.
 [[nodiscard]] inline Index entry_bytes(DynamicView const& view) noexcept {
@@ -44,6 +49,9 @@ public:
         : table_(table), rank_(rank), memory_(memory) {}
     /// \pre what `check` refers to outlives this.
     MchBuffers(MchTable const& table, Index rank, MchMemoryCheck check) : table_(table), rank_(rank), check_(check) {}
+
+    /// shard_of(), whose buffers are among these then: BufferError also for what these refuse.
+    [[nodiscard]] MchShard shard(MchState const& state);
 
     /// \pre elements of whole bytes are what the view holds: checked here.
     std::byte* column(DynamicView const& view, std::string_view what, Index rows, Index bytes_per_row,
@@ -119,4 +127,5 @@ private:
     std::vector<std::tuple<std::uintptr_t, std::uintptr_t, std::string>> seen_{};  ///< begins, ends, is called
 };
 
-}  // namespace reshard::inline v0_1::detail
+}  // namespace detail
+}  // namespace reshard::inline v0_1

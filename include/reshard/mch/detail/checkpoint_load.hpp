@@ -62,7 +62,7 @@ public:
         check_table(current);
         adapted_ = with_columns_of(saved.table, current, options);
         resize ? check_same_ids(adapted_, current) : check_same_content(adapted_, current);
-        shard_ = shard_among(current, state, rank, buffers_);
+        shard_ = buffers_.shard(state);
         for (MchColumn const& column : current.metadata) {
             MchColumnView const* const view = find_named(state.metadata, column.name);
             if (view != nullptr && is_filled(column.name) == nullptr) check_type(column.name, view->view.dtype());

@@ -122,8 +122,7 @@ private:
                          ", or redistribute() on the host.");
         }
         MchOnDevice<Work> const on_device(work, table, rank);
-        MchBuffers buffers(table, rank, on_device);
-        return shard_among(table, transition.state, rank, buffers);
+        return MchBuffers(table, rank, on_device).shard(transition.state);
     }
     [[nodiscard]] Index destinations() const noexcept { return current.parts() + (rule_.drop_unreachable ? 1 : 0); }
     [[nodiscard]] PartitionReport report() const { return PartitionReport(words_, destinations()); }

@@ -27,9 +27,4 @@ inline void run_parts(int threads, int parts, FunctionRef<void(int part)> body) 
 inline constexpr Index part_alignment = 128;
 using PartCarver = Carver<part_alignment>;
 
-inline void check_parts(char const* who, int parts) {
-    if (parts >= 1 && parts <= 65536) return;
-    raise(ErrorCode::shape, who, ": ", parts, " parts. Fix: give 1 to 65536, such as one per thread.");
-}
-
 }  // namespace reshard::inline v0_1::detail

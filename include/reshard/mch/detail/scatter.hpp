@@ -1,16 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/mch/detail/scatter.hpp
 /// \brief  The inner loops of the partition: entry by entry for few destinations, tile by tile for many.
-/// \depends core; SSE2 streaming stores where the compiler has them.
+/// \depends core, memory/stream_copy.
 #pragma once
 
 #include <reshard/core/detail/access.hpp>
+#include <reshard/memory/stream_copy.hpp>
 
 #include <cstring>  // memcpy
-
-#if defined(__SSE2__)
-#include <emmintrin.h>  // _mm_stream_si128, _mm_set_epi64x
-#endif
 
 namespace reshard::inline v0_1 {
 
@@ -122,22 +119,13 @@ inline void gather_run(std::byte const* from, Index width, std::uint16_t const* 
 inline void stream_run(std::byte const* from, std::uint16_t const* order, Index count, std::byte* to) noexcept {
     Index i = 0;
 #if defined(__SSE2__)
-    auto const word = [&](Index at) { return load_as<Index>(from + Index{8} * order[at]); };
     if (reinterpret_cast<std::uintptr_t>(to) % 8 == 0) {
-        while (i < count && reinterpret_cast<std::uintptr_t>(to + 8 * i) % 64 != 0) {
-            store_as(to + 8 * i, word(i));
-            ++i;
-        }
+        i = smaller(head_bytes(to) / 8, count);
+        gather_run<8>(from, 8, order, i, to);
         for (; i + 8 <= count; i += 8) {
-            auto* const line = reinterpret_cast<__m128i*>(to + 8 * i);
-            __m128i const a = _mm_set_epi64x(word(i + 1), word(i));
-            __m128i const b = _mm_set_epi64x(word(i + 3), word(i + 2));
-            __m128i const c = _mm_set_epi64x(word(i + 5), word(i + 4));
-            __m128i const d = _mm_set_epi64x(word(i + 7), word(i + 6));
-            _mm_stream_si128(line, a);
-            _mm_stream_si128(line + 1, b);
-            _mm_stream_si128(line + 2, c);
-            _mm_stream_si128(line + 3, d);
+            Index line[8];
+            for (Index w = 0; w < 8; ++w) line[w] = load_as<Index>(from + Index{8} * order[i + w]);
+            stream_line(reinterpret_cast<std::byte const*>(line), to + 8 * i);
         }
     }
 #endif

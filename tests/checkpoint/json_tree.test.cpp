@@ -118,6 +118,32 @@ TEST_SUITE("checkpoint/json_tree") {
         CHECK(keys == "a;;b;");
     }
 
+    TEST_CASE("what is taken goes from the tree as soon as it is whole, and complaints name it as ever") {
+        std::string const long_name(50, 'n');
+        std::string json = R"({"a":{"x":1},"list":[)";
+        for (int i = 0; i < 100; ++i) json += errors::concat(R"({"name":")", long_name, i, R"(","n":[)", i, "]},");
+        json += R"({"n":[-1]}],"b":[{"n":2}],"c":4})";
+        Index sum = 0;
+        std::size_t most = 0;
+        std::string first;
+        auto const take = [&](JsonTree const& all, std::uint32_t node, std::span<std::uint32_t const> parents) {
+            if (parents.size() != 2 || all.key(parents[1]) != "list") return false;
+            JsonReader const item(all, node);
+            most = std::max<std::size_t>(most, all.next(node));
+            if (first.empty()) first = all.path(node + 1);
+            item.at("n").for_each([&](JsonReader const& n) { sum += n.integer(); });
+            return true;
+        };
+        Caught const error = caught([&] { static_cast<void>(JsonTree(json, "f", refuse, {}, nullptr, take)); });
+        CHECK(contains(error.message, "list[100].n[0]"));
+        CHECK(first == "list[" + long_name + "0].name");
+        CHECK(sum == 99 * 50);
+        CHECK(most < 12);
+        json.replace(json.find("-1"), 2, "1");
+        JsonTree const rest(json, "f", refuse, {}, nullptr, take);
+        CHECK(content(rest) == "{a:{x:1 ) list:[) b:[{n:2 ) ) c:4 )");
+    }
+
     TEST_CASE("complaints name the file and the way to the value") {
         std::string_view const json = R"({"list":[{"name":"first","n":-1},{"n":1.5},[7]],"big":9223372036854775808})";
         auto const item = [](int wanted, auto const& f) {

@@ -3,7 +3,7 @@
 #pragma once
 
 #include <reshard/checkpoint/checkpoint.hpp>
-#include <reshard/checkpoint/detail/file_list.hpp>
+#include <reshard/checkpoint/detail/listed_files.hpp>
 #include <reshard/checkpoint/detail/whole_files.hpp>
 
 namespace reshard::inline v0_1 {
@@ -42,11 +42,14 @@ RESHARD_INLINE CheckpointTensor const& Checkpoint::at(std::string_view tensor) c
 
 RESHARD_INLINE Checkpoint::Checkpoint(detail::FileList list, Access access) : kind_(list.kind), folder_(list.folder) {
     detail::OpenFiles open;
-    manifest_ = detail::read_headers(std::move(list), open, access);
+    manifest_ = detail::read_headers(std::move(list), open, true, access);
     open.resize(manifest_.files.size());
     for (std::size_t i = 0; i < open.size(); ++i) {
-        files_.push_back(open[i] ? std::move(*open[i])
-                                 : detail::open_listed(folder_, manifest_, i, kind_, true, access));
+        if (!open[i]) {  // of a manifest
+            open[i] = detail::open_listed(folder_, manifest_, i, kind_, true, access);
+            detail::refuse_other_entries(*open[i], manifest_, i);
+        }
+        files_.push_back(std::move(*open[i]));
     }
     tensors_ = detail::whole_tensors(manifest_);
     by_name_ = detail::places_by_name(tensors_);

@@ -7,7 +7,9 @@
 
 #include <reshard/checkpoint/tensor_info.hpp>
 #include <reshard/checkpoint/text.hpp>
+#include <reshard/core/function_ref.hpp>
 
+#include <span>    // span
 #include <vector>  // vector
 
 namespace reshard::inline v0_1::detail {
@@ -18,16 +20,23 @@ using RefuseFile = void (*)(std::string_view file, std::string_view what);
 /// Containers nested deeper than this are refused: no header needs more than 3, and serde_json stops here too.
 inline constexpr int max_json_depth = 128;
 
-/// All values of a text in its order, each with what it contains behind it: 24 bytes a value, whatever the text.
+/// All values of a text in its order, each with what it contains behind it: 24 bytes a value, whatever the text. Long
+/// lists are taken item by item.
 class JsonTree {
 public:
     /// An integer is exact; `other` is a boolean, or a number that is negative, fractional or too large.
     enum class Kind : std::uint8_t { other, null, integer, text, list, object };
 
+    /// Asked of each list and object as soon as it is whole, with the tree so far: one that it has read (true) goes
+    /// from the tree, which so stays small; whether its key is given twice is left to who took it. `parents`: what it
+    /// is in, from the whole on.
+    using Take = FunctionRef<bool(JsonTree const& tree, std::uint32_t node, std::span<std::uint32_t const> parents)>;
+
     /// Throws through `refuse` what is not one JSON text (whitespace around it allowed); through `twice`, where it is
     /// given, an object that has a key twice. `where` begins the names of keys.
-    JsonTree(std::string_view json, std::string_view file, RefuseFile refuse, std::string_view where = {},
-             RefuseFile twice = nullptr);
+    JsonTree(
+        std::string_view json, std::string_view file, RefuseFile refuse, std::string_view where = {},
+        RefuseFile twice = nullptr, Take take = [](auto const&...) { return false; });
 
     /// \name The values, by number; the whole is 0.
     ///@{
@@ -60,7 +69,7 @@ public:
         std::string result(where_);
         for (std::uint32_t at = 0; at != node;) {
             std::uint32_t child = at + 1;
-            std::size_t place = 0;
+            std::size_t place = kind(at) == Kind::list ? nodes_[at].value : 0;
             for (; next(child) <= node; child = next(child)) ++place;
             if (kind(at) == Kind::object) {
                 result += concat(result.empty() ? "" : ".", key(child));
@@ -83,9 +92,10 @@ private:
     struct Node {
         Kind kind = Kind::other;
         std::uint32_t next = 0;
-        std::uint32_t key = 0;  // where it begins in texts_
+        std::uint32_t key = 0;  // where it begins in texts_, and what it contains behind it
         std::uint32_t key_size = 0;
-        std::uint64_t value = 0;  // of a text: where it begins in texts_, and in the lower half its size
+        std::uint64_t value = 0;  // of a text: where it begins in texts_, and in the lower half its size; of a list:
+                                  // how many were taken
     };
     // A text has fewer values than bytes, and its texts are no longer when their escapes are read.
     static constexpr std::size_t most_bytes = UINT32_MAX;
@@ -100,8 +110,9 @@ private:
         return std::string_view(texts_).substr(begin, size);
     }
     bool add(Kind kind, std::uint64_t value) {
-        nodes_.push_back({kind, static_cast<std::uint32_t>(nodes_.size()) + 1, key_, key_size_, value});
-        key_size_ = 0;
+        auto const key = key_size_ == 0 ? static_cast<std::uint32_t>(texts_.size()) : key_;
+        nodes_.push_back(
+            {kind, static_cast<std::uint32_t>(nodes_.size()) + 1, key, std::exchange(key_size_, 0), value});
         return true;
     }
     bool open(Kind kind) {
@@ -109,11 +120,15 @@ private:
         open_.push_back(static_cast<std::uint32_t>(nodes_.size()));
         return add(kind, 0);
     }
-    bool close() {
+    bool close(Take take) {
         std::uint32_t const node = open_.back();
+        for (std::uint32_t const one : open_) nodes_[one].next = static_cast<std::uint32_t>(nodes_.size());
         open_.pop_back();
-        nodes_[node].next = static_cast<std::uint32_t>(nodes_.size());
         if (kind(node) == Kind::object) refuse_twins(node);
+        if (!take(*this, node, open_)) return true;
+        texts_.resize(nodes_[node].key);
+        nodes_.resize(node);
+        ++nodes_[open_.back()].value;
         return true;
     }
     void refuse_twins(std::uint32_t object) {

@@ -11,6 +11,7 @@ namespace reshard::inline v0_1::detail {
 /// nlohmann's SAX interface.
 struct JsonTree::Events {
     JsonTree& tree;
+    Take take;
 
     bool null() { return tree.add(Kind::null, 0); }
     bool boolean(bool) { return tree.add(Kind::other, 0); }
@@ -31,15 +32,15 @@ struct JsonTree::Events {
     }
     bool start_object(std::size_t) { return tree.open(Kind::object); }
     bool start_array(std::size_t) { return tree.open(Kind::list); }
-    bool end_object() { return tree.close(); }
-    bool end_array() { return tree.close(); }
+    bool end_object() { return tree.close(take); }
+    bool end_array() { return tree.close(take); }
     bool parse_error(std::size_t position, std::string const&, nlohmann::json::exception const& error) {
         tree.fail_text(concat("not JSON at byte ", position, ": ", quote_name(error.what())));
     }
 };
 
 RESHARD_INLINE JsonTree::JsonTree(std::string_view json, std::string_view file, RefuseFile refuse,
-                                  std::string_view where, RefuseFile twice)
+                                  std::string_view where, RefuseFile twice, Take take)
     : file_(file), where_(where), refuse_(refuse), twice_(twice != nullptr ? twice : refuse) {
     if (json.size() > most_bytes) fail_text(concat("it has ", json.size(), " bytes, more than ", most_bytes));
     if (!is_utf8(json)) fail_text("it is not UTF-8");
@@ -47,9 +48,7 @@ RESHARD_INLINE JsonTree::JsonTree(std::string_view json, std::string_view file, 
     if (json.starts_with("\xef\xbb\xbf")) fail_text("not JSON at byte 1: a byte order mark");
     if (auto const at = json.find('\0'); at != std::string_view::npos)
         fail_text(concat("not JSON at byte ", at + 1, ": a zero byte"));
-    nodes_.reserve(json.size() / 16);  // of what we read, most values take so many bytes
-    texts_.reserve(json.size());
-    Events events{*this};
+    Events events{*this, take};
     try {
         if (!nlohmann::json::sax_parse(json.data(), json.data() + json.size(), &events)) fail_text("not JSON");
     } catch (nlohmann::json::exception const& error) {

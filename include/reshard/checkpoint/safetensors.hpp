@@ -17,6 +17,7 @@ static_assert(std::endian::native == std::endian::little,
 
 namespace detail {
 struct OpenFile;
+struct BareFile;
 }  // namespace detail
 
 /// How the data section is reached. `pread` is the default: on network file systems page faults of a map are an
@@ -84,14 +85,26 @@ public:
     ConstDynamicView view(TensorInfo const& tensor) const&& = delete;
 
 private:
+    friend detail::BareFile;
     SafetensorsFile() = default;
 
+    [[nodiscard]] static SafetensorsFile open(std::string path, Access access, bool with_tensors);
     void check_range(TensorInfo const& tensor, Index byte_begin, Index byte_end) const;
 
     std::shared_ptr<detail::OpenFile> open_;  // never shared: it ends a class that is incomplete here
     SafetensorsHeader header_;
     std::uint64_t header_digest_ = 0;
 };
+
+namespace detail {
+/// Files whose tensors somebody else lists: a list of their own would take as much memory again.
+struct BareFile {
+    /// Of the header only its length is checked: its digest is for the caller to compare.
+    [[nodiscard]] static SafetensorsFile open(std::string path);
+    /// Drops the list of a file. Returns its metadata.
+    static Metadata bare(SafetensorsFile& file) noexcept;
+};
+}  // namespace detail
 
 }  // namespace reshard::inline v0_1
 

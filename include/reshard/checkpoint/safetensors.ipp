@@ -39,6 +39,17 @@ struct OpenFile {
 }  // namespace detail
 
 RESHARD_INLINE SafetensorsFile SafetensorsFile::open(std::string path, Access access) {
+    return open(std::move(path), access, true);
+}
+RESHARD_INLINE SafetensorsFile detail::BareFile::open(std::string path) {
+    return SafetensorsFile::open(std::move(path), Access::pread, false);
+}
+RESHARD_INLINE Metadata detail::BareFile::bare(SafetensorsFile& file) noexcept {
+    SafetensorsHeader const bare(file.data_offset(), file.header_.data_bytes());
+    return std::exchange(file.header_, bare).metadata();
+}
+
+RESHARD_INLINE SafetensorsFile SafetensorsFile::open(std::string path, Access access, bool with_tensors) {
     SafetensorsFile result;
     result.open_ = std::make_shared<detail::OpenFile>(std::move(path));
     detail::OpenFile& file = *result.open_;
@@ -47,10 +58,17 @@ RESHARD_INLINE SafetensorsFile SafetensorsFile::open(std::string path, Access ac
     auto const head = std::span(first).first(detail::as_size(detail::smaller<Index>(file.bytes, 8)));
     file.read(0, head);
     Index const length = safetensors_header_length(head, file.bytes, file.path);
-    std::string json(detail::as_size(length), '\0');
-    file.read(8, std::as_writable_bytes(std::span(json)));
-    result.header_ = parse_safetensors_json(json, file.bytes, file.path);
-    result.header_digest_ = safetensors_header_digest(json);
+    Index const piece = with_tensors ? length : detail::smaller<Index>(length, Index{1} << 20);
+    std::string json;  // all of it, or one piece after the other
+    detail::Digest digest = detail::Digest{}.add(static_cast<std::uint64_t>(length));
+    for (Index at = 0; at < length; at += piece) {
+        json.resize(detail::as_size(detail::smaller(piece, length - at)));
+        file.read(8 + at, std::as_writable_bytes(std::span(json)));
+        digest.add_bytes(json);
+    }
+    result.header_digest_ = digest.value();
+    result.header_ = with_tensors ? parse_safetensors_json(json, file.bytes, file.path)
+                                  : SafetensorsHeader(8 + length, file.bytes - 8 - length);
     if (access == Access::mmap) file.map = detail::FileMap(*open, file.bytes, file.path);
     return result;
 }

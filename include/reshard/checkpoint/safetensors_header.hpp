@@ -24,7 +24,12 @@ public:
         : tensors_(std::move(tensors)),
           by_name_(detail::places_by_name(tensors_)),
           metadata_(std::move(metadata)),
-          data_offset_(data_offset) {}
+          data_offset_(data_offset),
+          data_bytes_(tensors_.empty() ? 0 : tensors_.back().end) {}
+
+    /// Of a file whose tensors somebody else lists.
+    SafetensorsHeader(Index data_offset, Index data_bytes) noexcept
+        : data_offset_(data_offset), data_bytes_(data_bytes) {}
 
     /// In file order: by (begin, end, name).
     [[nodiscard]] std::span<TensorInfo const> tensors() const& noexcept { return tensors_; }
@@ -39,13 +44,14 @@ public:
     [[nodiscard]] Metadata metadata() && noexcept { return std::move(metadata_); }
     /// Where the data section begins, in bytes from the start of the file.
     [[nodiscard]] Index data_offset() const noexcept { return data_offset_; }
-    [[nodiscard]] Index data_bytes() const noexcept { return tensors_.empty() ? 0 : tensors_.back().end; }
+    [[nodiscard]] Index data_bytes() const noexcept { return data_bytes_; }
 
 private:
     std::vector<TensorInfo> tensors_;
     std::vector<std::size_t> by_name_;
     Metadata metadata_;
     Index data_offset_ = 8;
+    Index data_bytes_ = 0;
 };
 
 /// The length of the JSON text, from the first 8 bytes of a file of `file_bytes` bytes.

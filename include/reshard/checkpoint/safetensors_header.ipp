@@ -128,12 +128,20 @@ RESHARD_INLINE SafetensorsHeader parse_safetensors_json(std::string_view json, I
         raise_rule(SafetensorsRule::invalid_header, file,
                    ": the header is not UTF-8. Fix: check that this is a safetensors file.");
     }
-    detail::JsonTree const tree(json, file, detail::refuse_header<SafetensorsRule::invalid_header_deserialization>, {},
-                                detail::refuse_header<SafetensorsRule::duplicate_key>);
     std::vector<detail::RawEntry> entries;
+    auto const take = [&](detail::JsonTree const& all, std::uint32_t node, std::span<std::uint32_t const> parents) {
+        bool const is_entry =
+            parents.size() == 1 && all.kind(0) == detail::JsonTree::Kind::object && all.key(node) != "__metadata__";
+        if (!is_entry) return false;
+        entries.push_back(detail::entry_from(std::string(all.key(node)), detail::JsonReader(all, node), file));
+        return true;
+    };
+    constexpr auto twice = detail::refuse_header<SafetensorsRule::duplicate_key>;
+    detail::JsonTree const tree(json, file, detail::refuse_header<SafetensorsRule::invalid_header_deserialization>, {},
+                                twice, take);
     Metadata metadata;
     detail::JsonReader(tree).for_each_member([&](std::string name, detail::JsonReader const& value) {
-        if (name != "__metadata__") {
+        if (name != "__metadata__") {  // no object
             entries.push_back(detail::entry_from(std::move(name), value, file));
         } else if (!value.is_null()) {  // which is the same as none
             value.for_each_member([&](std::string key, detail::JsonReader const& text) {
@@ -142,6 +150,12 @@ RESHARD_INLINE SafetensorsHeader parse_safetensors_json(std::string_view json, I
         }
     });
     detail::sort_list(metadata);
+    {
+        std::vector<std::string_view> names;
+        for (auto const& entry : entries) names.push_back(entry.name);
+        std::string_view const twin = detail::twin_of(names);
+        if (twin.data() != nullptr) twice(file, errors::concat(detail::quote_name(twin), " is given twice"));
+    }
     detail::sort_list(entries, [](auto const& a, auto const& b) {
         return std::tie(a.offsets[0], a.offsets[1], a.name) < std::tie(b.offsets[0], b.offsets[1], b.name);
     });

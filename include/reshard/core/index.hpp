@@ -180,9 +180,9 @@ public:
     }
     constexpr Digest& add_signed(Index value) noexcept { return add(static_cast<std::uint64_t>(value)); }
     /// Its length and its bytes: where one text ends and the next begins counts.
-    constexpr Digest& add_text(std::string_view text) noexcept {
-        add(text.size());
-        for (char c : text) add_byte(static_cast<unsigned char>(c));
+    constexpr Digest& add_text(std::string_view text) noexcept { return add(text.size()).add_bytes(text); }
+    constexpr Digest& add_bytes(std::string_view bytes) noexcept {
+        for (char c : bytes) add_byte(static_cast<unsigned char>(c));
         return *this;
     }
     /// The same eight bytes at a time, for long texts and thousands of them. Another value than add_text() gives.

@@ -57,6 +57,34 @@ struct Files {
 }  // namespace
 
 TEST_SUITE("checkpoint/detail/load_files") {
+    TEST_CASE("files that are opened for a catalogue keep no list of their own, and a broken one is still named") {
+        TempFolder const folder;
+        std::string const path = folder / "model.safetensors";
+        std::string const start = safetensors_layout({{"b", DType::u8, Shape{3}}, {"a", DType::u8, Shape{2}}}).start;
+        write_text(path, start + "22333");
+        Catalogue const known(Checkpoint::open(path));
+        auto const see = [&](detail::LoadFiles files) {
+            SafetensorsFile const& file = files.open(0);
+            CHECK(file.tensors().empty());
+            CHECK(file.header_digest() == SafetensorsFile::open(path).header_digest());
+            std::byte last[2];
+            files.read(0, 3, last);
+            CHECK(last[1] == std::byte{'3'});
+            CHECK_THROWS_AS(files.read(0, 4, last), BufferError);
+        };
+        see(detail::look_at(path));
+        see(detail::LoadFiles(path, known));
+
+        auto const code = [&](std::string const& text) {
+            write_text(path, text);
+            return caught([&] { static_cast<void>(detail::LoadFiles(path, known).open(0)); }).rule;
+        };
+        CHECK(code(start + "22334") == SafetensorsRule::none);  // another version
+        CHECK(code(start + "2233") == SafetensorsRule::metadata_incomplete_buffer);
+        CHECK(code(start.substr(0, 9) + '!' + start.substr(10) + "22333") ==
+              SafetensorsRule::invalid_header_deserialization);
+    }
+
     TEST_CASE("runs cut anywhere, read in any order, by several, some twice, come to the sums of the extents") {
         for (std::uint64_t seed : reshard::test::seeds(200)) {
             CAPTURE(seed);

@@ -102,7 +102,12 @@ inline void add_texts(Manifest& manifest, std::size_t number, Metadata const& te
 
 /// What the entries of all files are, one after the other.
 [[nodiscard]] inline Manifest joined(std::vector<Manifest> headers) {
+    if (headers.size() == 1) return std::move(headers.front());
     Manifest result;
+    std::size_t count = 0;
+    for (Manifest const& header : headers) count += header.tensors.size();
+    result.tensors.reserve(count);
+    result.extents.reserve(count);
     for (Manifest& header : headers) {
         for (Extent& extent : header.extents) {
             extent.tensor += result.tensors.size();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/checkpoint/detail/file_list.hpp
-/// \brief  What a path names: a manifest, or the files whose headers have to be read, and how to read one of them.
-/// \depends checkpoint/safetensors.hpp, checkpoint/detail/{file_entries,manifest_json}, POSIX.
+/// \brief  What a path names: a manifest, or the files whose headers have to be read.
+/// \depends checkpoint/detail/{file_entries,manifest_json}, POSIX.
 ///
 /// One rank looks at the path; the others work on what it tells them, so that no two ranks see different folders.
 #pragma once
@@ -11,8 +11,6 @@
 #include <reshard/checkpoint/detail/manifest_json.hpp>
 #include <reshard/checkpoint/detail/save_names.hpp>
 #include <reshard/checkpoint/file.hpp>
-#include <reshard/checkpoint/safetensors.hpp>
-#include <reshard/core/detail/workers.hpp>
 #include <reshard/core/sorting.hpp>
 
 #include <algorithm>  // all_of, find, lower_bound, unique
@@ -155,7 +153,8 @@ inline void refuse_missing(std::string const& source, std::string const& folder,
 [[nodiscard]] inline FileList list_index(std::string const& path) {
     FileList list{CheckpointKind::index, path, folder_or_none(path), {}, {}, {}};
     list.indexed = parse_weight_map(read_json_text(path, max_safetensors_header_bytes), path);
-    for (auto const& entry : list.indexed) list.leaves.push_back(entry.second);
+    for (auto const& entry : list.indexed)
+        if (list.leaves.empty() || list.leaves.back() != entry.second) list.leaves.push_back(entry.second);
     sort_list(list.leaves);
     list.leaves.erase(std::unique(list.leaves.begin(), list.leaves.end()), list.leaves.end());
     refuse_missing(path, list.folder, list.leaves);
@@ -252,148 +251,6 @@ inline void refuse_missing(std::string const& source, std::string const& folder,
     }
     if (!path.ends_with(".json")) return list_file(path);
     return path.substr(path.rfind('/') + 1) == manifest_name ? list_manifest(path) : list_index(path);
-}
-
-/// What ranks compare of a file that they open: the header, as a manifest has it; without one also samples of the data.
-[[nodiscard]] inline std::uint64_t version_of(SafetensorsFile const& file, CheckpointKind kind) {
-    return kind == CheckpointKind::manifest ? file.header_digest() : file.version_digest();
-}
-
-/// For a file that is no checkpoint by itself, of which nobody can say whether it is whole.
-[[noreturn]] inline void refuse_part(std::string_view path, std::string_view what, std::string_view fix) {
-    raise(ErrorCode::io, "IoError: ", path, ": no checkpoint: it is ", what, ". Fix: ", fix);
-}
-
-/// A file, by its number in the list, and its entries that are part of the checkpoint. Throws FormatError for an index
-/// that does not fit.
-[[nodiscard]] inline Manifest read_entries(FileList const& list, SafetensorsFile const& file, std::size_t number) {
-    static constexpr std::string_view put =
-        ", where the index puts it. Fix: fetch the index and the files of one version.";
-    std::string const& leaf = list.leaves[number];
-    CheckpointFile described{leaf, file.file_bytes(), version_of(file, list.kind)};
-    if (list.kind == CheckpointKind::shards) {
-        if (find_metadata(file.metadata(), "reshard_save") != nullptr) {
-            refuse_part(file.path(), concat("a part of a save whose ", manifest_name, " is missing"),
-                        "save again, or load an older checkpoint.");
-        }
-        return dcp_header(std::move(described), file.header(), file.path());
-    }
-    if (list.kind == CheckpointKind::file && find_metadata(file.metadata(), dcp_sharding_info) != nullptr) {
-        refuse_part(file.path(), "one of the files of a checkpoint, and may have parts of its tensors",
-                    "name the folder that has all of its files, under their own names.");
-    }
-    Manifest result;
-    result.files.push_back(std::move(described));
-    for (TensorInfo const& tensor : file.tensors()) {
-        if (list.kind == CheckpointKind::index) {
-            auto const entry = std::ranges::lower_bound(list.indexed, tensor.name, {}, &WeightMap::value_type::first);
-            if (entry == list.indexed.end() || entry->first != tensor.name) {  // not part of the checkpoint
-                ++result.files[0].unlisted;
-                continue;
-            }
-            if (entry->second != leaf) {  // two versions in one folder, most likely
-                raise_rule(SafetensorsRule::invalid_index, list.source, ": tensor ", quote_name(tensor.name), " is in ",
-                           quote_name(leaf), " as well as in ", quote_name(entry->second), put);
-            }
-        }
-        add_whole(result, tensor);
-    }
-    if (list.kind == CheckpointKind::index && result.tensors.size() != list.named[number]) {
-        for (auto const& [tensor, place] : list.indexed) {
-            if (place != leaf || file.find(tensor) != nullptr) continue;
-            raise_rule(SafetensorsRule::tensor_not_found, list.source, ": tensor ", quote_name(tensor), " is not in ",
-                       quote_name(leaf), put);
-        }
-    }
-    return result;
-}
-
-/// Throws MismatchError unless the file is the one that the list describes.
-inline void check_file(SafetensorsFile const& file, Manifest const& manifest, std::size_t number, CheckpointKind kind) {
-    CheckpointFile const& listed = manifest.files[number];
-    bool const same_size = file.file_bytes() == listed.file_bytes;
-    if (same_size && version_of(file, kind) == listed.header_digest) return;
-    std::string const what = !same_size                         ? concat(file.file_bytes(), " bytes")
-                             : kind == CheckpointKind::manifest ? "another header, of the same size"
-                                                                : "another header or other data, of the same size";
-    raise(ErrorCode::mismatch, "reshard: ", file.path(), " has ", what, ", but ",
-          kind == CheckpointKind::manifest ? manifest_name : "the rank that read the list of tensors",
-          " saw another version of it", same_size ? std::string() : concat(", with ", listed.file_bytes),
-          ". Fix: give every rank the files of one save.");
-}
-/// Calls `tell(text)` for each extent that a manifest says is in the file of that number, and the header does not. What
-/// has no elements need not be there.
-template <class Tell>
-void check_entries(SafetensorsHeader const& header, Manifest const& manifest, std::size_t number, Tell&& tell) {
-    for (Extent const& extent : extents_in(manifest, static_cast<int>(number))) {
-        TensorInfo const* const entry = header.find(key_of(manifest, extent));
-        bool const is_there = entry != nullptr && entry->dtype == manifest.tensors[extent.tensor].dtype &&
-                              entry->shape == extent.box.shape() && entry->begin == extent.begin;
-        if (is_there || extent.box.empty()) continue;
-        tell(concat(describe(manifest, extent), " is not in ", quote_name(manifest.files[number].leaf), " as "));
-    }
-}
-
-/// For a file that a manifest named and that is not there. Throws IoError, unless another save has replaced that
-/// manifest: this rank looks into another folder than who read the manifest, or the file is missing.
-inline void refuse_not_here(std::string const& folder, std::string const& leaf) {
-    std::string const source = join_path(folder, manifest_name);
-    if (path_kind(source) == PathKind::missing) {
-        raise_io(folder.empty() ? "." : folder, concat("this rank does not see the ", manifest_name, " that was read"),
-                 ENOENT, "give all ranks a folder that they share.");
-    }
-    std::vector<std::string> const now = files_of_manifest(source);
-    if (std::find(now.begin(), now.end(), leaf) == now.end()) return;
-    raise_io(join_path(folder, leaf), concat("this rank does not see it, and ", manifest_name, " names it"), ENOENT,
-             "fetch it, or give all ranks a folder that they share.");
-}
-
-/// Opens a file that a list names, and sees that it is the one. Throws IoError or FormatError as
-/// SafetensorsFile::open(), and as check_file(); for its `entries` also where a manifest contradicts the header.
-[[nodiscard]] inline SafetensorsFile open_listed(std::string const& folder, Manifest const& manifest,
-                                                 std::size_t number, CheckpointKind kind, bool entries = true,
-                                                 Access access = Access::pread) {
-    std::string const path = join_path(folder, manifest.files[number].leaf);
-    auto const open = [&] { return SafetensorsFile::open(path, access); };
-    SafetensorsFile file = kind == CheckpointKind::manifest
-                               ? open_saved(path, open, [&] { refuse_not_here(folder, manifest.files[number].leaf); })
-                               : open();
-    check_file(file, manifest, number, kind);
-    if (entries && kind == CheckpointKind::manifest) {  // others were made from the headers
-        check_entries(file.header(), manifest, number,
-                      [](std::string const& what) { refuse_manifest(manifest_name, concat(what, "it says")); });
-    }
-    return file;
-}
-
-/// Calls `read(FileList)` for what a path names, as read_saved().
-template <class Read>
-auto read_list(std::string const& path, Read&& read) {
-    std::string const manifest = path_kind(path) == PathKind::folder ? join_path(path, manifest_name) : path;
-    return read_saved(manifest, [&] { return read(list_files(path)); });
-}
-
-/// Files that are open, by their place in the manifest.
-using OpenFiles = std::vector<std::optional<SafetensorsFile>>;
-
-/// What a list says: that of a manifest is there. Else all files are opened, and their headers are put together. Throws
-/// as Checkpoint::open(): also FormatError for shards that do not cover their tensors.
-[[nodiscard]] inline Manifest read_headers(FileList list, OpenFiles& files, Access access = Access::pread) {
-    if (list.kind == CheckpointKind::manifest) return std::move(list.manifest);
-    std::size_t const count = list.leaves.size();
-    std::vector<Manifest> headers(count);
-    files.resize(count);
-    // Of thousands of files on a file system far away, several at once.
-    run_on_workers(count, static_cast<int>(smaller<std::size_t>(1 + count / 16, 16)), [&](std::size_t i, int) {
-        files[i] = SafetensorsFile::open(join_path(list.folder, list.leaves[i]), access);
-        headers[i] = read_entries(list, *files[i], i);
-    });
-    bool const cut = list.kind == CheckpointKind::shards;
-    Manifest manifest = cut ? dcp_manifest(std::move(headers), list.source) : joined(std::move(headers));
-    for (std::size_t i = 0; i < count && !cut; ++i) add_texts(manifest, i, files[i]->metadata());
-    sort_tensors(manifest);
-    group_replicas(manifest);
-    return manifest;
 }
 
 }  // namespace reshard::inline v0_1::detail

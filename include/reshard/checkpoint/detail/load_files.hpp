@@ -3,14 +3,14 @@
 /// \brief  The files of a catalogue, opened by the ranks that read them and checked to be the ones that were meant;
 ///         the CRC-32C of extents, summed up from whatever runs of them are read, by whichever threads and ranks; and
 ///         how ranks come to one catalogue: one looks at the path, and tells the others.
-/// \depends checkpoint/{catalogue,checksum,ranged_read}, checkpoint/detail/{catalogue_bytes,file_list},
+/// \depends checkpoint/{catalogue,checksum,ranged_read}, checkpoint/detail/{catalogue_bytes,listed_files},
 /// comm/collectives, <mutex>.
 #pragma once
 
 #include <reshard/checkpoint/catalogue.hpp>
 #include <reshard/checkpoint/checksum.hpp>
 #include <reshard/checkpoint/detail/catalogue_bytes.hpp>
-#include <reshard/checkpoint/detail/file_list.hpp>
+#include <reshard/checkpoint/detail/listed_files.hpp>
 #include <reshard/checkpoint/detail/manifest_json.hpp>
 #include <reshard/checkpoint/ranged_read.hpp>
 #include <reshard/comm/agree.hpp>
@@ -187,7 +187,7 @@ public:
     /// What a list says is there. Throws as Checkpoint::open().
     explicit LoadFiles(FileList list) : path_(list.source) {
         CheckpointKind const kind = list.kind;
-        catalogue_ = Catalogue(read_headers(std::move(list), own_), kind);
+        catalogue_ = Catalogue(read_headers(std::move(list), own_, false), kind);
         make_room();
     }
     /// What somebody else has found. `path` is as in Checkpoint::open(); files that are `open` stay so.
@@ -217,7 +217,12 @@ public:
         if (files_[i] != nullptr) return *files_[i];
         if (checkpoint_ == nullptr && !own_[i]) {
             Manifest const& manifest = catalogue_.manifest();
-            SafetensorsFile opened = open_listed(folder(), manifest, i, catalogue_.kind(), entries);
+            bool const compared = entries && catalogue_.kind() == CheckpointKind::manifest;  // others are the headers
+            SafetensorsFile opened = open_listed(folder(), manifest, i, catalogue_.kind(), compared);
+            if (compared) {
+                refuse_other_entries(opened, manifest, i);
+                static_cast<void>(BareFile::bare(opened));
+            }
             // Files of a save have its id in their names: only full files may be another run's.
             if (told_ && catalogue_.kind() == CheckpointKind::manifest && !is_shard_file(manifest.files[i].leaf)) {
                 check_own_manifest(folder(), manifest);
@@ -226,6 +231,14 @@ public:
             own_[i] = std::move(opened);
         }
         return *(files_[i] = checkpoint_ != nullptr ? &checkpoint_->files()[i] : &*own_[i]);
+    }
+    /// Calls tell(text) for what a manifest says is in a file and its header does not. Throws as open().
+    template <class Tell>
+    void compare_entries(int file, Tell&& tell) const {
+        if (catalogue_.kind() != CheckpointKind::manifest) return;
+        Manifest const& manifest = catalogue_.manifest();
+        auto const opened = open_listed(folder(), manifest, as_size(file), catalogue_.kind(), true);
+        check_entries(opened.header(), manifest, as_size(file), tell);
     }
     /// \pre open(file)
     void read(int file, Index begin, std::span<std::byte> out) {

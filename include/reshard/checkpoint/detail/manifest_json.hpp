@@ -161,12 +161,16 @@ inline void write_manifest(Manifest const& manifest, bool has_blocks, ExtentsOf 
 
 // ---- Reading -------------------------------------------------------------------------------------------------------
 
+/// What the sum is of; nothing where the text is too short to have one.
+[[nodiscard]] inline std::string_view before_seal(std::string_view json) noexcept {
+    std::size_t const size = manifest_sum.size() + 8 + manifest_end.size();
+    return json.substr(0, json.size() - smaller(size, json.size()));
+}
 /// Throws FormatError unless the text ends as manifests do, with its own sum.
 inline void check_manifest_seal(std::string_view json, std::string_view file) {
-    std::size_t const size = manifest_sum.size() + 8 + manifest_end.size();
-    bool const sealed =
-        json.size() >= size && json.substr(json.size() - size) == manifest_seal(json.substr(0, json.size() - size));
-    if (!sealed) refuse_manifest(file, "its bytes are not those that were written: 'crc32c' at its end is another sum");
+    std::string_view const sealed = before_seal(json);
+    if (sealed.empty() || json.substr(sealed.size()) != manifest_seal(sealed))
+        refuse_manifest(file, "its bytes are not those that were written: 'crc32c' at its end is another sum");
 }
 
 /// Exactly `digits` hexadecimal digits, in lower case.
@@ -324,53 +328,69 @@ inline void sort_extents(Manifest& manifest, std::string_view file) {
         detail::refuse_manifest(file,
                                 errors::concat("it has ", json_text.size(), " bytes, more than ", max_manifest_bytes));
     }
-    detail::JsonTree const tree(json_text, file, detail::refuse_manifest);
-    JsonReader const json(tree);
-    if (json.at("format").text_view() != detail::manifest_format)
-        json.at("format").fail("is not '", detail::manifest_format, "'");
-    Index const version = json.at("version").integer();
-    if (version > detail::manifest_version) {
-        detail::raise_rule(SafetensorsRule::later_version, file, ": it is of version ", version,
-                           ", this library reads versions up to ", detail::manifest_version,
-                           ". Fix: load it with the release of reshard that saved it, or a newer one.");
-    }
-    if (version < 1) json.at("version").fail("is 0: the first is 1");
-    if (version > 1) detail::check_manifest_seal(json_text, file);
-
     Manifest manifest;
-    static_cast<void>(detail::hex_from(json.at("save"), 16));
-    manifest.save = json.at("save").text();
-    manifest.world_size = static_cast<int>(json.at("world_size").integer(INT32_MAX));
-    if (manifest.world_size == 0) json.at("world_size").fail("is 0: at least one rank saved");
-    json.at("metadata").for_each_member([&](std::string const& key, JsonReader const& value) {
-        manifest.metadata.emplace_back(key, value.text());
-    });
-    detail::sort_list(manifest.metadata);
-    if (json.has("file_format")) manifest.format = json.at("file_format").text();
+    bool blocks = false;
+    bool has_begun = false;
+    auto const begin = [&](JsonReader const& json) {  // all but the tensors
+        has_begun = true;
+        if (json.at("format").text_view() != detail::manifest_format)
+            json.at("format").fail("is not '", detail::manifest_format, "'");
+        Index const version = json.at("version").integer();
+        if (version > detail::manifest_version) {
+            detail::raise_rule(SafetensorsRule::later_version, file, ": it is of version ", version,
+                               ", this library reads versions up to ", detail::manifest_version,
+                               ". Fix: load it with the release of reshard that saved it, or a newer one.");
+        }
+        if (version < 1) json.at("version").fail("is 0: the first is 1");
+        if (version > 1) detail::check_manifest_seal(json_text, file);
 
-    bool const blocks = json.has("block_bytes");
-    if (blocks) manifest.block_bytes = json.at("block_bytes").integer();
-    if (manifest.block_bytes < 1) json.at("block_bytes").fail("is 0: a block has bytes");
-
-    auto const read_list = [&](std::string_view key, auto const& read) {
-        std::vector<std::string_view> names;
-        json.at(key).for_each([&](JsonReader const& item) {
-            read(item);
-            names.push_back(item.at("name").text_view());
+        static_cast<void>(detail::hex_from(json.at("save"), 16));
+        manifest.save = json.at("save").text();
+        manifest.world_size = static_cast<int>(json.at("world_size").integer(INT32_MAX));
+        if (manifest.world_size == 0) json.at("world_size").fail("is 0: at least one rank saved");
+        json.at("metadata").for_each_member([&](std::string const& key, JsonReader const& value) {
+            manifest.metadata.emplace_back(key, value.text());
         });
-        std::string_view const twin = detail::twin_of(names);
-        if (twin.data() != nullptr) json.at(key).fail("has ", quote_name(twin), " twice");
+        detail::sort_list(manifest.metadata);
+        if (json.has("file_format")) manifest.format = json.at("file_format").text();
+
+        blocks = json.has("block_bytes");
+        if (blocks) manifest.block_bytes = json.at("block_bytes").integer();
+        if (manifest.block_bytes < 1) json.at("block_bytes").fail("is 0: a block has bytes");
+        json.at("files").for_each(
+            [&](JsonReader const& item) { manifest.files.push_back(detail::file_from(item, manifest.world_size)); });
     };
-    read_list("files",
-              [&](JsonReader const& item) { manifest.files.push_back(detail::file_from(item, manifest.world_size)); });
-    read_list("tensors", [&](JsonReader const& item) {
+    auto const add_tensor = [&](JsonReader const& item) {
         manifest.tensors.push_back(detail::tensor_from(item));
         item.at("extents").for_each([&](JsonReader const& extent) {
             manifest.extents.push_back(detail::extent_from(extent, manifest.tensors.back(), manifest.files,
                                                            blocks ? manifest.block_bytes : 0));
             manifest.extents.back().tensor = manifest.tensors.size() - 1;
         });
-    });
+    };
+    // As we write it, all else stands before the tensors, and each of them goes from the tree when it is read.
+    bool const in_order = detail::before_seal(json_text).ends_with(']');
+    detail::JsonTree const tree(
+        json_text, file, detail::refuse_manifest, {}, nullptr,
+        [&](detail::JsonTree const& all, std::uint32_t node, std::span<std::uint32_t const> parents) {
+            bool const is_tensor = in_order && parents.size() == 2 && all.key(parents[1]) == "tensors";
+            if (!is_tensor || all.find(0, "files") == 0) return false;
+            if (!has_begun) begin(JsonReader(all));
+            add_tensor(JsonReader(all, node));
+            return true;
+        });
+    JsonReader const json(tree);
+    if (!has_begun) begin(json);
+    json.at("tensors").for_each(add_tensor);
+    auto const refuse_twins = [&](std::string_view key, auto const& list, auto const& name_of) {
+        std::vector<std::string_view> names;
+        names.reserve(list.size());
+        for (auto const& item : list) names.push_back(item.*name_of);
+        std::string_view const twin = detail::twin_of(names);
+        if (twin.data() != nullptr) json.at(key).fail("has ", quote_name(twin), " twice");
+    };
+    refuse_twins("files", manifest.files, &CheckpointFile::leaf);
+    refuse_twins("tensors", manifest.tensors, &StoredTensor::name);
     detail::sort_tensors(manifest);
     detail::sort_extents(manifest, file);
     return manifest;

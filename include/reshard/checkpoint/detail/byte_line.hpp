@@ -52,14 +52,16 @@ struct ElementRun {
     Index end = 0;
 };
 
-class ByteLine {
+/// `Tensors` has a LineTensor at each place: a list of them, or what makes them when they are asked for.
+template <class Tensors>
+class ByteLineOf {
 public:
-    explicit ByteLine(std::vector<LineTensor> tensors) : tensors_(std::move(tensors)) {
+    explicit ByteLineOf(Tensors tensors) : tensors_(std::move(tensors)) {
         items_.reserve(tensors_.size());
         for (std::size_t t = 0; t < tensors_.size(); ++t) add(t, 0);
     }
     /// The copies that are written: `to` has the tensors of `from`, by the same names, of the same shapes.
-    ByteLine(Catalogue const& from, Catalogue const& to) {
+    ByteLineOf(Catalogue const& from, Catalogue const& to) {
         for (std::size_t t = 0; t < to.tensors().size(); ++t) {
             tensors_.push_back(line_tensor(from.tensors()[t], to.tensors()[t].dtype));
         }
@@ -74,8 +76,8 @@ public:
 
     [[nodiscard]] Index bytes() const noexcept { return bytes_; }
     [[nodiscard]] std::span<LineItem const> items() const noexcept { return items_; }
-    [[nodiscard]] LineTensor const& tensor(std::size_t number) const noexcept { return tensors_[number]; }
-    [[nodiscard]] LineTensor const& tensor_of(LineItem const& item) const noexcept { return tensors_[item.tensor]; }
+    [[nodiscard]] decltype(auto) tensor(std::size_t number) const noexcept { return tensors_[number]; }
+    [[nodiscard]] decltype(auto) tensor_of(LineItem const& item) const noexcept { return tensors_[item.tensor]; }
     /// In bytes of the line, where an element of an item begins.
     [[nodiscard]] Index position(std::size_t item, Index element) const noexcept {
         return items_[item].begin + element * tensor_of(items_[item]).to_bytes();
@@ -99,9 +101,10 @@ public:
     [[nodiscard]] Index row_at(Index byte) const noexcept {
         if (byte == bytes_) return bytes_;
         LineItem const& item = items_[item_at(byte)];
-        Indices const inner = row_major_strides(tensor_of(item).shape);
+        LineTensor const& tensor = tensor_of(item);
+        Indices const inner = row_major_strides(tensor.shape);
         auto const row = std::ranges::find_if(inner, [&](Index elements) { return elements < item.elements; });
-        Index const bytes = (row == inner.end() ? item.elements : *row) * tensor_of(item).to_bytes();
+        Index const bytes = (row == inner.end() ? item.elements : *row) * tensor.to_bytes();
         return item.begin + (byte - item.begin + (bytes - 1) / 2) / bytes * bytes;
     }
 
@@ -146,15 +149,17 @@ private:
         return as_size(larger<Index>(after - items_.begin(), 1) - 1);
     }
     void add(std::size_t tensor, int replica) {
-        Index const elements = tensors_[tensor].shape.size();
+        LineTensor const& one = tensors_[tensor];
+        Index const elements = one.shape.size();
         if (elements == 0) return;
         items_.push_back({tensor, replica, bytes_, elements});
-        bytes_ += elements * tensors_[tensor].to_bytes();
+        bytes_ += elements * one.to_bytes();
     }
 
-    std::vector<LineTensor> tensors_;
+    Tensors tensors_;
     std::vector<LineItem> items_;
     Index bytes_ = 0;
 };
+using ByteLine = ByteLineOf<std::vector<LineTensor>>;
 
 }  // namespace reshard::inline v0_1::detail

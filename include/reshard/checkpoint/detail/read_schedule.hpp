@@ -141,15 +141,21 @@ inline void sort_by_window(ReadSchedule& schedule) {
     return cuts;
 }
 
+/// What is read of extents, as tensors on a line: of millions no second list is made.
+struct WantedTensors {
+    std::span<WantedExtent const> wanted;
+    [[nodiscard]] std::size_t size() const noexcept { return wanted.size(); }
+    [[nodiscard]] LineTensor operator[](std::size_t i) const noexcept {
+        WantedExtent const& one = wanted[i];
+        return {one.rows.empty() ? DynamicShape(Shape{0}) : one.read().shape(), one.dtype, one.dtype};
+    }
+};
+
 /// So many readers, from rank `first` on, take the spans, cut between rows of the outermost dimension of an extent that
 /// has more than one index, in windows of so many bytes. 0 bytes: a window per extent. \pre as above
 [[nodiscard]] inline ReadSchedule spans_read(std::span<WantedExtent const> wanted, int readers, Index window_bytes,
                                              int first = 0) {
-    std::vector<LineTensor> read;
-    read.reserve(wanted.size());
-    for (WantedExtent const& one : wanted)
-        read.push_back({one.rows.empty() ? DynamicShape(Shape{0}) : one.read().shape(), one.dtype, one.dtype});
-    ByteLine const line(std::move(read));
+    ByteLineOf const line(WantedTensors{wanted});
     std::vector<Index> const cuts = span_cuts(wanted, readers);
     Index const most_bytes = window_bytes == 0 ? INT64_MAX : window_bytes;
     std::size_t const most_runs = window_bytes == 0 ? 1 : most_window_pieces;

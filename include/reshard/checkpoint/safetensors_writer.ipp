@@ -66,13 +66,12 @@ RESHARD_INLINE void write_checkpoint(std::string const& folder, std::vector<Tens
     auto const made = detail::whole_files(split_into_files(std::move(tensors), max_file_bytes), metadata);
     bool const one = made.starts.size() == 1;
     std::string const text = one ? std::string() : detail::index_text(made.manifest);
-    std::string name = folder;
-    bool const is_new = detail::path_kind(folder) == detail::PathKind::missing;
-    detail::make_folder(folder, true);
-    detail::PassingPath made_folder(is_new ? std::move(name) : std::string());  // goes last, if nothing stays in it
+    detail::PassingPath made_folder;  // goes last, if nothing stays in it
     // Who saves or consolidates into the folder would take our files for what a run has left that died.
     detail::FolderLock locks[2];
-    for (int i : {0, 1}) locks[i] = {folder, detail::lock_name(i == 0 ? manifest_name : detail::index_name)};
+    detail::make_and_lock(folder, true, made_folder, [&] {
+        for (int i : {0, 1}) locks[i] = {folder, detail::lock_name(i == 0 ? manifest_name : detail::index_name)};
+    });
     detail::refuse_what_is_in_the_way(folder, made.manifest.files);
     auto files = detail::pour(folder, made, fill, chunk_bytes);
     for (detail::FolderLock& lock : locks) lock.note({}, true);  // of files that are ours from here on

@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 
 #include <atomic>
+#include <filesystem>
 #include <string>
 #include <thread>
 #include <vector>
@@ -20,6 +21,32 @@ using namespace checkpoint_test;
 using detail::FolderLock;
 
 TEST_SUITE("checkpoint/detail/folder_lock") {
+    TEST_CASE("a new folder that a writer takes away as it fails is made again by the one that has just found it") {
+        TempFolder const folder;
+        std::string const path = folder / "new";
+        detail::PassingPath first = detail::make_folder(path, false);
+        detail::PassingPath second;
+        FolderLock lock;
+        int turns = 0;
+        detail::make_and_lock(path, false, second, [&] {
+            if (turns++ == 0) {
+                CHECK(second.get().empty());  // it would not take away what it has not made
+                first = {};
+                CHECK_FALSE(std::filesystem::exists(path));
+            }
+            lock = FolderLock(path, ".x.lock");
+        });
+        CHECK(lock.is_held());
+        CHECK(turns == 2);
+        lock = {};
+        second = {};
+        CHECK_FALSE(std::filesystem::exists(path));
+
+        CHECK_THROWS_AS(detail::make_and_lock(path, false, second, [] { throw IoError("no"); }), IoError);
+        second = {};
+        CHECK_FALSE(std::filesystem::exists(path));
+    }
+
     TEST_CASE("is held where standard streams are closed, whose numbers its file does not keep") {
         TempFolder const folder;
         bool held = false;

@@ -128,7 +128,6 @@ private:
             nonce = commit_.path(concat(nonce_prefix, hex_text(id_, 16)));
             seen.resize(as_size(comm().size()));
             if (!commit_.is_first()) return;
-            commit_.make_folder();
             commit_.lock_folder();
             std::vector<std::string>& left = report_.left_over;
             commit_.for_each_lock([&, this](FolderLock& lock) { add_left_over(lock, commit_.folder(), left); });

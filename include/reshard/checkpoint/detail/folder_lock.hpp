@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/checkpoint/detail/folder_lock.hpp
-/// \brief  FolderLock: one save into a folder at a time.
-/// \depends checkpoint/file.hpp, flock(2).
+/// \brief  FolderLock: one save into a folder at a time, also into one that is new.
+/// \depends checkpoint/file.hpp, checkpoint/detail/temporary_file.hpp, flock(2).
 #pragma once
 
+#include <reshard/checkpoint/detail/temporary_file.hpp>
 #include <reshard/checkpoint/file.hpp>
 
 #include <sys/file.h>  // flock
@@ -138,5 +139,21 @@ private:
     bool inherited_ = false;
     bool noted_ = false;
 };
+
+/// Makes a folder where there is none, for as long as `made` is there, and calls lock(). Another writer that has made
+/// it and fails takes it away while nothing is in it: then it is made again.
+template <class Lock>
+void make_and_lock(std::string const& folder, bool durable, PassingPath& made, Lock&& lock) {
+    constexpr int most_turns = 100;  // each rank of a save that fails takes it away
+    for (int turn = 1;; ++turn) {
+        made = make_folder(folder, durable);
+        try {
+            return lock();
+        } catch (Error const&) {
+            if (turn == most_turns || path_kind(folder) != PathKind::missing) throw;
+            made.keep();  // it has gone
+        }
+    }
+}
 
 }  // namespace reshard::inline v0_1::detail

@@ -45,7 +45,7 @@ struct SaveNames {
 
 /// One save, on one rank. Every step is collective but those that say otherwise.
 ///
-///     commit.agree([&] { commit.claim(); });                        // rank 0 locks the folder
+///     commit.agree([&] { commit.claim(); });                        // rank 0 makes the folder, and locks it
 ///     commit.agree([&] { ... write and sync a temporary file ... });
 ///     commit.agree([&] { commit.publish(file); }, true);
 ///     commit.agree([&] { commit.write_index_in_pieces(write); }, true);
@@ -88,14 +88,6 @@ public:
         raise(verdict.code, comm_.size() > 1 ? words_of(verdict, comm_.size()) : std::string(words_of(verdict)));
     }
 
-    /// Local. The folder, and those that it lies in. A new one goes with this, if nothing stays in it, unless it is
-    /// kept.
-    void make_folder() {
-        std::string name = folder_;
-        bool const is_new = path_kind(name) == PathKind::missing;
-        detail::make_folder(folder_, durable_);
-        if (is_new) made_folder_ = PassingPath(std::move(name));  // no earlier: it may be a link that leads nowhere
-    }
     void keep_folder() noexcept { made_folder_.keep(); }
     [[nodiscard]] bool has_made_folder() const noexcept { return !made_folder_.get().empty(); }
     /// Local, on the other ranks, whose files may be the last in it: as if this had made it. `name`: folder().
@@ -106,17 +98,20 @@ public:
         lock_folder();
         make_room();
     }
-    /// Local: rank 0 locks the folder, until this dies; others do nothing. The lock of manifests comes first and is
+    /// Local: rank 0 makes the folder, and those that it lies in, and locks it, until this dies; others do nothing. A
+    /// new one goes with this, if nothing stays in it, unless it is kept. The lock of manifests comes first and is
     /// everybody's: who writes shards and who writes whole files would take each other's temporary files for left over.
     /// That of indexes is taken by who writes one, and where somebody has died with it.
     void lock_folder() {
         if (!is_first()) return;
-        for (std::string_view const index : {manifest_name, index_name}) {
-            bool const own = index == names_.index;
-            std::string const leaf = lock_name(index);
-            if (!own && index == index_name && path_kind(path(leaf)) == PathKind::missing) continue;
-            (own ? lock_ : beside_) = FolderLock(folder_, leaf);
-        }
+        make_and_lock(folder_, durable_, made_folder_, [this] {
+            for (std::string_view const index : {manifest_name, index_name}) {
+                bool const own = index == names_.index;
+                std::string const leaf = lock_name(index);
+                if (!own && index == index_name && path_kind(path(leaf)) == PathKind::missing) continue;
+                (own ? lock_ : beside_) = FolderLock(folder_, leaf);
+            }
+        });
     }
     /// Local, on rank 0: of both locks, held or not.
     template <class F>

@@ -126,7 +126,6 @@ public:
             name = commit_.folder();
             if (!commit_.is_first()) return;
             check_manifest_size();
-            commit_.make_folder();
             commit_.claim();
             id_ = random_save_id();
         });

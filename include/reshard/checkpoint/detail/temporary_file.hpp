@@ -134,24 +134,28 @@ inline void sync_folder(std::string const& folder,
 }
 
 /// The folder, and those that it lies in. New ones have their names durably, or the files in them may go with them in a
-/// power cut. Throws IoError.
-inline void make_folder(std::string const& folder, bool durable) {
+/// power cut. The one that this has made itself goes with what it gives; those that were there stay. Throws IoError.
+[[nodiscard]] inline PassingPath make_folder(std::string const& folder, bool durable) {
     std::string name = folder;  // before the folder is made: without memory for it, nothing is left behind
+    std::string const parent = folder_of(folder.substr(0, folder.find_last_not_of('/') + 1));
     bool made = ::mkdir(folder.c_str(), 0777) == 0;
     if (!made && errno == ENOENT) {  // ends at "." or "/", which are there
-        make_folder(folder_of(folder), durable);
+        make_folder(folder_of(folder), durable).keep();
         made = ::mkdir(folder.c_str(), 0777) == 0;
     }
     if (made) {
         PassingPath mine(std::move(name));
-        if (durable) sync_folder(join_path(folder, ".."), "a power cut may take the new folder in it");
-        return mine.keep();
+        if (durable) sync_folder(parent, "a power cut may take the new folder in it");
+        return mine;
     }
     int const why = errno;
     std::string_view fix = "check that what it lies in is a folder and is writable, or write elsewhere.";
     if (why == EEXIST) {
         PathKind const kind = path_kind(folder);
-        if (kind == PathKind::folder) return;
+        if (kind == PathKind::folder) return {};
+        struct stat there {};
+        bool const has_gone = kind == PathKind::missing && ::lstat(folder.c_str(), &there) != 0 && errno == ENOENT;
+        if (has_gone) return make_folder(folder, durable);  // who had made it has failed
         fix = kind == PathKind::file ? "a file has this name: move it away, or write elsewhere."
                                      : "a link has this name, and leads nowhere: make the folder that it leads to.";
     }

@@ -149,6 +149,15 @@ TEST_SUITE("plan/relabel") {
         CHECK(result.ranks == std::vector<Index>{1, 0});
     }
 
+    TEST_CASE("a ring: the rank at place i of the list gets what place i holds, and axes cut in the same order") {
+        DynamicMesh const mesh(Indices{2, 2});
+        auto const held = parse("(2,2):(S0,S0)@1,0", Shape{9, 4});
+        auto const turned = on_mesh(held, mesh.on(listed_ranks({1, 2, 3, 0})));
+        for (Index rank = 0; rank < 4; ++rank) CHECK(turned.box((rank + 1) % 4) == held.box(rank));
+        CHECK(DynamicDistribution(mesh, held.shape(), held.placements(), held.order()) == held);
+        CHECK(!(DynamicDistribution(mesh, held.shape(), held.placements()) == held));
+    }
+
     TEST_CASE("what has no meaning is refused with a typed error") {
         DynamicShape const shape(Indices{8, 8});
         DynamicMesh const mesh(Indices{4});

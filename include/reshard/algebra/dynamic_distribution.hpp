@@ -55,11 +55,14 @@ public:
         if (by.kind != SplitKind::boundaries) return Placement(form);
         return Placement::shard(form.dim(), {by.kind, 0, IndexList(by.numbers, numbers_of(axis), interned_)});
     }
+    /// With order() they are all there is to a distribution beside mesh and shape.
     [[nodiscard]] constexpr Placements placements() const {
         Placements result;
         for (int axis = 0; axis < mesh_.axes(); ++axis) result.push_back(placement(axis));
         return result;
     }
+    /// The order in which axes cut, as the constructor takes it.
+    [[nodiscard]] constexpr AxisList order() const noexcept { return signature_.order(); }
     /// How an axis cuts; the numbers lie in the distribution. \pre it cuts.
     [[nodiscard]] constexpr RuleRef rule(int axis) const& noexcept {
         Index const* numbers = interned_ ? numbers_.many : numbers_.few;

@@ -77,7 +77,7 @@ template <class Byte>
         placements.push_back(moves ? Placement::shard(static_cast<int>(places[placement.dim()]), placement.rule())
                                    : placement);
     }
-    return DynamicDistribution(distribution.mesh(), shape, placements, distribution.signature().order());
+    return DynamicDistribution(distribution.mesh(), shape, placements, distribution.order());
 }
 
 namespace detail {

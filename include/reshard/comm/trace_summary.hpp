@@ -37,10 +37,12 @@ inline void append_line(std::string& text, TraceLine const& line) {
     Index const messages = messages_sent + messages_received;
     double const rate =
         line.nanoseconds > 0 ? static_cast<double>(sent + received) / static_cast<double>(line.nanoseconds) : 0.0;
-    static_cast<void>(std::snprintf(
-        buffer, sizeof(buffer), "%-16.47s %7lld %9lld %11s %11s %11s %11.3f %8.2f\n", line.title.c_str(),
-        static_cast<long long>(line.calls), static_cast<long long>(messages), bytes_text(sent).c_str(),
-        bytes_text(received).c_str(), bytes_text(local).c_str(), static_cast<double>(line.nanoseconds) * 1e-6, rate));
+    static_cast<void>(
+        std::snprintf(buffer, sizeof(buffer), "%-16.47s %7lld %9lld %11s %11s %11s %11s %8s\n", line.title.c_str(),
+                      static_cast<long long>(line.calls), static_cast<long long>(messages), bytes_text(sent).c_str(),
+                      bytes_text(received).c_str(), bytes_text(local).c_str(),
+                      number_text(static_cast<double>(line.nanoseconds) * 1e-6, 3, std::chars_format::fixed).c_str(),
+                      number_text(rate, 2, std::chars_format::fixed).c_str()));
     text += buffer;
 }
 
@@ -102,9 +104,9 @@ inline void append_head(std::string& text, char const* title) {
         text += buffer;
     }
     for (auto const& line : phases) {
-        static_cast<void>(std::snprintf(buffer, sizeof(buffer), "%-48s %7lld %23.3f\n", line.title.c_str(),
-                                        static_cast<long long>(line.calls),
-                                        static_cast<double>(line.nanoseconds) * 1e-6));
+        static_cast<void>(std::snprintf(
+            buffer, sizeof(buffer), "%-48s %7lld %23s\n", line.title.c_str(), static_cast<long long>(line.calls),
+            detail::number_text(static_cast<double>(line.nanoseconds) * 1e-6, 3, std::chars_format::fixed).c_str()));
         text += buffer;
     }
     if (failed != 0) text += errors::concat("failed: ", failed, "\n");

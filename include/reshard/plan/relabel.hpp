@@ -43,7 +43,7 @@ struct Relabelling {
         errors::raise(ErrorCode::mesh, "reshard::on_mesh: the mesh ", to_string(mesh), " has not the extents of ",
                       to_string(distribution.mesh()), ". Fix: only the ranks may differ.");
     }
-    return DynamicDistribution(mesh, distribution.shape(), distribution.placements(), distribution.signature().order());
+    return DynamicDistribution(mesh, distribution.shape(), distribution.placements(), distribution.order());
 }
 
 namespace detail {

@@ -32,15 +32,12 @@ namespace detail {
 
 /// 1.2e-05 -> "12.0 us".
 [[nodiscard]] inline std::string seconds_text(double seconds) {
-    char text[32];
-    if (seconds < 1e-3) {
-        std::snprintf(text, sizeof text, "%.1f us", 1e6 * seconds);
-    } else if (seconds < 1) {
-        std::snprintf(text, sizeof text, "%.1f ms", 1e3 * seconds);
-    } else {
-        std::snprintf(text, sizeof text, "%.2f s", seconds);
-    }
-    return text;
+    auto const text = [](double value, int digits, std::string_view unit) {
+        return concat(number_text(value, digits, std::chars_format::fixed), unit);
+    };
+    if (seconds < 1e-3) return text(1e6 * seconds, 1, " us");
+    if (seconds < 1) return text(1e3 * seconds, 1, " ms");
+    return text(seconds, 2, " s");
 }
 
 }  // namespace detail

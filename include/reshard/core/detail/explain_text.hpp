@@ -8,13 +8,17 @@
 #include <reshard/core/error.hpp>
 #include <reshard/core/index.hpp>
 
+#include <charconv>  // to_chars
+
 namespace reshard::inline v0_1::detail {
 
-/// A number of so many significant digits: 12.3, 0.45, 1.20e+06.
-[[nodiscard]] inline std::string number_text(double value, int digits) {
+/// A number of so many significant digits: 12.3, 0.45, 1.20e+06; or fixed, with so many behind the point. In every
+/// locale alike.
+[[nodiscard]] inline std::string number_text(double value, int digits,
+                                             std::chars_format format = std::chars_format::general) {
     char text[40];
-    std::snprintf(text, sizeof text, "%.*g", digits, value);
-    return text;
+    auto const [end, error] = std::to_chars(text, text + sizeof text, value, format, digits);
+    return error == std::errc() ? std::string(text, end) : number_text(value, 17);  // a long one that was to be fixed
 }
 
 /// 1536 -> "1.5 KiB".

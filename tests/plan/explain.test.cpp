@@ -114,6 +114,8 @@ TEST_SUITE("plan/explain") {
               "(4):(P+) -> (2)+4:(S0)  shape [24] F32, rank 9: collective\n"
               "  because: the two sides are different meshes\n"
               "  the rank is in neither mesh: 0 B\n");
+        CHECK(between("(4):(P+)", "(4):(S0)", Shape{24}, 1, DType::f32)
+                  .find("  because: plan_across() was asked for; ") != std::string::npos);
         CHECK(between("(1):(R)", "(4):(P+)", Shape{24}, 0, DType::f32) ==
               "(1):(R) -> (4):(P+)  shape [24] F32, rank 0: collective\n"
               "  because: the two sides are different meshes\n"

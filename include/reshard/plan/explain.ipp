@@ -40,7 +40,9 @@ inline void explain_reason(std::string& text, Plan<> const& plan) {
     DynamicDistribution const& from = plan.from();
     DynamicDistribution const& to = plan.to();
     if (plan.is_across()) {
-        text += "  because: the two sides are different meshes\n";
+        bool const same = from.mesh() == to.mesh();
+        text += same ? "  because: plan_across() was asked for; within one mesh plan() may need less\n"
+                     : "  because: the two sides are different meshes\n";
         return;
     }
     text += "  because:";

@@ -336,9 +336,11 @@ private:
         find(false);
         bool const all_wait = missing.empty();
         if (all_wait) find(true);
+        std::string const whom =
+            missing.empty() ? ", though all have come (do two threads of a rank use this communicator at once?)"
+                            : concat(" for rank ", missing, all_wait ? " (waiting, too)" : "");
         std::string const text =
-            late_text("ThreadCommunicator", family_->options().deadline, seat(me).call,
-                      concat(" for rank ", missing, all_wait ? " (waiting, too)" : ""), "ThreadOptions");
+            late_text("ThreadCommunicator", family_->options().deadline, seat(me).call, whom, "ThreadOptions");
         poison(ErrorCode::deadline, member(rank), -1, -1, text);
         raise_failure(me, true);
     }

@@ -90,8 +90,8 @@ std::vector<Saved> save(std::string const& folder, std::vector<demo::MchShard>& 
 /// What a folder holds, read by as many ranks as saved it.
 std::vector<Saved> read_saved(std::string const& folder, CommunicatorRef comm) {
     std::vector<demo::MchShard> shards;
+    MchCheckpoint files = MchCheckpoint::open(folder, comm);
     reshard::agree_on_errors(comm, [&] {
-        MchCheckpoint files = MchCheckpoint::open(folder);
         for (std::string const& name : files.names()) {
             MchTable const& table = files.table(name);
             demo::MchShard& shard = shards.emplace_back(table, files.rows(name), comm.rank());
@@ -119,8 +119,8 @@ Outcome change_ranks(Arguments const& arguments, std::string const& folder, std:
     barrier(comm);
     Traffic const before = comm.traffic();
     auto start = Clock::now();
+    MchCheckpoint files = MchCheckpoint::open(folder, comm);
     reshard::agree_on_errors(comm, [&] {
-        MchCheckpoint files = MchCheckpoint::open(folder);
         for (Saved const& one : tables) {
             MchTable const current = one.table.on(cut_for(one.table, ranks));
             demo::MchShard& shard = shards.emplace_back(current, one.rows, comm.rank());

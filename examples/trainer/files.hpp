@@ -45,11 +45,6 @@ inline std::string load_alone(std::string const& path, std::span<LocalTensor con
     return checkpoint.manifest().save;
 }
 
-[[noreturn]] inline void raise_overtaken(std::string const& folder) {
-    reshard::errors::raise(reshard::ErrorCode::mismatch,
-                           "trainer: somebody has saved into " + folder + " meanwhile. Fix: load again.");
-}
-
 /// Collective. A checkpoint of any number of ranks and any placements.
 template <class Sum>
 void load(std::string const& folder, std::string const& way, Model<Sum>& model, CommunicatorRef comm) {
@@ -69,17 +64,15 @@ void load(std::string const& folder, std::string const& way, Model<Sum>& model, 
     reshard::agree_on_errors(comm, [&] {
         if (way == "windows") save = load_windows(folder, tensors, rank);
         if (way == "every-rank") save = load_alone(folder, tensors, rank);
+    });
+    auto files = reshard::MchCheckpoint::open(folder, comm, save);  // of one save with the weights, on all ranks
+    reshard::agree_on_errors(comm, [&] {
         Embedding& embedding = model.embedding();
         auto const rows = embedding.rows();
-        auto files = reshard::MchCheckpoint::open(folder);
-        if (!save.empty() && files.save_id() != save) raise_overtaken(folder);
         reshard::MchTable const& table = embedding.table();
         auto const loaded = files.load_redistributed(table.name, table, rank, embedding.state(), rows);
         embedding.settle(loaded.change);
     });
-    reshard::transport::Verdict same;  // where ranks have read by themselves
-    same.digest = reshard::detail::Digest{}.add_text(save).value();
-    if (!comm.agree(std::move(same)).ok()) raise_overtaken(folder);
 }
 
 }  // namespace trainer

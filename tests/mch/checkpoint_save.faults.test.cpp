@@ -8,12 +8,17 @@
 
 #include <reshard/checkpoint/file.hpp>
 #include <reshard/checkpoint/load.hpp>
+#include <reshard/comm/policy.hpp>
 
 #include <checkpoint/power_support.hpp>
 #include <mch/support/saved.hpp>
 #include <support/random.hpp>
 
+#include "../support/thrown.hpp"
+
+#include <atomic>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace {
@@ -53,6 +58,55 @@ Index step_in(TempFolder const& folder) {
     for (Index const weight : weights) REQUIRE(weight == step);
     return step;
 }
+
+/// Threads that say when they agree.
+class Agreeing : public PolicyBase<Agreeing, ThreadCommunicator> {
+public:
+    using PolicyBase::split;
+    Agreeing(ThreadCommunicator inner, std::function<void(int)> const& before)
+        : PolicyBase(std::move(inner)), before_(&before) {}
+    transport::Verdict agree(transport::Verdict mine) {
+        (*before_)(rank());
+        return PolicyBase::agree(std::move(mine));
+    }
+    [[nodiscard]] Agreeing split(int colour, int key) { return {inner_.split(colour, key), *before_}; }
+
+private:
+    std::function<void(int)> const* before_;
+};
+
+/// A folder that two ranks open together while steps are committed between the first and the second.
+class Overtaken {
+public:
+    Overtaken() { save_step(folder.path(), newest); }
+    /// So many steps, one each time the ranks look; -1: always. What each rank threw.
+    template <class Body>
+    std::vector<test::Thrown> by(int saves, Body const& body) {
+        std::atomic<bool> has_opened{false};  // rank 0, which agrees when it has
+        std::function<void(int)> const before_agree = [&](int rank) {
+            if (rank == 0) has_opened = true;
+            if (rank == 1) counted = saves != 0;
+        };
+        before_open = [&](std::string_view path) {
+            if (!counted || !path.ends_with("manifest.json")) return;
+            while (!has_opened) std::this_thread::yield();
+            has_opened = false;
+            counted = false;
+            --saves;
+            save_step(folder.path(), ++newest);
+        };
+        auto const thrown = test::thrown_by(2, [&](ThreadCommunicator& threads) {
+            Agreeing comm(threads.split(0, threads.rank()), before_agree);
+            counted = comm.rank() == 1 && saves != 0;
+            body(comm);
+        });
+        before_open = {};
+        return thrown;
+    }
+
+    TempFolder const folder;
+    Id newest = 1;
+};
 
 }  // namespace
 
@@ -120,5 +174,59 @@ TEST_SUITE("mch/checkpoint_save faults") {
                  [&] { static_cast<void>(files.load("user", table_of(whole), 0, state_of(whole.ranks[0]))); });
         CHECK(whole.ranks[0].raw == fresh.ranks[0].raw);
         CHECK(step_in(folder) == 2);
+    }
+    TEST_CASE("ranks that open a folder together have one save, whatever is committed between the first and the last") {
+        for (int const saves : {0, 1, reshard::detail::most_overtakings - 1}) {
+            CAPTURE(saves);
+            Overtaken run;
+            std::string ids[2];
+            Index steps[2] = {};
+            auto const thrown = run.by(saves, [&](Agreeing& comm) {
+                auto const r = static_cast<std::size_t>(comm.rank());
+                MchCheckpoint files = MchCheckpoint::open(run.folder.path(), comm);
+                World current = fresh_like(world_of(1), 2);
+                ids[r] = files.save_id();
+                steps[r] = files.load("user", table_of(current), comm.rank(), state_of(current.ranks[r])).iteration;
+            });
+            CHECK(thrown == std::vector<test::Thrown>(2));
+            CHECK(run.newest == 1 + saves);
+            CHECK(steps[0] == run.newest);
+            CHECK(steps[1] == run.newest);
+            CHECK(ids[0] == ids[1]);
+            CHECK(ids[0].size() == 16);
+        }
+    }
+
+    TEST_CASE("ranks that see different saves each time they look are told which") {
+        Overtaken run;
+        auto const thrown =
+            run.by(-1, [&](Agreeing& comm) { static_cast<void>(MchCheckpoint::open(run.folder.path(), comm)); });
+        test::check_same(thrown, ErrorCode::mismatch, {"rank 1 of 2: sees save ", ", but rank 0 sees save "});
+        CHECK(run.newest == 1 + reshard::detail::most_overtakings);
+    }
+
+    TEST_CASE("tables beside what was loaded of a save that another one has replaced are refused, naming both") {
+        TempFolder const folder;
+        save_step(folder.path(), 1);
+        std::string const first = MchCheckpoint::open(folder.path()).save_id();
+        CHECK(MchCheckpoint::open(folder.path(), first).save_id() == first);
+        save_step(folder.path(), 2);
+        std::string const second = MchCheckpoint::open(folder.path()).save_id();
+        std::vector<std::string> const parts{"holds save " + second + ", not save " + first + ","};
+        // By one rank, and where one of two has read something else by itself.
+        auto thrown = test::thrown_by(
+            1, [&](ThreadCommunicator&) { static_cast<void>(MchCheckpoint::open(folder.path(), first)); });
+        test::check_same(thrown, ErrorCode::mismatch, parts);
+        thrown = test::thrown_by(2, [&](ThreadCommunicator& comm) {
+            CHECK(MchCheckpoint::open(folder.path(), comm, second).save_id() == second);
+            auto const& wanted = comm.rank() == 1 ? first : second;
+            static_cast<void>(MchCheckpoint::open(folder.path(), comm, wanted));
+        });
+        test::check_same(thrown, ErrorCode::mismatch, parts);
+        // And one does not see the folder.
+        thrown = test::thrown_by(2, [&](ThreadCommunicator& comm) {
+            static_cast<void>(MchCheckpoint::open(comm.rank() == 1 ? folder / "none" : folder.path(), comm));
+        });
+        test::check_same(thrown, ErrorCode::io, {"rank 1 of 2: "});
     }
 }

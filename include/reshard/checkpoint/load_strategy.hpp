@@ -139,8 +139,7 @@ struct LoadReport {
     Index extra_bytes = 0;           ///< largest memory beyond the local tensors: staging, scratch
     bool read_directly = false;      ///< no tensor crossed ranks
     std::uint64_t files_digest = 0;  ///< a digest of what is where: Catalogue::digest()
-    /// The id of the save; empty: of others' files. What is loaded besides is of the same save if
-    /// MchCheckpoint::save_id() is this.
+    /// The id of the save; empty: of others' files. MchCheckpoint::open(folder, comm, save_id) has tables of the same.
     std::string save_id;
     Metadata metadata;  ///< SaveOptions::metadata of that save, sorted by key; of others' files what the first has
     /// Tensors of the checkpoint that the list does not name, sorted, those of tables included: a model that should

@@ -1,18 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/mch/checkpoint.hpp
 /// \brief  Managed-collision tables in checkpoints, read by any number of ranks, or by one. Saved: checkpoint_save.hpp.
-/// \depends mch/{checkpoint_types,names,reach}, <memory>. Opt-in: package reshard::mch_checkpoint.
+/// \depends mch/{checkpoint_types,names,reach}, comm/any_communicator, <memory>. Opt-in: package
+///          reshard::mch_checkpoint.
 ///
-///     MchCheckpoint saved = MchCheckpoint::open(folder);              // local, on any number of ranks
+///     MchCheckpoint saved = MchCheckpoint::open(folder, comm);        // any number of ranks: all have the same save
 ///     MchLoadResult loaded = saved.load("user", current, rank, state, rows);
 ///     MchChange change = redistribute(loaded.saved, current, state, comm);
 ///     for (MchRows const& one : rows) apply_row_moves(change.moves, current, one.view, comm);
 ///
 /// or, the same without a communicator, each rank reading what it needs:
 ///
+///     MchCheckpoint saved = MchCheckpoint::open(folder, save);        // local: the id says which save
 ///     MchChange change = saved.load_redistributed("user", current, rank, state, rows).change;
 #pragma once
 
+#include <reshard/comm/any_communicator.hpp>
 #include <reshard/mch/checkpoint_types.hpp>
 #include <reshard/mch/names.hpp>
 #include <reshard/mch/reach.hpp>
@@ -50,7 +53,19 @@ public:
     /// IoError when there is no save or files are missing, naming them, FormatError for one that is damaged. A save
     /// that replaces it meanwhile is opened in its place; one that does so later removes files, and loads that have yet
     /// to open them throw IoError: open the folder again.
-    [[nodiscard]] static MchCheckpoint open(std::string folder);
+    ///
+    /// Local: ranks that each do this while somebody saves may have two saves, which no later call notices in bucketed
+    /// tables. `save` is the id of the one that is meant, of a SaveReport or LoadReport; another one in its place is a
+    /// MismatchError. Empty: whichever is there.
+    [[nodiscard]] static MchCheckpoint open(std::string folder, std::string const& save = {});
+    /// Collective over `comm`: the same, and all ranks have the same save. Where one was committed while they looked,
+    /// all look again, a few times; then, and where their folders differ, that is a MismatchError. Throws the same
+    /// error on every rank. Ranks of one job that load something else of the folder give its `save`:
+    ///
+    ///     LoadReport const dense = load(folder, tensors, comm);
+    ///     MchCheckpoint saved = MchCheckpoint::open(folder, comm, dense.save_id);
+    [[nodiscard]] static MchCheckpoint open(std::string const& folder, CommunicatorRef comm,
+                                            std::string const& save = {});
     MchCheckpoint(MchCheckpoint&& other) noexcept = default;
     MchCheckpoint& operator=(MchCheckpoint&& other) noexcept = default;
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <reshard/checkpoint/file.hpp>
+#include <reshard/comm/agree.hpp>
 #include <reshard/mch/checkpoint.hpp>
 #include <reshard/mch/detail/checkpoint_load.hpp>
 #include <reshard/mch/detail/checkpoint_route.hpp>
@@ -12,12 +13,48 @@
 
 namespace reshard::inline v0_1 {
 
-RESHARD_INLINE MchCheckpoint MchCheckpoint::open(std::string folder) {
+namespace detail {
+/// "save 0123456789abcdef"
+[[nodiscard]] inline std::string which_save(std::string_view id) {
+    return id.empty() ? "files without the id of a save" : concat("save ", id);
+}
+}  // namespace detail
+
+RESHARD_INLINE MchCheckpoint MchCheckpoint::open(std::string folder, std::string const& save) {
     std::string const manifest = detail::join_path(folder, manifest_name);
     bool const is_old = detail::path_kind(manifest) == detail::PathKind::missing;
     std::string const index = is_old ? detail::join_path(folder, detail::mch_old_index) : manifest;
-    return detail::read_saved(
+    MchCheckpoint opened = detail::read_saved(
         index, [&] { return MchCheckpoint(std::make_shared<detail::MchFiles>(detail::open_tables(folder))); });
+    if (save.empty() || opened.save_id() == save) return opened;
+    errors::raise(ErrorCode::mismatch, "reshard::MchCheckpoint: ", folder, " holds ",
+                  detail::which_save(opened.save_id()), ", not ", detail::which_save(save),
+                  ", of which the rest is. Fix: load all of it again, and let saves and loads of one folder take "
+                  "turns.");
+}
+
+RESHARD_INLINE MchCheckpoint MchCheckpoint::open(std::string const& folder, CommunicatorRef comm,
+                                                 std::string const& save) {
+    for (int overtaken = 1;; ++overtaken) {
+        MchCheckpoint opened(nullptr);
+        std::string words;
+        std::uint64_t digest = 0;
+        auto mine = detail::verdict_of(
+            [&] {
+                opened = open(folder, save);
+                words = errors::concat("sees ", detail::which_save(opened.save_id()));
+                digest = opened.files_->catalogue().digest();
+            },
+            "MchCheckpoint::open");
+        if (mine.ok()) {
+            mine.digest = digest;
+            mine.reason = std::move(words);
+        }
+        auto all = detail::agreed(comm, std::move(mine));
+        if (all.ok()) return opened;
+        if (all.code == ErrorCode::mismatch && !all.apart && overtaken < detail::most_overtakings) continue;
+        detail::raise_agreed(std::move(all), comm.size());
+    }
 }
 
 RESHARD_INLINE std::string const& MchCheckpoint::folder() const& noexcept { return files_->folder(); }

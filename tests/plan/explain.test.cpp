@@ -97,6 +97,16 @@ TEST_SUITE("plan/explain") {
         CHECK(text.find("  then scaled by 2/1\n") != std::string::npos);
     }
 
+    TEST_CASE("an op that the element type does not have is said, as prepare() refuses it") {
+        auto const sums = plan(parse("(2):(P+)", Shape{4}), parse("(2):(R)", Shape{4}));
+        auto const refused = [&](DType dtype) {
+            return explain(sums, 0, dtype).find("  prepare() refuses it: sum is not defined for BOOL\n") !=
+                   std::string::npos;
+        };
+        CHECK(refused(DType::boolean));
+        CHECK(!refused(DType::f32));
+    }
+
     TEST_CASE("between meshes: givers, takers and ranks that are neither") {
         CHECK(between("(4):(P+)", "(2)+4:(S0)", Shape{24}, 1, DType::f32) ==
               "(4):(P+) -> (2)+4:(S0)  shape [24] F32, rank 1: collective\n"

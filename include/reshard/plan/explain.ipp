@@ -106,6 +106,9 @@ RESHARD_INLINE std::string detail::explain(Plan<> const& plan, TransitionKind ki
     if (steps.relays.explain != nullptr) text += steps.relays.explain(steps, plan.to().mesh(), ranks_per_node);
     int phase = 0;
     for (planning::Step const& step : steps.list) {
+        bool const has_op = step.kind == planning::StepKind::fill || step.kind == planning::StepKind::fold;
+        if (has_op && !supports(step.op, dtype))
+            text += concat("  prepare() refuses it: ", name(step.op), " is not defined for ", name(dtype), "\n");
         if (step.kind == planning::StepKind::fill) {
             text += concat("  the destination starts as the identity of ", name(step.op), "\n");
         } else if (step.kind == planning::StepKind::scale) {

@@ -11,6 +11,7 @@
 #include <reshard/checkpoint/file.hpp>
 #include <reshard/checkpoint/load.hpp>
 #include <reshard/checkpoint/safetensors_writer.hpp>
+#include <reshard/checkpoint/save_async.hpp>
 #include <reshard/checkpoint/verify_checkpoint.hpp>
 #include <reshard/comm/collectives.hpp>
 #include <reshard/comm/self.hpp>
@@ -160,6 +161,38 @@ TEST_SUITE("checkpoint/save faults") {
         }
         CHECK(seen[1]);
         CHECK(seen[2]);
+    }
+
+    TEST_CASE("a rank that is lost once the index has its name: each rank says what it knows the folder to hold") {
+        for (bool const behind : {false, true}) {
+            CAPTURE(behind);
+            TempFolder const folder;
+            save_model(folder.path(), 1);
+            auto const thrown = test::thrown_by(3, [&](ThreadCommunicator& comm) {
+                Trained mine(model(), comm.rank(), 2);
+                barrier(comm);
+                if (comm.rank() == 0) {
+                    after_call = [&](DiskCall const& call) {
+                        if (call.kind == DiskCall::Kind::rename && call.to == folder / manifest_name)
+                            comm.abort(ErrorCode::user, "no more");
+                    };
+                }
+                barrier(comm);
+                if (behind)
+                    start_save(folder.path(), mine.list(), comm, options(2)).wait();
+                else
+                    save(folder.path(), mine.list(), comm, options(2));
+            });
+            after_call = {};
+            for (std::size_t rank = 0; rank < 3; ++rank) {
+                CAPTURE(thrown[rank].message);
+                CHECK(thrown[rank].message.ends_with(rank == 0
+                                                         ? "(The save is complete: the folder holds it.)"
+                                                         : "(The folder holds this save, or what it held before.)"));
+            }
+            CHECK(version_of(folder) == 2);
+            check_next_save(folder, 3);
+        }
     }
 
     TEST_CASE("a file that cannot be closed is not saved, durable or not") {

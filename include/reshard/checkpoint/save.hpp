@@ -28,7 +28,9 @@ namespace reshard::inline v0_1 {
 /// All or nothing: files get their names when all are written and durable, the manifest gets its name when all files
 /// have theirs, and files of the save before go after that, with what saves that died have left. When a rank fails, all
 /// throw the same error, the save before it still loads, and what was written is removed again (where a rank is lost
-/// half way, a file may stay until the next save). A second save into the folder meanwhile is refused.
+/// half way, a file may stay until the next save). Only where a rank is lost, or late, about when the manifest gets its
+/// name may the save be there although all throw: the error ends with what this rank knows, that the folder holds the
+/// save (rank 0 always knows), or this save or what it held before. A second save into the folder meanwhile is refused.
 ///
 /// Copies that the save leaves out are compared first, unless options say otherwise. Tensors may share memory (tied
 /// weights): each is written; load() takes one of them.

@@ -35,8 +35,8 @@ public:
     [[nodiscard]] bool test() const noexcept;
 
     /// Collective: when all ranks have written, the save becomes the folder's. Throws what save() throws once lists are
-    /// agreed on, the same on every rank; the save before is whole then. BufferError without a save: the handle is
-    /// empty, moved from, or has been waited for.
+    /// agreed on, the same on every rank; the save before is whole then, or the error says that this one may be there.
+    /// BufferError without a save: the handle is empty, moved from, or has been waited for.
     SaveReport wait();
 
 private:

@@ -7,6 +7,7 @@
 #include <reshard/comm/threads.hpp>
 
 #include "../../support/thrown.hpp"
+#include "../faults_support.hpp"
 #include "../support.hpp"
 
 #include <atomic>
@@ -56,6 +57,54 @@ TEST_SUITE("checkpoint/commit") {
         CHECK(thrown[1].code == ErrorCode::deadline);
     }
 
+    TEST_CASE("an agreement that breaks down says what the folder may hold by then, as far as the rank knows") {
+        constexpr std::string_view complete = "(The save is complete: the folder holds it.)";
+        constexpr std::string_view unknown = "(The folder holds this save, or what it held before.)";
+        enum Step { publish, write, rename, tidy };
+        for (Step const last : {publish, write, rename, tidy}) {
+            CAPTURE(last);
+            TempFolder const folder;
+            write_text(folder / "reshard.manifest.json", "old");
+            auto const thrown = test::thrown_by(3, [&](ThreadCommunicator& comm) {
+                SaveCommit commit(folder.path(), comm, names());
+                commit.agree([&] { commit.claim(); });
+                auto const step = [&](Step one, auto const& work) {
+                    commit.agree([&] {
+                        work();
+                        if (one == last && comm.rank() == 1) comm.abort(ErrorCode::user, "no more");
+                    });
+                };
+                step(publish, [] {});
+                if (last != publish) commit.expect_index();
+                step(write, [&] { commit.write_index_in_pieces(new_text); });
+                step(rename, [&] { commit.rename_index(); });
+                step(tidy, [&] { commit.tidy({}); });
+            });
+            for (std::size_t rank = 0; rank < 3; ++rank) {
+                CAPTURE(rank);
+                CAPTURE(thrown[rank].message);
+                CHECK(thrown[rank].code != ErrorCode::none);
+                bool const knows = last == tidy || (last == rename && rank == 0);
+                bool const guesses = !knows && last != publish && rank != 0;
+                CHECK(contains(thrown[rank].message, complete) == knows);
+                CHECK(contains(thrown[rank].message, unknown) == guesses);
+            }
+            CHECK(read_text(folder / "reshard.manifest.json") == (last < rename ? "old" : "new"));
+        }
+    }
+
+    TEST_CASE("a rank that says that it has failed leaves no doubt: its words are all that ranks are told") {
+        TempFolder const folder;
+        auto const thrown = test::thrown_by(2, [&](ThreadCommunicator& comm) {
+            SaveCommit commit(folder.path(), comm, names(), false);
+            commit.expect_index();
+            commit.agree([&] {
+                if (comm.rank() == 0) errors::raise(ErrorCode::io, "no space left. Fix: make room.");
+            });
+        });
+        for (auto const& each : thrown) CHECK(each.message == "rank 0 of 2: no space left. Fix: make room.");
+    }
+
     TEST_CASE("what goes wrong after the new index has its name says that the save is complete") {
         TempFolder const folder;
         std::filesystem::create_directory(folder / "here");
@@ -77,12 +126,18 @@ TEST_SUITE("checkpoint/commit") {
         SaveCommit commit(folder / "here", alone, names());
         commit.claim();
         commit.write_index_in_pieces(new_text);
-        commit.rename_index();
-        std::filesystem::rename(folder / "here", folder / "there");
+        Faults plan;
+        plan.at = 0;
+        plan.error = EIO;
+        plan.only = "fsync";
+        plan.all_threads = true;
+        faults = &plan;
         check_io(
             "here: the new save is complete and is what loads read, but a power cut may undo that: cannot sync the "
-            "folder: No such file",
-            [&] { commit.tidy({}); });
+            "folder: Input/output error",
+            [&] { commit.rename_index(); });
+        faults = nullptr;
+        CHECK(read_text(folder / "here/reshard.manifest.json") == "new");
     }
 
     TEST_CASE("an index is written piece by piece, and goes again where one cannot be made") {

@@ -284,6 +284,7 @@ private:
             }
             names.keep();
             commit_.keep_folder();
+            commit_.sync_index();
         });
         commit_.agree([&] { commit_.tidy({}); });
     }

@@ -48,6 +48,7 @@ struct SaveNames {
 ///     commit.agree([&] { commit.claim(); });                        // rank 0 makes the folder, and locks it
 ///     commit.agree([&] { ... write and sync a temporary file ... });
 ///     commit.agree([&] { commit.publish(file); }, true);
+///     commit.expect_index();
 ///     commit.agree([&] { commit.write_index_in_pieces(write); }, true);
 ///     commit.agree([&] { commit.rename_index(); });                 // the save is there
 ///     commit.agree([&] { commit.tidy(files); });
@@ -70,9 +71,10 @@ public:
         summary_ = std::move(summary);
     }
 
-    /// As agree_or_raise(); a world of one rank calls nobody. With `take_back` the file that this rank has published
-    /// goes again when a rank says that it failed, but not when the agreement itself breaks down: rank 0 may know more,
-    /// and the index may name the file already.
+    /// As agree_or_raise(), and an error of the agreement itself says what the folder may hold by then; a world of one
+    /// rank calls nobody. With `take_back` the file that this rank has published goes again when a rank says that it
+    /// failed, but not when the agreement itself breaks down: rank 0 may know more, and the index may name the file
+    /// already.
     template <class Work>
     void agree(Work&& work, bool take_back = false) {
         Verdict verdict = verdict_of(work);
@@ -81,11 +83,21 @@ public:
             if (verdict.ok()) verdict.reason = std::exchange(summary_, {});
             verdict.digest = digest_;
             verdict.call = std::exchange(call_, {});
-            verdict = agreed(comm_, std::move(verdict));
+            try {
+                verdict = agreed(comm_, std::move(verdict));
+            } catch (Error const& error) {
+                raise_with(error, outcome_);
+            }
         }
         if (verdict.ok()) return;
         if (take_back && !published_.empty()) static_cast<void>(::unlink(published_.c_str()));
         raise(verdict.code, comm_.size() > 1 ? words_of(verdict, comm_.size()) : std::string(words_of(verdict)));
+    }
+
+    /// Local, on all ranks, ahead of the agreement on the written index: rank 0 may know how that ends and go on, where
+    /// others do not.
+    void expect_index() noexcept {
+        if (!is_first()) outcome_ = may_be_there;
     }
 
     void keep_folder() noexcept { made_folder_.keep(); }
@@ -189,10 +201,18 @@ public:
         for_each_lock([&, this](FolderLock& lock) {
             if (lock.has_inherited()) lock.note({}, durable_);  // the folder is of this save from here on
         });
+        outcome_ = may_be_there;
         new_index_->publish(
             "see which save the folder opens as, the new one or the one before: each is whole. The next save "
             "removes the files of the other.");
+        outcome_ = is_there;
         keep_folder();
+        sync_index();
+    }
+    /// Local, on rank 0: it is durable, too.
+    void sync_index() const {
+        if (durable_)
+            sync_folder(folder_, "the new save is complete and is what loads read, but a power cut may undo that");
     }
     /// Local. Throws IoError where an index of that name is not the one that was there when the folder was claimed.
     void refuse_replaced(std::string_view index) const {
@@ -201,13 +221,12 @@ public:
               "under way. Fix: let one job at a time save into a folder.");
     }
 
-    /// Local: rank 0 makes the new index durable, then removes what it does not name: files of the save before, and
-    /// what saves that died have left; others do nothing. `files`: those of this save. The save is complete: what there
-    /// is no memory to remove goes with the next one.
+    /// Local: rank 0 removes what the new index does not name: files of the save before, and what saves that died have
+    /// left; others do nothing. `files`: those of this save. The save is complete: what there is no memory to remove
+    /// goes with the next one.
     void tidy(std::vector<std::string> files) {
+        outcome_ = is_there;
         if (!is_first()) return;
-        if (durable_)
-            sync_folder(folder_, "the new save is complete and is what loads read, but a power cut may undo that");
         sort_list(files);
         auto const remove = [&](std::string const& leaf) {
             std::string const old = path(leaf);
@@ -234,6 +253,9 @@ public:
     }
 
 private:
+    static constexpr std::string_view may_be_there = "(The folder holds this save, or what it held before.)";
+    static constexpr std::string_view is_there = "(The save is complete: the folder holds it.)";
+
     std::string folder_;
     CommunicatorRef comm_;
     SaveNames names_;
@@ -241,6 +263,7 @@ private:
     std::uint64_t digest_ = 0;
     std::string summary_;
     std::string_view call_;
+    std::string_view outcome_;  ///< what an error says where an agreement breaks down
     Index agreements_ = 0;
     PassingPath made_folder_;  // goes last
     FolderLock beside_;        ///< of files of the other kind

@@ -216,6 +216,7 @@ public:
                 if (file_) commit_.publish(*file_);
             },
             true);
+        commit_.expect_index();
         commit_.agree(
             [&] {
                 if (!commit_.is_first()) return;

@@ -153,7 +153,7 @@ private:
     [[nodiscard]] StreamPeer& peer(int r) noexcept { return family_->peer(outermost(r)); }
     [[nodiscard]] std::vector<std::byte>& in(int r) noexcept { return in_[as_size(r)]; }
     /// Throws what has poisoned the family, as this rank hears it: `waiting` for others, or when it begins a call.
-    void check(bool waiting);
+    void check(bool waiting, int late = -1);
     void begin() {
         family_->hear();
         check(false);

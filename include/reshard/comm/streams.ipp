@@ -65,6 +65,7 @@ RESHARD_INLINE std::string StreamFamily::hint(int other) {
     StreamPeer const& from = peer(other);
     std::size_t const part = from.head_read + from.body_read;
     if (from.came > 0 && part == 0) return {};
+    if (from.closed && part == 0) return " Where the transport is new, see also that its rank() is right.";
     return concat(" Of message ", from.came + 1, " from it ", part,
                   " bytes have come: where the transport is new, see also that its ", hint_text);
 }
@@ -177,15 +178,16 @@ RESHARD_INLINE bool StreamFamily::read(int other, std::uint64_t waiting) {
 /// Bytes that a transfer takes in a message: elements begin where the processor likes to find them.
 [[nodiscard]] constexpr Index slot_of(Index payload_bytes) noexcept { return (payload_bytes + 7) / 8 * 8; }
 
-RESHARD_INLINE void StreamGroup::check(bool waiting) {
+RESHARD_INLINE void StreamGroup::check(bool waiting, int late) {
     if (!family_->poisoned) return;
     FailureRecord failure = family_->failure;
-    if (waiting) failure = told_to_waiting(failure, family_->rank, name(call_));
+    std::string const whom = late < 0 ? std::string() : concat(" for rank ", outermost(late));
+    if (waiting) failure = told_to_waiting(failure, family_->rank, name(call_), whom);
     raise_failure(failure, "reshard::streams", rank_, id_, waiting, family_->reported);
 }
 RESHARD_INLINE void StreamGroup::fail(ErrorCode code, std::string const& reason, int first, int second, int late) {
     family_->hear();
-    check(true);  // the first failure counts
+    check(true, late);  // the first failure counts
     int const who = late < 0 ? family_->rank : outermost(late);
     family_->poison(code, who, reason, id_, first, second);
     raise(code, reason);
@@ -218,7 +220,7 @@ RESHARD_INLINE bool StreamGroup::meet(bool may_block, std::chrono::milliseconds 
         auto const now = look_at_clock(last, seen);
         if (family_->poisoned) {
             limit = std::min(limit, now + std::min(patience, family_->deadline));
-            if (now >= limit) check(true);
+            if (now >= limit) check(true, late);
         }
         if (!may_block) return false;
         if (family_->interruption.wanted(now)) fail(ErrorCode::user, interrupted_text("streams", name(call_)), -1, -1);

@@ -30,7 +30,8 @@ TEST_CASE("a failure that somebody began to write and died names nobody; the fir
     CHECK(std::strcmp(second.reason, "the disk") == 0);
 }
 
-TEST_CASE("a rank that others have waited for in vain while it waits itself is told in which call it is") {
+TEST_CASE(
+    "a rank that others have waited for in vain while it waits itself is told in which call it is, and for whom") {
     FailureRecord const heard =
         failure_record(ErrorCode::deadline, 2, 7, -1, -1, "waited 10 ms in exchange for rank 2. Fix: look.");
     CHECK(std::string(told_to_waiting(heard, 1, "agree").reason) == heard.reason);
@@ -43,4 +44,21 @@ TEST_CASE("a rank that others have waited for in vain while it waits itself is t
     CHECK(std::string(told.reason) ==
           "waited 10 ms in exchange for rank 2. Fix: look. (This is that rank, and it waits itself, in agree. Where "
           "the others are in another call, make all ranks call the same things in the same order.)");
+    CHECK(std::string(told_to_waiting(heard, 2, "exchange", " for rank 3").reason)
+              .find("in exchange for rank 3. Where") != std::string::npos);
+}
+
+TEST_CASE("who was not there hears once which transport speaks, whoever is to blame") {
+    auto const heard = [](int rank, std::string_view reason) {
+        bool reported = false;
+        FailureRecord const failure = failure_record(ErrorCode::deadline, rank, 7, -1, -1, reason);
+        try {
+            raise_failure(failure, "reshard::Some", 1, 7, false, reported);
+        } catch (PeerFailed const& error) {
+            return std::string(error.what());
+        }
+    };
+    CHECK(heard(-1, "reshard::Some: waited.") == "reshard::Some: waited.");
+    CHECK(heard(-1, "somebody has died.") == "reshard::Some: somebody has died.");
+    CHECK(heard(2, "the disk is full") == "reshard::Some: rank 2 failed: the disk is full");
 }

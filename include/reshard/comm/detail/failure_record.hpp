@@ -156,13 +156,14 @@ struct Lasting {
     }
 };
 
-/// What `rank` of the outermost communicator hears of a failure while it waits in `call`. Of a deadline that others
-/// have exceeded waiting for it: ranks that cannot see each other do not know that they are in different calls.
+/// What `rank` of the outermost communicator hears of a failure while it waits in `call`, and for whom (" for rank 1")
+/// if it knows. Of a deadline that others have exceeded waiting for it: ranks that cannot see each other do not know
+/// that they are in different calls.
 [[nodiscard, gnu::cold]] inline FailureRecord told_to_waiting(FailureRecord const& failure, int rank,
-                                                              std::string_view call) {
+                                                              std::string_view call, std::string_view for_whom = {}) {
     if (failure.rank != rank || failure.code != static_cast<int>(ErrorCode::deadline)) return failure;
     return failure_record(ErrorCode::deadline, rank, failure.scope, failure.first, failure.second,
-                          concat(failure.reason, " (This is that rank, and it waits itself, in ", call,
+                          concat(failure.reason, " (This is that rank, and it waits itself, in ", call, for_whom,
                                  ". Where the others are in another call, ", same_calls, ")"));
 }
 
@@ -175,8 +176,10 @@ struct Lasting {
     bool const ours = everyone || failure.first == rank || failure.second == rank;
     bool const shared = code == ErrorCode::mismatch || (code == ErrorCode::deadline && waiting);
     if (failure.scope == scope && ours && shared && !std::exchange(reported, true)) raise(code, failure.reason);
-    raise(ErrorCode::peer_failed, transport, ": ",
-          failure.rank < 0 ? std::string() : concat("rank ", failure.rank, " failed: "), failure.reason);
+    std::string_view const reason = failure.reason;
+    bool const says_who = failure.rank < 0 && reason.starts_with("reshard::");
+    raise(ErrorCode::peer_failed, says_who ? std::string_view() : transport, says_who ? "" : ": ",
+          failure.rank < 0 ? std::string() : concat("rank ", failure.rank, " failed: "), reason);
 }
 
 }  // namespace reshard::inline v0_1::detail

@@ -42,7 +42,7 @@ RESHARD_INLINE MchCheckpoint MchCheckpoint::open(std::string const& folder, Comm
         auto mine = detail::verdict_of(
             [&] {
                 opened = open(folder, save);
-                words = errors::concat("sees ", detail::which_save(opened.save_id()));
+                words = errors::concat("sees ", detail::which_save(opened.save_id()), " in ", folder);
                 digest = opened.files_->catalogue().digest();
             },
             "MchCheckpoint::open");

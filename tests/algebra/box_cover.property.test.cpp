@@ -103,3 +103,21 @@ TEST_CASE("coverage is what counting every element says, for cuts of any kind wi
         check_against_counts(whole, boxes);
     }
 }
+
+TEST_CASE("boxes beside each other that are cut elsewhere come to about as many cells as there are boxes") {
+    std::vector<Box> boxes;
+    Box const whole{{0, 400}, {0, 400}};
+    for (Index column = 0; column < 400; ++column) {
+        boxes.push_back(Box{{0, column}, {column, column + 1}});
+        boxes.push_back(Box{{column, 400}, {column, column + 1}});
+    }
+    std::size_t cells = 0;
+    Index elements = 0;
+    detail::for_each_cell(whole, boxes, [&](Box const& cell, std::span<std::size_t const> holders) {
+        CHECK(holders.size() == 1);
+        elements += cell.size();
+        ++cells;
+    });
+    CHECK(elements == whole.size());
+    CHECK(cells < 2 * boxes.size());
+}

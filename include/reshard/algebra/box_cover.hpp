@@ -123,36 +123,56 @@ private:
     return fault;
 }
 
-/// The dimensions of `cell` from `dim` on cut into parts that the same boxes hold, some of `active`, which ascend.
+/// `cell` cut into parts that the same boxes hold, some of `active`, which ascend and all have something of it.
+/// Each cut is in the middle of the ends that lie within, along the dimension where it leaves each side the fewest
+/// boxes. (Cuts along one dimension after the other would be through all boxes that lie beside each other.)
 template <class Visit>
-void for_each_cell(Box& cell, int dim, std::span<Box const> boxes, std::span<std::size_t const> active,
+void for_each_cell(Box const& cell, std::span<Box const> boxes, std::span<std::size_t const> active,
                    Visit const& visit) {
-    if (dim == cell.rank()) return visit(cell, active);
-    Interval const whole = cell[dim];
-    std::vector<std::size_t> waiting(active.begin(), active.end());
-    sort_list(waiting, [&](std::size_t a, std::size_t b) { return boxes[a].begin(dim) < boxes[b].begin(dim); });
-    std::vector<std::size_t> open;
-    auto next = waiting.begin();
-    for (Index at = whole.begin; at < whole.end;) {
-        for (; next != waiting.end() && boxes[*next].begin(dim) <= at; ++next) open.push_back(*next);
-        std::erase_if(open, [&](std::size_t box) { return boxes[box].end(dim) <= at; });
-        Index end = next == waiting.end() ? whole.end : smaller(whole.end, boxes[*next].begin(dim));
-        for (std::size_t const box : open) end = smaller(end, boxes[box].end(dim));
-        sort_list(open, [](std::size_t a, std::size_t b) { return a < b; });
-        cell.set(dim, {at, end});
-        for_each_cell(cell, dim + 1, boxes, open, visit);
-        at = end;
+    int dim = -1;
+    Index cut = 0;
+    std::size_t least = 0;
+    {
+        std::vector<Index> ends;
+        for (int d = 0; d < cell.rank(); ++d) {
+            ends.clear();
+            for (std::size_t const box : active)
+                for (Index const end : {boxes[box].begin(d), boxes[box].end(d)})
+                    if (cell.begin(d) < end && end < cell.end(d)) ends.push_back(end);
+            if (ends.empty()) continue;
+            sort_list(ends, [](Index a, Index b) { return a < b; });
+            Index const middle = ends[ends.size() / 2];
+            std::size_t below = 0;
+            std::size_t above = 0;
+            for (std::size_t const box : active) {
+                if (boxes[box].begin(d) < middle) ++below;
+                if (boxes[box].end(d) > middle) ++above;
+            }
+            if (dim >= 0 && larger(below, above) >= least) continue;
+            dim = d;
+            cut = middle;
+            least = larger(below, above);
+        }
     }
-    cell.set(dim, whole);
+    if (dim < 0) return visit(cell, active);
+    std::vector<std::size_t> some;
+    for (Interval const side : {Interval{cell.begin(dim), cut}, Interval{cut, cell.end(dim)}}) {
+        some.clear();
+        for (std::size_t const box : active)
+            if (boxes[box].begin(dim) < side.end && boxes[box].end(dim) > side.begin) some.push_back(box);
+        Box part = cell;
+        part.set(dim, side);
+        for_each_cell(part, boxes, std::span<std::size_t const>(some), visit);
+    }
 }
 /// Calls visit(cell, holders) for parts of a whole that fill it: `holders` are the places in the list of all boxes that
 /// hold the cell, ascending; of no box that holds a part of it.
 template <class Visit>
-void for_each_cell(Box whole, std::span<Box const> boxes, Visit const& visit) {
+void for_each_cell(Box const& whole, std::span<Box const> boxes, Visit const& visit) {
     std::vector<std::size_t> all;
     for (std::size_t i = 0; i < boxes.size(); ++i)
         if (!intersect(boxes[i], whole).empty()) all.push_back(i);
-    for_each_cell(whole, 0, boxes, all, visit);
+    for_each_cell(whole, boxes, std::span<std::size_t const>(all), visit);
 }
 
 /// Whether boxes hold all of a whole, be it more than once.

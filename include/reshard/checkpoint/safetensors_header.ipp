@@ -129,16 +129,21 @@ RESHARD_INLINE SafetensorsHeader parse_safetensors_json(std::string_view json, I
                    ": the header is not UTF-8. Fix: check that this is a safetensors file.");
     }
     std::vector<detail::RawEntry> entries;
+    constexpr auto refuse = detail::refuse_header<SafetensorsRule::invalid_header_deserialization>;
+    constexpr auto twice = detail::refuse_header<SafetensorsRule::duplicate_key>;
     auto const take = [&](detail::JsonTree const& all, std::uint32_t node, std::span<std::uint32_t const> parents) {
         bool const is_entry =
             parents.size() == 1 && all.kind(0) == detail::JsonTree::Kind::object && all.key(node) != "__metadata__";
         if (!is_entry) return false;
-        entries.push_back(detail::entry_from(std::string(all.key(node)), detail::JsonReader(all, node), file));
+        try {
+            entries.push_back(detail::entry_from(std::string(all.key(node)), detail::JsonReader(all, node), file));
+        } catch (FormatError const&) {  // a text that is damaged says so, not that it has something unknown
+            static_cast<void>(detail::JsonTree(json, file, refuse, {}, twice));
+            throw;
+        }
         return true;
     };
-    constexpr auto twice = detail::refuse_header<SafetensorsRule::duplicate_key>;
-    detail::JsonTree const tree(json, file, detail::refuse_header<SafetensorsRule::invalid_header_deserialization>, {},
-                                twice, take);
+    detail::JsonTree const tree(json, file, refuse, {}, twice, take);
     Metadata metadata;
     detail::JsonReader(tree).for_each_member([&](std::string name, detail::JsonReader const& value) {
         if (name != "__metadata__") {  // no object

@@ -83,6 +83,20 @@ TEST_SUITE("checkpoint/detail/manifest_json") {
         m.tensors = {m.tensors[0], m.tensors[3]};
         m.extents = {{1, 0, 0, 0, Box{}, "", true, 0x8a9136aaU}, {0, 0, 0, 56, Box{{0, 3}, {0, 2}}, "", false, 0}};
         CHECK(manifest_from(text, "m") == m);
+        std::string behind = text;  // what stands behind the tensors ends like them
+        behind.replace(behind.rfind("}"), 1, ",\n \"more\": [1]}");
+        CHECK(manifest_from(behind, "m") == m);
+    }
+
+    TEST_CASE("tensors first and a list at the end, behind a number that they need") {
+        Manifest m = example_manifest();
+        std::string text = to_json(m);
+        std::size_t const tensors = text.find("\n  \"tensors\": [");
+        std::size_t const end = text.rfind("\n  ]");
+        std::string const list = text.substr(tensors, end + 4 - tensors);
+        text = concat("{", list, ",", text.substr(1, tensors - 1), "\n  \"more\": [1]");
+        std::string const seal = detail::manifest_seal(text);
+        CHECK(manifest_from(text + seal, "m") == m);
     }
 
     TEST_CASE("every bit that flips is noticed, also in texts, in names of keys and in the sum itself") {

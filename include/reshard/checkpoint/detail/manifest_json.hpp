@@ -1,165 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/checkpoint/detail/manifest_json.hpp
-/// \brief  The manifest as JSON: written the same way everywhere, read with every rule checked.
-/// \depends checkpoint/{checksum,json_tree,manifest}, checkpoint/detail/whole_files, algebra/notation. No I/O.
+/// \brief  The manifest as JSON, read with every rule checked.
+/// \depends checkpoint/{json_tree,detail/manifest_text}, algebra/notation. No I/O.
 /// The rules: docs/manifest.md.
 #pragma once
 
 #include <reshard/algebra/notation.hpp>
-#include <reshard/checkpoint/checksum.hpp>
-#include <reshard/checkpoint/detail/whole_files.hpp>
+#include <reshard/checkpoint/detail/manifest_text.hpp>
 #include <reshard/checkpoint/json_tree.hpp>
-#include <reshard/checkpoint/manifest.hpp>
-#include <reshard/checkpoint/text.hpp>
 #include <reshard/core/sorting.hpp>
 
-#include <algorithm>  // any_of
-#include <charconv>   // to_chars
-#include <tuple>      // tuple
+#include <tuple>  // tuple
 
 namespace reshard::inline v0_1 {
 namespace detail {
-
-inline constexpr std::string_view manifest_format = "reshard-checkpoint";
-inline constexpr Index manifest_version = 2;
 
 /// For messages: which extent is meant.
 [[nodiscard]] inline std::string describe(Manifest const& manifest, Extent const& extent) {
     return concat("box ", to_string(extent.box), " of tensor ", quote_name(manifest.tensors[extent.tensor].name),
                   ", replica ", extent.replica);
 }
-
-// ---- Writing -------------------------------------------------------------------------------------------------------
-
-inline void append_manifest_text(std::string& json, std::string_view text) {
-    if (!is_utf8(text)) {
-        raise(ErrorCode::format, "reshard::Manifest: the text ", quote_name(text),
-              " is not UTF-8. Fix: encode names and metadata before saving.");
-    }
-    append_json_string(json, text);
-}
-
-inline void append_extent(std::string& json, StoredTensor const& tensor, Extent const& extent) {
-    auto const number = [&](std::string_view before, Index value) {  // of millions: append() takes thrice as long
-        char digits[20];
-        json += before;
-        json.append(digits, std::to_chars(digits, std::end(digits), value).ptr);
-    };
-    number("{\"file\": ", extent.file);
-    number(", \"begin\": ", extent.begin);
-    json += ", \"box\": [";
-    for (int d = 0; d < extent.box.rank(); ++d) {
-        number(d == 0 ? "[" : ",[", extent.box.begin(d));
-        number(",", extent.box.end(d));
-        json += ']';
-    }
-    json += ']';
-    if (tensor.replicas > 1) number(", \"replica\": ", extent.replica);
-    if (!extent.key.empty()) {
-        json += ", \"key\": ";
-        append_manifest_text(json, extent.key);
-    }
-    if (extent.has_checksum) {
-        json += ", \"crc32c\": \"";
-        json += hex_text(extent.crc32c, 8);
-        json += '"';
-    }
-    if (!extent.block_sums.empty()) {
-        json += ", \"crc32c_blocks\": \"";
-        for (std::uint32_t const sum : extent.block_sums) json += hex_text(sum, 8);
-        json += '"';
-    }
-    json += '}';
-}
-
-/// In front of the tensors: no text of JSON has such a line.
-inline constexpr std::string_view manifest_tensors = "\n  \"tensors\": [";
-/// How a manifest ends: with the sum of all that stands before.
-inline constexpr std::string_view manifest_sum = ",\n  \"crc32c\": \"";
-inline constexpr std::string_view manifest_end = "\"\n}\n";
-
-[[nodiscard]] inline std::string manifest_seal(std::uint32_t sum) {
-    return concat(manifest_sum, hex_text(sum, 8), manifest_end);
-}
-[[nodiscard]] inline std::string manifest_seal(std::string_view json) {
-    return manifest_seal(crc32c(std::as_bytes(std::span(json))));
-}
-
-/// The text of a manifest with the extents that `extents_of` gives, whatever list it has itself: take(piece) for one
-/// piece after the other, of a quarter of a MiB or so. `has_blocks`: some extents have block sums. Throws as to_json(),
-/// which may be when all but the last piece were taken.
-inline void write_manifest(Manifest const& manifest, bool has_blocks, ExtentsOf extents_of,
-                           FunctionRef<void(std::string_view)> take, Index most_bytes = max_manifest_bytes) {
-    constexpr std::size_t piece = std::size_t{1} << 18;
-    std::uint32_t sum = 0;
-    Index size = 0;
-    std::size_t boxes = 0;
-    std::string json =
-        concat("{\n  \"format\": \"", manifest_format, "\",\n  \"version\": ", manifest_version, ",\n  \"save\": ");
-    auto const pass_on = [&] {
-        size += std::ssize(json);
-        if (size <= most_bytes) take(json);
-        json.clear();
-    };
-    auto const add_to_sum = [&] { sum = crc32c(std::as_bytes(std::span(std::as_const(json))), sum); };
-    append_manifest_text(json, manifest.save);
-    append(json, {",\n  \"world_size\": ", manifest.world_size, ",\n  \"metadata\": {"});
-    for (auto const& [key, value] : manifest.metadata) {
-        json += json.back() == '{' ? "\n    " : ",\n    ";
-        append_manifest_text(json, key);
-        json += ": ";
-        append_manifest_text(json, value);
-    }
-    json += manifest.metadata.empty() ? "}" : "\n  }";
-    if (!manifest.format.empty()) {
-        json += ",\n  \"file_format\": ";
-        append_manifest_text(json, manifest.format);
-    }
-    if (has_blocks || manifest.block_bytes != default_block_bytes)
-        append(json, {",\n  \"block_bytes\": ", manifest.block_bytes});
-    json += ",\n  \"files\": [";
-    for (CheckpointFile const& file : manifest.files) {
-        append(json, {json.back() == '[' ? "\n    " : ",\n    ", "{\"name\": "});
-        append_manifest_text(json, file.leaf);
-        append(json,
-               {", \"bytes\": ", file.file_bytes, ", \"header_digest\": \"", hex_text(file.header_digest, 16), "\""});
-        if (file.writer >= 0) append(json, {", \"writer\": ", file.writer});
-        json += '}';
-    }
-    append(json, {manifest.files.empty() ? "]," : "\n  ],", manifest_tensors});
-    for (std::size_t t = 0; t < manifest.tensors.size(); ++t) {
-        StoredTensor const& tensor = manifest.tensors[t];
-        append(json, {json.back() == '[' ? "\n    " : ",\n    ", "{\"name\": "});
-        append_manifest_text(json, tensor.name);
-        append(json, {", \"dtype\": \"", name(tensor.dtype), "\", \"shape\": ", to_string(tensor.shape),
-                      ", \"replicas\": ", tensor.replicas, ", \"distribution\": "});
-        append_manifest_text(json, tensor.distribution);
-        json += ", \"extents\": [";
-        char const* line = "\n      ";
-        for (Extent const* const extent : extents_of(t)) {
-            json += line;
-            append_extent(json, tensor, *extent);
-            line = ",\n      ";
-            ++boxes;
-            if (json.size() < piece) continue;
-            add_to_sum();
-            pass_on();
-        }
-        json += "]}";
-    }
-    json += manifest.tensors.empty() ? "]" : "\n  ]";
-    add_to_sum();
-    json += manifest_seal(sum);
-    pass_on();
-    if (size > most_bytes) {
-        raise(ErrorCode::format, "reshard::Manifest: the manifest of ", boxes, " boxes takes ", size,
-              " bytes, more than the ", most_bytes,
-              " that readers take. Fix: save fewer, larger boxes, shorter names or "
-              "less metadata; or in several folders.");
-    }
-}
-
-// ---- Reading -------------------------------------------------------------------------------------------------------
 
 /// What the sum is of; nothing where the text is too short to have one.
 [[nodiscard]] inline std::string_view before_seal(std::string_view json) noexcept {
@@ -305,29 +165,8 @@ inline void sort_extents(Manifest& manifest, std::string_view file) {
     }
 }
 
-}  // namespace detail
-
-/// The manifest's file: equal manifests give equal texts, one line per file and per extent. Throws FormatError for text
-/// that is not UTF-8, and for more of it than readers take. \pre as for a manifest that was read: places exist, boxes
-/// lie inside their tensors.
-[[nodiscard]] inline std::string to_json(Manifest const& manifest, Index most_bytes = max_manifest_bytes) {
-    bool const has_blocks = std::any_of(manifest.extents.begin(), manifest.extents.end(),
-                                        [](Extent const& extent) { return !extent.block_sums.empty(); });
-    std::string json;
-    detail::write_manifest(
-        manifest, has_blocks, detail::ExtentsByTensor(manifest), [&](std::string_view piece) { json += piece; },
-        most_bytes);
-    return json;
-}
-
-/// The manifest that a text of `file` describes. Throws FormatError naming the file, the tensor and what is wrong with
-/// it. What it does not check: that the extents cover their tensors (check_coverage), and that the files are as said.
-[[nodiscard]] inline Manifest manifest_from(std::string_view json_text, std::string_view file) {
-    using detail::JsonReader, detail::quote_name;
-    if (json_text.size() > detail::as_size(max_manifest_bytes)) {
-        detail::refuse_manifest(file,
-                                errors::concat("it has ", json_text.size(), " bytes, more than ", max_manifest_bytes));
-    }
+/// manifest_from(). `in_order`: all else stands before the tensors, each of which goes from the tree when it is read.
+[[nodiscard]] inline Manifest read_manifest(std::string_view json_text, std::string_view file, bool in_order) {
     Manifest manifest;
     bool blocks = false;
     bool has_begun = false;
@@ -368,8 +207,6 @@ inline void sort_extents(Manifest& manifest, std::string_view file) {
             manifest.extents.back().tensor = manifest.tensors.size() - 1;
         });
     };
-    // As we write it, all else stands before the tensors, and each of them goes from the tree when it is read.
-    bool const in_order = detail::before_seal(json_text).ends_with(']');
     detail::JsonTree const tree(
         json_text, file, detail::refuse_manifest, {}, nullptr,
         [&](detail::JsonTree const& all, std::uint32_t node, std::span<std::uint32_t const> parents) {
@@ -382,6 +219,10 @@ inline void sort_extents(Manifest& manifest, std::string_view file) {
     JsonReader const json(tree);
     if (!has_begun) begin(json);
     json.at("tensors").for_each(add_tensor);
+    if (in_order) {  // what stands behind the tensors was not there when the rest was read
+        std::uint32_t const last = tree.next(tree.find(0, "tensors"));
+        if (last != tree.next(0) && tree.key(last) != "crc32c") json.fail("has more behind its tensors");
+    }
     auto const refuse_twins = [&](std::string_view key, auto const& list, auto const& name_of) {
         std::vector<std::string_view> names;
         names.reserve(list.size());
@@ -394,6 +235,21 @@ inline void sort_extents(Manifest& manifest, std::string_view file) {
     detail::sort_tensors(manifest);
     detail::sort_extents(manifest, file);
     return manifest;
+}
+}  // namespace detail
+
+/// The manifest that a text of `file` describes. Throws FormatError naming the file, the tensor and what is wrong with
+/// it. What it does not check: that the extents cover their tensors (check_coverage), and that the files are as said.
+[[nodiscard]] inline Manifest manifest_from(std::string_view json_text, std::string_view file) {
+    if (json_text.size() > detail::as_size(max_manifest_bytes)) {
+        detail::refuse_manifest(file,
+                                errors::concat("it has ", json_text.size(), " bytes, more than ", max_manifest_bytes));
+    }
+    try {  // as we write it
+        if (detail::before_seal(json_text).ends_with(']')) return detail::read_manifest(json_text, file, true);
+    } catch (FormatError const&) {  // in another order, or wrong: which, the whole says
+    }
+    return detail::read_manifest(json_text, file, false);
 }
 
 }  // namespace reshard::inline v0_1

@@ -140,7 +140,7 @@ inline void sync_folder(std::string const& folder,
     std::string const parent = folder_of(folder.substr(0, folder.find_last_not_of('/') + 1));
     bool made = ::mkdir(folder.c_str(), 0777) == 0;
     if (!made && errno == ENOENT) {  // ends at "." or "/", which are there
-        make_folder(folder_of(folder), durable).keep();
+        make_folder(parent, durable).keep();
         made = ::mkdir(folder.c_str(), 0777) == 0;
     }
     if (made) {

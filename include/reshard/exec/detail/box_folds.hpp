@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/exec/detail/box_folds.hpp
 /// \brief  What one rank does where boxes that it needs are folded from boxes that overlap.
-/// \depends algebra/box_cover, exec/{box_move,detail/job}.hpp, memory/host_memory.
+/// \depends algebra/box_cover, exec/detail/{box_move,job}.hpp, memory/host_memory.
 ///
 /// What others have arrives in scratch memory, whole. Then each box is cut into cells that the same addends reach:
 /// those of a cell are brought side by side and folded into place; a cell that one addend reaches is copied, unless it
@@ -9,7 +9,7 @@
 #pragma once
 
 #include <reshard/algebra/box_cover.hpp>
-#include <reshard/exec/box_move.hpp>
+#include <reshard/exec/detail/box_move.hpp>
 #include <reshard/exec/detail/job.hpp>
 #include <reshard/memory/host_memory.hpp>
 

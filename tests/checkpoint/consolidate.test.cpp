@@ -444,8 +444,11 @@ TEST_SUITE("checkpoint/consolidate") {
         Shards shards(small_model(), 4);
         {
             reshard::detail::FolderLock const saving(shards.in, ".reshard.manifest.json.lock");
-            check_refused(shards, caught_on_ranks(2, [&](auto& comm) { consolidate(shards.in, shards.out, comm); }),
-                          ErrorCode::io, {"a save into this folder is under way", "SaveRequest"});
+            check_refused(
+                shards, caught_on_ranks(2, [&](auto& comm) { consolidate(shards.in, shards.out, comm); }),
+                ErrorCode::io,
+                {"a save into this folder is under way",
+                 errors::concat("it holds .reshard.manifest.json.lock (process ", ::getpid(), " on "), "SaveRequest"});
         }
         write_text(shards.in + "/.reshard.manifest.json.lock", "");  // left by a process that died
         REQUIRE(::mkfifo((shards.in + "/.model.safetensors.index.json.lock").c_str(), 0600) == 0);

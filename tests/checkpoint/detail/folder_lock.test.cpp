@@ -82,13 +82,58 @@ TEST_SUITE("checkpoint/detail/folder_lock") {
         CHECK(folder.leaves() == std::vector<std::string>{".y.lock"});
     }
 
+    TEST_CASE("who is refused is told which process holds it, whatever that is about, and how to find it") {
+        TempFolder const folder;
+        char host[256] = {};
+        REQUIRE(::gethostname(host, sizeof host - 1) == 0);
+        std::string const me = errors::concat("it holds .x.lock (process ", ::getpid(), " on ", host, "). Fix: wait");
+        std::string const remedy = "if its job is over, end that process (`fuser " + folder / ".x.lock";
+        auto const refused = [&] { return caught([&] { FolderLock(folder.path(), ".x.lock"); }).message; };
+        for (std::string const left :
+             {"", "- process 1 on a host of a long name that is dead by now, and more than it\n",
+              "-eshard gives names to\n"}) {  // notes that are void
+            CAPTURE(left);
+            write_text(folder / ".x.lock", left);
+            FolderLock lock(folder.path(), ".x.lock");
+            CHECK_FALSE(lock.has_inherited());
+            CHECK(contains(refused(), me));
+            CHECK(contains(refused(), remedy));
+            lock.note("what it names", false);
+            CHECK(lock.read_note() == "what it names");
+            CHECK(contains(refused(), "it holds .x.lock. Fix: wait"));
+            CHECK(contains(refused(), remedy));
+            lock.note({}, false);
+            CHECK(contains(refused(), me));
+        }
+        CHECK(folder.leaves().empty());
+        write_text(folder / ".x.lock", "a note");
+        FolderLock const lock(folder.path(), ".x.lock");
+        CHECK(lock.has_inherited());
+        CHECK(lock.read_note() == "a note");
+        CHECK(contains(refused(), "it holds .x.lock. Fix: wait"));
+    }
+
+    TEST_CASE("a full disk keeps nobody from holding it") {
+        TempFolder const folder;
+        Faults plan;
+        plan.at = 0;
+        plan.error = ENOSPC;
+        plan.only = "pwrite";
+        plan.all_threads = true;
+        faults = &plan;
+        FolderLock const lock(folder.path(), ".x.lock");
+        faults = nullptr;
+        CHECK(plan.failed == "pwrite");
+        CHECK(lock.is_held());
+    }
+
     TEST_CASE("who asks for a moment whether it is held refuses nobody; who holds it for good does") {
         TempFolder const folder;
         write_text(folder / ".x.lock", "");
         detail::FileDescriptor const reader(::open((folder / ".x.lock").c_str(), O_RDONLY | O_CLOEXEC));
         REQUIRE(::flock(reader.get(), LOCK_SH) == 0);
         check_io(
-            folder.path() + ": another save into this folder is under way: it holds .x.lock. Fix: wait for it, or ",
+            folder.path() + ": another save into this folder is under way: it holds .x.lock. Fix: wait for it, or save",
             [&] { FolderLock(folder.path(), ".x.lock"); });
         int tries = 0;
         before_open = [&](std::string_view path) {

@@ -41,6 +41,7 @@ inline void refuse_save_under_way(std::string const& folder) {
             uninterrupted([&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK); }));
         if (!file.is_open() || ::flock(file.get(), LOCK_SH | LOCK_NB) == 0 || errno != EWOULDBLOCK) continue;
         raise(ErrorCode::io, "IoError: ", folder, ": a save into this folder is under way: it holds ", leaf,
+              held_by(file),
               ". Fix: wait for it (SaveRequest::wait, where this program saves), or read another checkpoint.");
     }
 }

@@ -6,11 +6,28 @@
 
 #include <reshard/checkpoint/detail/temporary_file.hpp>
 #include <reshard/checkpoint/file.hpp>
+#include <reshard/core/detail/watched.hpp>
 
 #include <sys/file.h>  // flock
 #include <unistd.h>    // usleep
 
 namespace reshard::inline v0_1::detail {
+
+/// What a lock says whose holder notes nothing: a note that is void, and who that is.
+inline constexpr std::string_view holder_head = "- process ";
+[[nodiscard]] inline std::string holder_text() {
+    char host[256] = "?";
+    static_cast<void>(::gethostname(host, sizeof host - 1));
+    return concat(holder_head, ::getpid(), " on ", static_cast<char const*>(host), "\n");
+}
+/// Who holds a lock, in brackets, if it says so.
+[[nodiscard]] inline std::string held_by(FileDescriptor const& lock) {
+    char text[300];
+    auto const got = uninterrupted([&] { return ::pread(lock.get(), text, sizeof text, 0); });
+    std::string_view words(text, got > 0 ? as_size(got) : 0);
+    words = words.substr(0, words.find('\n'));
+    return words.starts_with(holder_head) ? concat(" (", words.substr(2), ")") : std::string();
+}
 
 /// Holds a file in the folder under flock(2): the kernel lets go of it when the process dies, however it dies. The file
 /// goes with the lock; one that a dead process left is taken over.
@@ -33,11 +50,13 @@ public:
             }
             file_ = FileDescriptor(fd);
             if (::flock(file_.get(), LOCK_EX | LOCK_NB) == 0) {
-                if (is_at_path()) return;
-                continue;  // its holder removed it before we had it: it locks nothing any more
+                if (!is_at_path()) continue;  // its holder removed it before we had it: it locks nothing any more
+                tell_holder();
+                return;
             }
             int const error = errno;
             if (error == EINTR) continue;
+            std::string const holder = error == EWOULDBLOCK ? held_by(file_) : std::string();
             file_.close();
             if (error == EWOULDBLOCK && ++refusals < most_refusals) {  // readers hold it for a moment, to ask who does
                 ::usleep(2000);
@@ -45,9 +64,10 @@ public:
             }
             if (error == EWOULDBLOCK) {
                 raise(ErrorCode::io, "IoError: ", folder, ": another save into this folder is under way: it holds ",
-                      leaf,
-                      ". Fix: wait for it, or save to another folder. (What a process forked before it died "
-                      "holds it, too.)");
+                      leaf, holder,
+                      ". Fix: wait for it, or save to another folder; if its job is over, end that process (`fuser ",
+                      path_,
+                      "` or `lslocks` on its host name it; what a process forked before it died holds it, too).");
             }
             if (error == ENOLCK) return;  // of the server, for now: the file may be locked by somebody else
             if (error == ENOSYS || error == EOPNOTSUPP || error == EINVAL) {
@@ -74,13 +94,14 @@ public:
 
     [[nodiscard]] bool is_held() const noexcept { return file_.is_open(); }
     /// Says in the file what this holder is about: who takes the lock over from the dead reads it there. No holder, no
-    /// note.
+    /// note. Where there is none, the file says who holds it.
     void note(std::string_view text, bool durable) {
         if (!is_held()) return;
         if (::ftruncate(file_.get(), 0) != 0) raise_io(path_, "cannot empty it", errno, "check the file system.");
+        inherited_ = false;
+        if (text.empty()) tell_holder();
         write_fully(file_, path_, 0, std::as_bytes(std::span<char const>(text.data(), text.size())));
         if (durable) sync_file(file_, path_);
-        inherited_ = false;
         noted_ = !text.empty();
     }
     /// What note() has said is void, before the file goes: a power cut may bring the file back, but not what it said.
@@ -121,6 +142,15 @@ private:
         raise_io(folder, concat("cannot open ", leaf, ", which belongs to user ", there.st_uid, " (uid)"), error,
                  "see that this user saves nothing here any more and remove the file, or save to another folder.");
     }
+    /// Instead of a note. It helps who is refused, and is left out where it cannot be written.
+    void tell_holder() const noexcept {
+        if (has_inherited()) return;
+        quietly([&, this] {
+            std::string const text = holder_text();
+            static_cast<void>(!::ftruncate(file_.get(), 0));
+            static_cast<void>(!::pwrite(file_.get(), text.data(), text.size(), 0));
+        });
+    }
     void unlock() noexcept {
         static_cast<void>(::flock(file_.get(), LOCK_UN));  // children that were forked meanwhile share the descriptor
         file_.close();
@@ -129,7 +159,8 @@ private:
         struct stat mine {};
         struct stat there {};
         bool const known = ::fstat(file_.get(), &mine) == 0;
-        inherited_ = mine.st_size != 0;
+        char first = 0;
+        inherited_ = mine.st_size != 0 && (::pread(file_.get(), &first, 1, 0) != 1 || first != holder_head[0]);
         return known && ::stat(path_.c_str(), &there) == 0 && mine.st_dev == there.st_dev &&
                mine.st_ino == there.st_ino;
     }

@@ -5,6 +5,7 @@
 #include <reshard/checkpoint/checksum.ipp>
 #include <reshard/checkpoint/coverage.ipp>
 #include <reshard/checkpoint/json_tree.ipp>
+#include <reshard/checkpoint/remove_checkpoint.ipp>
 #include <reshard/checkpoint/safetensors.ipp>
 #include <reshard/checkpoint/safetensors_header.ipp>
 #include <reshard/checkpoint/safetensors_layout.ipp>

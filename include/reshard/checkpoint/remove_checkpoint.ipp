@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// How checkpoint/remove_checkpoint.hpp is done.
+#pragma once
+
+#include <reshard/checkpoint/detail/file_list.hpp>
+#include <reshard/checkpoint/detail/folder_lock.hpp>
+#include <reshard/checkpoint/detail/save_names.hpp>
+#include <reshard/checkpoint/detail/temporary_file.hpp>
+#include <reshard/checkpoint/remove_checkpoint.hpp>
+
+namespace reshard::inline v0_1 {
+
+namespace detail {
+
+/// Throws IoError for a manifest of other files. One that cannot be read says nothing.
+inline void refuse_others(std::string const& manifest) {
+    std::vector<std::string> named;
+    try {
+        named = files_of_manifest(manifest);
+    } catch (Error const&) {
+        return;
+    }
+    for (std::string const& leaf : named) {
+        if (is_shard_file(leaf)) continue;
+        raise(ErrorCode::io, "IoError: ", manifest, ": it names ", quote_name(leaf),
+              ", which is no file of a save. Fix: remove the manifest yourself, then what it names.");
+    }
+}
+
+}  // namespace detail
+
+RESHARD_INLINE Index remove_checkpoint(std::string const& folder) {
+    if (detail::path_kind(folder) == detail::PathKind::missing) return 0;
+    detail::FolderLock lock(folder, detail::lock_name(manifest_name));
+    std::string const manifest = detail::join_path(folder, manifest_name);
+    std::vector<std::string> const leaves = detail::leaves_of(folder);
+    Index removed = 0;
+    auto const remove = [&](std::string const& path) {
+        if (::unlink(path.c_str()) == 0) {
+            ++removed;
+        } else if (errno != ENOENT) {
+            detail::raise_io(path, "cannot remove it", errno, "check the permissions of the folder, and call again.");
+        }
+    };
+    if (detail::path_kind(manifest) != detail::PathKind::missing) {
+        detail::refuse_others(manifest);
+        remove(manifest);
+        detail::sync_folder(folder, "the manifest is removed, but a power cut may undo that");
+    }
+    for (std::string const& leaf : leaves) {
+        if (detail::is_shard_file(leaf) || detail::is_temporary_of_save(leaf)) remove(detail::join_path(folder, leaf));
+    }
+    lock.release();
+    static_cast<void>(::rmdir(folder.c_str()));  // not while others have something in it
+    return removed;
+}
+
+}  // namespace reshard::inline v0_1

@@ -428,6 +428,20 @@ void stopped(MpiCommunicator& comm, Place const& place) {
         if (comm.rank() == culprit) std::raise(SIGSTOP);
     });
 }
+/// Rank 3 waits for 0, which waits for 1, which waits for the culprit. None of these is late but the last.
+void stopped_behind_others(MpiCommunicator& comm, Place const& /*place*/) {
+    std::byte memory[2][8] = {};
+    transport::StridedBox box;
+    box.element_bytes = 8;
+    barrier(comm);
+    if (comm.rank() == culprit) std::raise(SIGSTOP);
+    for (int from = culprit; from >= 0; --from) {
+        int const to = (from + 3) % comm.size();
+        transport::Send const send{to, memory[0], box};
+        transport::Receive const receive{from, memory[1], box};
+        comm.exchange({&send, comm.rank() == from ? 1U : 0U}, {&receive, comm.rank() == to ? 1U : 0U}).wait();
+    }
+}
 /// Stops in the middle of a message, and goes on when its receiver has given up: MPI may write to memory then that it
 /// was told of before, or read it. Whoever owns that memory must know; `then` is what rank 0 does with it.
 template <class Then>
@@ -488,8 +502,9 @@ void comes_after(MpiCommunicator& comm, Place const& place, std::chrono::millise
 }
 /// Never; until much later, when all is over.
 void absent(MpiCommunicator& comm, Place const& place) { comes_after(comm, place, 5s); }
-/// When the others have given it up, and the memory that they sent from, but are still there.
-void late(MpiCommunicator& comm, Place const& place) { comes_after(comm, place, soon + 400ms); }
+/// When the others have given it up, half a second after their deadline, and the memory that they sent from, but are
+/// still there.
+void late(MpiCommunicator& comm, Place const& place) { comes_after(comm, place, soon + 1s); }
 void absent_from_prepare(MpiCommunicator& comm, Place const& place) {
     Work const work(comm, place);
     if (comm.rank() == culprit) std::this_thread::sleep_for(5s);
@@ -594,7 +609,7 @@ constexpr Scenario scenarios[] = {
     {"other_call", other_call, 2s},
     {"exit", exits, never, 2s},
     {"kill", killed, never, 2s},
-    {"kill_before_agree", killed_before_agree, never},
+    {"kill_before_agree", killed_before_agree, never, 2s},
     {"kill_at_the_end", killed_at_the_end, never},
     {"kill_and_hush", killed_and_hushed, never},
     {"kill_in_agree", killed_in_agree, never, 2s},
@@ -605,6 +620,7 @@ constexpr Scenario scenarios[] = {
     {"kill_in_copy", killed_in_copy, never},
     {"stop_in_copy", stopped_in_copy, soon},
     {"stop_in_agree", stopped_in_agree, soon},
+    {"stop_behind_others", stopped_behind_others, soon},
     {"stop_in_message", stopped_in_message, soon},
     {"stop_and_free", stopped_and_freed, soon},
     {"late", late, soon},

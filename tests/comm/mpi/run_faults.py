@@ -85,6 +85,7 @@ SCENARIOS = {
     "stop": Wanted(OVERDUE, None, [UNTOUCHED, SAME], stays=True),
     "slow_copy": Wanted("none", "none", ["finalize", "returned 0"], healthy=True),
     "kill_in_copy": Wanted(LOST),
+    "stop_behind_others": Wanted(OVERDUE, None, stays=True),
     "stop_in_copy": Wanted(OVERDUE, None, stays=True),
     "stop_in_agree": Wanted(r"DeadlineExceeded .* in agree for rank 2 \(", None, stays=True),
     "stop_in_message": Wanted("(PeerFailed|DeadlineExceeded) ", "(PeerFailed|DeadlineExceeded) ",
@@ -104,28 +105,31 @@ SCENARIOS = {
     "bad_input": None,
 }
 SCENARIOS["payloads_differ"].outcome[1] = SCENARIOS["payloads_differ"].outcome[CULPRIT]
-# Ranks that share nothing cannot tell who is busy elsewhere, who has died, or who has not come.
+# Ranks that share nothing cannot tell who has died or left; but who does not answer is named.
+LOST_APART = r"(PeerFailed|DeadlineExceeded|TransportError) .*rank (\d+, )*2\b"
 APART = {
-    "exit": Wanted("(PeerFailed|DeadlineExceeded|TransportError) ", None, [UNTOUCHED]),
-    "kill_in_agree": Wanted("(PeerFailed|DeadlineExceeded|TransportError) ", said=""),
-    "kill_in_exchange": Wanted("(PeerFailed|DeadlineExceeded|TransportError) ", said=""),
-    "return_early": Wanted("(PeerFailed|DeadlineExceeded) ", "none", stays=True, said=""),
+    "exit": Wanted(LOST_APART, None, [UNTOUCHED]),
+    "kill_before_agree": Wanted("DeadlineExceeded .* in agree for rank 2\\."),
+    "kill_in_agree": Wanted(LOST_APART),
+    "kill_in_exchange": Wanted(LOST_APART),
+    "return_early": Wanted(LOST_APART, "none", stays=True),
     "other_call": Wanted(*2 * ["(MismatchError|DeadlineExceeded|PeerFailed) "]),
-    "kill": Wanted("(PeerFailed|DeadlineExceeded|TransportError) ", None, [UNTOUCHED]),
-    "stop": Wanted("(PeerFailed|DeadlineExceeded) ", None, [UNTOUCHED], stays=True),
-    "absent": Wanted("(PeerFailed|DeadlineExceeded) ", "PeerFailed", [UNTOUCHED]),
-    "absent_from_prepare": Wanted("(PeerFailed|DeadlineExceeded) ", "PeerFailed", said=""),
+    "kill": Wanted(LOST_APART, None, [UNTOUCHED]),
+    "stop": Wanted(OVERDUE, None, [UNTOUCHED], stays=True),
+    "stop_behind_others": Wanted("DeadlineExceeded .* in exchange for rank 2\\.", None, stays=True),
+    "absent": Wanted(LOST_APART, "PeerFailed", [UNTOUCHED]),
+    "absent_from_prepare": Wanted(r"DeadlineExceeded .* in agree for rank 2\.", "PeerFailed .*rank 2 failed"),
 }
 CASES = [
     "healthy", "bad_input", "fork",
     "throw", "throw.messages", "throw.apart", "throw_in_agree", "throw_in_child",
     "wrong_shape", "other_plan", "out_of_memory",
     "payloads_differ", "payloads_differ.shared", "payloads_differ.apart", "other_call", "other_call.apart",
-    "exit", "kill", "kill.messages", "kill.shared", "kill.apart", "kill_before_agree",
+    "exit", "kill", "kill.messages", "kill.shared", "kill.apart", "kill_before_agree", "kill_before_agree.apart",
     "kill_at_the_end", "kill_and_hush", "kill_in_agree", "kill_in_verdict",
     "kill_in_exchange", "kill_in_exchange.messages", "kill_in_exchange.shared",
     "stop", "stop.messages", "stop.shared", "stop_in_agree", "slow_copy", "kill_in_copy", "stop_in_copy",
-    "stop_in_message.apart", "stop_and_free.apart",
+    "stop_behind_others.apart", "stop_in_message.apart", "stop_and_free.apart",
     "late.apart", "absent", "absent.apart", "absent_from_prepare", "absent_from_split", "absent_from_child",
     "absent_while_others_copy",
     "return_early",

@@ -2,7 +2,8 @@
 /// \file   reshard/comm/detail/mpi_family.hpp
 /// \brief  What ranks share beside MPI: those of one node a seat each, lists of sends, a record of the first failure;
 ///         all communicators split from one their options, how a failure is told, shared buffers.
-/// \depends comm/detail/{mpi_call,process,team}.hpp, core/detail/waiting.hpp, <atomic>, <memory>, <vector>.
+/// \depends comm/detail/{mpi_call,mpi_roll_call,process,team}.hpp, core/detail/waiting.hpp, <atomic>, <memory>,
+/// <vector>.
 ///
 /// A failure is told twice: to the ranks of the node through the shared block, at once, also by a process that is about
 /// to die; to every rank by a message on a communicator of its own.
@@ -18,6 +19,7 @@
 #pragma once
 
 #include <reshard/comm/detail/mpi_call.hpp>
+#include <reshard/comm/detail/mpi_roll_call.hpp>
 #include <reshard/comm/detail/process.hpp>
 #include <reshard/comm/detail/team.hpp>
 #include <reshard/core/detail/waiting.hpp>
@@ -243,7 +245,11 @@ class MpiFamily : public TeamFamily {
 public:
     /// `control` becomes this object's. The node's block is where its ranks look for failures; it may be null.
     MpiFamily(MPI_Comm control, std::shared_ptr<MpiNode> node, MpiOptions const& its_options)
-        : options(its_options), control_(control), node_(std::move(node)), size_(mpi_size(control)) {
+        : options(its_options),
+          roll_call(control),
+          control_(control),
+          node_(std::move(node)),
+          size_(mpi_size(control)) {
         deadline = comparable(options.deadline);
         interruption.asked = options.interrupted;
         rank = mpi_rank(control);
@@ -253,7 +259,7 @@ public:
     ~MpiFamily() {
         // After a failure messages may still be on their way, or come later: what MPI writes to or reads from must
         // stay, and a communicator to which MPI gave the same number would take them for its own.
-        if (is_ours() && !TeamFamily::hear() && mpi_is_usable()) MPI_Comm_free(&control_);
+        if (is_ours() && !TeamFamily::hear() && !roll_call.was_used() && mpi_is_usable()) MPI_Comm_free(&control_);
     }
 
     [[nodiscard]] MPI_Comm control() const noexcept { return control_; }
@@ -299,19 +305,15 @@ public:
         // Kept for ever: nobody can say when they are no longer needed.
         auto* const letter = new (std::nothrow) FailureRecord(mine);
         if (letter == nullptr || !mpi_is_usable()) return true;
-        for (int r = 0; r < size_; ++r) {
-            if (r == rank) continue;
-            MPI_Request request = MPI_REQUEST_NULL;
-            if (MPI_Isend(letter, static_cast<int>(sizeof(*letter)), MPI_BYTE, r, tag, control_, &request) !=
-                MPI_SUCCESS)
-                break;
-            int sent = 0;
-            MPI_Test(&request, &sent, MPI_STATUS_IGNORE);
-        }
+        for (int r = 0; r < size_; ++r)
+            if (r != rank && !mpi_post(letter, sizeof(*letter), r, tag, control_)) break;
         return true;
     }
+    /// Whether all ranks see what fails, and who waits, in memory that they share.
+    [[nodiscard]] bool is_alone() const noexcept { return size_ == 1 || (node_ && node_->ranks() == size_); }
 
     MpiOptions const options;
+    MpiRollCall roll_call;
 
     // ---- Shared buffers --------------------------------------------------------------------------------------
 
@@ -357,15 +359,8 @@ public:
 private:
     static constexpr int tag = 1;
 
-    /// Whether all ranks see what fails in memory that they share.
-    [[nodiscard]] bool is_alone() const noexcept { return size_ == 1 || (node_ && node_->ranks() == size_); }
     /// Whether a letter has come.
-    [[nodiscard]] bool receive(FailureRecord& letter) noexcept {
-        int waiting = 0;
-        return MPI_Iprobe(MPI_ANY_SOURCE, tag, control_, &waiting, MPI_STATUS_IGNORE) == MPI_SUCCESS && waiting != 0 &&
-               MPI_Recv(&letter, static_cast<int>(sizeof(letter)), MPI_BYTE, MPI_ANY_SOURCE, tag, control_,
-                        MPI_STATUS_IGNORE) == MPI_SUCCESS;
-    }
+    [[nodiscard]] bool receive(FailureRecord& letter) noexcept { return mpi_fetch(letter, tag, control_); }
 
     MPI_Comm control_;
     std::shared_ptr<MpiNode> node_;

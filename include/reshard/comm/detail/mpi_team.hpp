@@ -8,7 +8,7 @@
 #include <reshard/comm/detail/mpi_greetings.hpp>
 #include <reshard/comm/detail/team.hpp>
 
-#include <algorithm>  // copy, count
+#include <algorithm>  // all_of, copy
 #include <cerrno>     // errno
 #include <thread>     // hardware_concurrency, sleep_for
 
@@ -70,11 +70,42 @@ public:
             if (node->seat(l).pid == process(rank)) return &node->seat(l);
         return nullptr;
     }
-    [[nodiscard]] std::string_view silence() const noexcept {
-        bool const all_here = std::count(processes_.begin(), processes_.end(), 0) == 0;
-        return all_here ? " although all ranks have come" : " for ranks of other nodes";
+    [[nodiscard]] static std::string_view silence() noexcept { return " although all ranks have come"; }
+    void look_around() {
+        listen();
+        if (!family_->is_alone()) family_->roll_call.answer({scope_, calls_});
     }
-    void look_around() { listen(); }
+    /// Not before ranks of other nodes were asked whether they wait, where one is to be named that this rank cannot see
+    /// or that waits itself: who does not answer is late. Where all answer, somebody may know more, and has a while to
+    /// say so.
+    template <class Missing>
+    [[nodiscard]] bool may_name(Suspects& found, Clock::time_point since, Missing&& missing) {
+        if (family_->is_alone()) return true;
+        auto const is_seen = [&](int rank) { return attendance(rank) != nullptr; };
+        bool const seen = !found.ranks.empty() && std::ranges::all_of(found.ranks, is_seen);
+        if (seen && found.why != Suspects::wait_too) return true;
+        constexpr std::chrono::milliseconds moment{500};  // however short the deadline is
+        MpiRollCall& roll_call = family_->roll_call;
+        auto const now = Clock::now();
+        auto const awaited = awaited_of(missing);
+        auto const far = [&](int rank) { return awaited[as_size(rank)] && !is_seen(rank); };
+        if (std::exchange(asked_in_, since) != since) {
+            asked_ = now;
+            roll_call.begin();
+            for (int rank : ranks_where(far)) roll_call.ask(member(rank));
+        }
+        if (now - asked_ < moment) return false;
+        auto const answer = [&](int rank) { return roll_call.of(member(rank)); };
+        using Answer = MpiRollCall::Answer;
+        auto silent = ranks_where([&](int rank) { return far(rank) && answer(rank) == Answer::none; });
+        if (!silent.empty()) return found = {std::move(silent), {}}, true;
+        if (now - asked_ < 3 * moment) return false;
+        if (seen) return true;
+        if (call_ != TeamCall::exchange)
+            found.ranks = ranks_where([&](int rank) { return far(rank) && answer(rank) == Answer::elsewhere; });
+        if (!found.ranks.empty()) found.why = Suspects::wait_too;
+        return true;
+    }
 
     /// Runs a part of a collective. If it throws, the others hear of it.
     template <class Body>
@@ -259,6 +290,8 @@ private:
     std::uint64_t splits_ = 0;
     bool attach_ = false;
     Clock::time_point entered_ = Clock::now();
+    Clock::time_point asked_{};     ///< when the last roll call began,
+    Clock::time_point asked_in_{};  ///< and since when nothing had moved
 };
 
 // ---- How a program ends when a rank fails ----------------------------------------------------------------------

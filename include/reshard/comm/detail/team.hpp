@@ -2,10 +2,10 @@
 /// \file   reshard/comm/detail/team.hpp
 /// \brief  What MPI and NCCL do not do for the ranks of a communicator: find out who is lost, wait no longer than that
 ///         or the deadline, fail together and agree.
-/// \depends comm/agree.hpp, comm/detail/{failure_record,process}.hpp, core/detail/{waiting,watched}.hpp.
+/// \depends comm/detail/{agree_in_words,failure_record,process}.hpp, core/detail/{waiting,watched}.hpp.
 #pragma once
 
-#include <reshard/comm/agree.hpp>
+#include <reshard/comm/detail/agree_in_words.hpp>
 #include <reshard/comm/detail/failure_record.hpp>
 #include <reshard/comm/detail/process.hpp>
 #include <reshard/core/detail/waiting.hpp>
@@ -17,75 +17,6 @@
 #include <vector>
 
 namespace reshard::inline v0_1::detail {
-
-// ---- Agreement by reductions of a few words: one where nothing is wrong ----------------------------------------
-
-/// As many as maximum() is given at a time, at most.
-inline constexpr std::size_t most_words = 32;
-
-/// `maximum(words, patience)` makes of each word the largest of all ranks; patience: for what may still complete
-/// although somebody has gone on and failed.
-template <class Maximum>
-[[nodiscard]] Verdict agree_in_words(Verdict const& mine, int rank, int ranks, Maximum const& maximum) {
-    using Words = std::span<std::uint64_t>;
-    // Whoever failed may have left this very agreement before: then its end is on its way. If not, nobody waits long.
-    constexpr std::chrono::milliseconds of_all{100};
-    // Who has heard the verdict first throws it, and so may fail while others are still hearing it: they must get the
-    // same error, not PeerFailed.
-    constexpr std::chrono::milliseconds of_verdict{1000};
-    // The largest of these is the lowest rank for which it is so.
-    auto const this_if = [&](bool so) { return so ? static_cast<std::uint64_t>(ranks - rank) : 0U; };
-    std::uint64_t const text = Digest{}.add_text(mine.reason).value();
-    std::uint64_t const mark = mine.mark();
-    std::uint64_t all[5] = {this_if(!mine.ok()), mark, ~mark, text, ~text};
-    maximum(Words(all), of_all);
-    if (all[0] == 0 && all[1] == ~all[2] && all[3] == ~all[4]) {
-        Verdict joint = mine;
-        joint.words = nullptr;
-        joint.call = {};
-        joint.rank = 0;
-        return joint;
-    }
-    // The slow way: somebody fails or differs, so everybody hears the verdicts that matter. Where one speaks, the
-    // others are silent: zeros.
-    std::string const said = concat(mine.call, mine.said());
-    std::string calls[2];
-    auto const hear = [&](int from, std::string& call) {
-        std::uint64_t head[4] = {};
-        if (from == rank) {
-            head[0] = static_cast<std::uint64_t>(mine.code);
-            head[1] = mine.digest;
-            head[2] = said.size();
-            head[3] = mine.call.size();
-        }
-        maximum(Words(head), of_verdict);
-        std::vector<std::uint64_t> letters((head[2] + sizeof head[0] - 1) / sizeof head[0]);
-        if (from == rank && !said.empty()) std::memcpy(letters.data(), said.data(), said.size());
-        for (Words left(letters); !left.empty(); left = left.subspan(smaller(left.size(), most_words)))
-            maximum(left.first(smaller(left.size(), most_words)), of_verdict);
-        std::string_view const heard(reinterpret_cast<char const*>(letters.data()), head[2]);
-        call = heard.substr(0, head[3]);
-        Verdict verdict{static_cast<ErrorCode>(head[0]), from, std::string(heard.substr(head[3])), head[1]};
-        verdict.call = call;
-        return verdict;
-    };
-    auto const rank_of = [&](std::uint64_t word) { return ranks - static_cast<int>(word); };
-    // joint_verdict() knows what to make of them: it sees the first and the one that stands out.
-    Verdict seen[2] = {hear(all[0] != 0 ? rank_of(all[0]) : 0, calls[0]), {}};
-    // Who is elsewhere comes before who differs.
-    bool const elsewhere = mine.call != seen[0].call;
-    bool const alike = !elsewhere && (all[0] != 0 || mine.digest == seen[0].digest);
-    auto const most = static_cast<std::uint64_t>(ranks);
-    std::uint64_t differs[1] = {this_if(!alike) + (elsewhere ? most : 0)};
-    maximum(Words(differs), of_verdict);
-    int const count = differs[0] != 0 ? 2 : 1;
-    if (count == 2) seen[1] = hear(rank_of(differs[0] > most ? differs[0] - most : differs[0]), calls[1]);
-    Verdict joint = transport::joint_verdict(count, [&](int i) -> Verdict const& { return seen[i]; });
-    joint.rank = seen[joint.rank].rank;
-    return joint;
-}
-
-// ---- A rank among others ---------------------------------------------------------------------------------------
 
 /// What ranks of a node see of one of theirs. Written by its owner.
 struct Attendance {
@@ -102,6 +33,14 @@ enum class TeamStep : std::uint8_t { idle, moved, complete };
     return complete ? TeamStep::complete : TeamStep::idle;
 }
 
+/// Who keeps a rank waiting, as far as it can see, and why it thinks so.
+struct Suspects {
+    static constexpr std::string_view wait_too = " (waiting, too)";
+
+    std::vector<int> ranks;
+    std::string_view why;
+};
+
 /// One communicator of one rank. `Family`, a TeamFamily, is shared with its relatives. `Self` inherits this and has
 ///
 ///   name, settings               what its texts call it: "MpiCommunicator", "MpiOptions"
@@ -112,6 +51,7 @@ enum class TeamStep : std::uint8_t { idle, moved, complete };
 ///   outermost_seat(rank)         its Attendance in the outermost communicator, or null
 ///   silence()                    for whom or what this rank waits when it can see nobody who is late
 ///   look_around()                throws what else may have gone wrong meanwhile
+///   may_name(suspects, since, missing)   whether to give up a wait, or to look further; may know better who is late
 ///   maximum(words, patience)     collective: of each word the largest of all ranks
 ///   guarded(body)                what body() returns; if it throws, the others hear of it
 template <class Self, class Family>
@@ -160,7 +100,7 @@ public:
             }
             if (family_->hear()) {
                 if (limit == Clock::time_point::max()) limit = Clock::now() + patience;
-                if (Clock::now() >= limit) raise_failure();
+                if (Clock::now() >= limit) raise_failure(true, for_whom(missing));
                 sched_yield();
                 continue;
             }
@@ -190,8 +130,11 @@ public:
             pause = std::min<std::chrono::milliseconds>(2 * pause, std::chrono::milliseconds(50));
             look_for_the_lost(missing);
             if (now - since < family_->deadline) continue;  // + would overflow for the largest
-            if (!somebody_copies()) raise_deadline(missing);
-            since = now;
+            if (somebody_copies()) {
+                since = now;
+            } else if (Suspects found = suspects(missing); self().may_name(found, since, missing)) {
+                raise_deadline(found);
+            }
         }
     }
     /// The same, or, for those who come again and again instead of waiting, one step: throws as await() does, but knows
@@ -200,7 +143,7 @@ public:
     [[nodiscard]] bool advance(bool may_block, Step&& step, Missing&& missing) {
         if (may_block) return await(step, missing), true;
         if (step_of(step()) == TeamStep::complete) return true;
-        if (family_->hear()) raise_failure();
+        if (family_->hear()) raise_failure(true, for_whom(missing));
         if (++glances_ % 256 != 0) return false;
         self().look_around();
         look_for_the_lost(missing);
@@ -223,9 +166,10 @@ public:
 
     /// Throws the family's failure as this rank must see it: one who did not wait has exceeded no deadline.
     /// \pre the family is poisoned.
-    [[noreturn]] void raise_failure(bool waiting = true) {
+    [[noreturn]] void raise_failure(bool waiting = true, std::string_view whom = {}) {
         FailureRecord failure = family_->failure;
-        if (Self::knows_senders && waiting) failure = told_to_waiting(failure, family_->rank, detail::name(call_));
+        if (Self::knows_senders && waiting)
+            failure = told_to_waiting(failure, family_->rank, detail::name(call_), whom);
         detail::raise_failure(failure, concat("reshard::", Self::name), rank_, scope_, waiting, family_->reported);
     }
     /// Tells everybody that the payloads of two ranks differ, or with -1 that ranks do different things, and throws.
@@ -267,6 +211,21 @@ protected:
         death_ = absence_ = {};
         if (own_ != nullptr)
             own_->entered.store(calls_ << 8U | static_cast<std::uint64_t>(call), std::memory_order_release);
+    }
+    [[nodiscard]] static bool may_name(auto&&...) noexcept { return true; }
+    template <class Missing>
+    [[nodiscard]] std::vector<bool> awaited_of(Missing&& missing) const {
+        std::vector<bool> awaited(as_size(size_), false);
+        missing([&](int rank) { awaited[as_size(rank)] = true; });
+        return awaited;
+    }
+    /// The other ranks for which it is so.
+    template <class IsOne>
+    [[nodiscard]] std::vector<int> ranks_where(IsOne&& is_one) const {
+        std::vector<int> found;
+        for (int rank = 0; rank < size_; ++rank)
+            if (rank != rank_ && is_one(rank)) found.push_back(rank);
+        return found;
     }
     /// Before a blocking call of the transport: nobody enters it before all have come to this same one.
     void meet_in(std::string_view call) {
@@ -324,21 +283,9 @@ private:
         }
         return false;
     }
-    /// Who keeps us waiting, as far as one can see, and why one thinks so.
-    struct Suspects {
-        std::vector<int> ranks;
-        std::string_view why;
-    };
     template <class Missing>
     [[nodiscard]] Suspects suspects(Missing&& missing) {
-        std::vector<bool> awaited(as_size(size_), false);
-        missing([&](int rank) { awaited[as_size(rank)] = true; });
-        auto const those = [&, this](auto&& is_one) {
-            std::vector<int> found;
-            for (int rank = 0; rank < size_; ++rank)
-                if (rank != rank_ && is_one(rank)) found.push_back(rank);
-            return found;
-        };
+        std::vector<bool> const awaited = awaited_of(missing);
         // Calls a rank has made, as far as this one can see.
         auto const calls_of = [&, this](int rank) {
             Attendance const* const there = self().attendance(rank);
@@ -362,22 +309,34 @@ private:
                 return calls_of(rank) < calls_ && (all || awaited[as_size(rank)]) && waits(rank) == waiting;
             };
             std::uint64_t furthest = calls_;
-            for (int rank : those(counts)) furthest = smaller(furthest, calls_of(rank));
+            for (int rank : ranks_where(counts)) furthest = smaller(furthest, calls_of(rank));
             if (furthest == calls_) continue;
-            return {those([&](int rank) { return counts(rank) && calls_of(rank) == furthest; }),
-                    waiting ? " (waiting, too)" : ""};
+            return {ranks_where([&](int rank) { return counts(rank) && calls_of(rank) == furthest; }),
+                    waiting ? Suspects::wait_too : ""};
         }
-        if (auto found = those(is_stopped); !found.empty()) {
+        if (auto found = ranks_where(is_stopped); !found.empty()) {
             return {std::move(found), " (it has come, but is stopped)"};
         }
         if (call_ != TeamCall::exchange || !Self::knows_senders) return {};
-        return {those([&](int rank) { return awaited[as_size(rank)]; }), ""};
+        return {ranks_where([&](int rank) { return awaited[as_size(rank)]; }), ""};
     }
+    /// " for rank 1, 2", in the outermost communicator.
+    [[nodiscard]] std::string names_of(std::vector<int> const& ranks) const {
+        constexpr std::size_t most = 16;
+        std::string text;
+        for (std::size_t i = 0; i < smaller(most, ranks.size()); ++i)
+            text = concat(text, i == 0 ? " for rank " : ", ", member(ranks[i]));
+        return ranks.size() <= most ? text : concat(text, " and ", ranks.size() - most, " more");
+    }
+    /// The same of those whom this rank waits for, where it knows them.
     template <class Missing>
-    [[noreturn]] void raise_deadline(Missing&& missing) {
-        Suspects const found = suspects(missing);
-        std::string who;
-        for (int rank : found.ranks) who = concat(who, who.empty() ? " for rank " : ", ", member(rank));
+    [[nodiscard, gnu::cold]] std::string for_whom(Missing&& missing) const {
+        if (call_ != TeamCall::exchange || !Self::knows_senders) return {};
+        auto const awaited = awaited_of(missing);
+        return names_of(ranks_where([&](int rank) { return awaited[as_size(rank)]; }));
+    }
+    [[noreturn]] void raise_deadline(Suspects const& found) {
+        std::string who = names_of(found.ranks);
         if (who.empty()) who = self().silence();
         std::string const text =
             late_text(Self::name, family_->deadline, call_, concat(who, found.why), Self::settings);

@@ -365,8 +365,10 @@ TEST_SUITE("exec/boxes: the same error on every rank") {
                 moves.push_back({rank == 0 ? other : from, to, DType::f32, second.source, second.destination, "wide"});
             }),
             ErrorCode::mismatch,
-            {"rank 1 of 2: moves 2 boxes of [4,2] (as for tensor 0) into boxes of [4,2] (as for tensor 0), F32 "
-             "of tensor 1 'wide', but rank 0 moves 2 boxes of [4,2] (as for tensor 0) into boxes of [4,2] (the same)"});
+            {"rank 1 of 2: moves 2 boxes of [4,2] (as read for tensor 0) into boxes of [4,2] (as written for tensor "
+             "0), "
+             "F32 of tensor 1 'wide', but rank 0 moves 2 boxes of [4,2] (as written for tensor 0) into boxes of [4,2] "
+             "(the same)"});
         check_same(thrown([](int rank, Two&, auto& moves) {
                        if (rank == 1) moves.pop_back();
                    }),

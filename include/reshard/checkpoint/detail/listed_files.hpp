@@ -102,12 +102,12 @@ inline void refuse_not_here(std::string const& folder, std::string const& leaf) 
     std::string const source = join_path(folder, manifest_name);
     if (path_kind(source) == PathKind::missing) {
         raise_io(folder.empty() ? "." : folder, concat("this rank does not see the ", manifest_name, " that was read"),
-                 ENOENT, "give all ranks a folder that they share.");
+                 ENOENT, "give all ranks a folder that they share, or see whether somebody removes it.");
     }
     std::vector<std::string> const now = files_of_manifest(source);
     if (std::find(now.begin(), now.end(), leaf) == now.end()) return;
     raise_io(join_path(folder, leaf), concat("this rank does not see it, and ", manifest_name, " names it"), ENOENT,
-             "fetch it, or give all ranks a folder that they share.");
+             "fetch it, or give all ranks a folder that they share, or see whether somebody removes it.");
 }
 
 /// Throws FormatError where a manifest contradicts the header.

@@ -14,11 +14,10 @@ namespace reshard::inline v0_1::detail {
 
 /// A number of so many significant digits: 12.3, 0.45, 1.20e+06; or fixed, with so many behind the point. In every
 /// locale alike.
-[[nodiscard]] inline std::string number_text(double value, int digits,
-                                             std::chars_format format = std::chars_format::general) {
-    char text[40];
-    auto const [end, error] = std::to_chars(text, text + sizeof text, value, format, digits);
-    return error == std::errc() ? std::string(text, end) : number_text(value, 17);  // a long one that was to be fixed
+[[nodiscard, gnu::cold]] inline std::string number_text(double value, int digits,
+                                                        std::chars_format format = std::chars_format::general) {
+    char text[340];  // the largest double has 309 digits before the point
+    return {text, std::to_chars(text, text + sizeof text, value, format, digits).ptr};
 }
 
 /// 1536 -> "1.5 KiB".

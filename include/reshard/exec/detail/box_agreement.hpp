@@ -86,16 +86,21 @@ struct BoxTables {
 /// Completes "rank 3 ..., but rank 0 ...". `place` as first_difference() gives it.
 [[nodiscard]] inline std::string describe(std::span<BoxMove const> moves, BoxTables const& tables, Index place) {
     std::string text;
-    auto const of = [&](std::size_t i) { return moves.size() == 1 ? std::string() : concat(" of ", label(moves, i)); };
+    auto const of = [&](std::size_t i) {
+        std::string const tensor = label(moves, i);
+        return tensor.empty() ? tensor : concat(" of ", tensor);
+    };
     tables.for_each(
         [&](std::size_t i) {
             if (place-- != 0) return;
             BoxMove const& move = moves[i];
             auto const [from, to] = tables.of[i];
             auto const known = [&](std::size_t table) {  // another rank may have two where this one has the same
-                for (std::size_t k = 0; k < i; ++k)
-                    if (tables.of[k].first == table || tables.of[k].second == table)
-                        return concat(" (as for ", label(moves, k), ")");
+                for (std::size_t k = 0; k < i; ++k) {
+                    bool const read = tables.of[k].first == table;
+                    if (read || tables.of[k].second == table)
+                        return concat(" (as ", read ? "read" : "written", " for ", label(moves, k), ")");
+                }
                 return std::string();
             };
             text =

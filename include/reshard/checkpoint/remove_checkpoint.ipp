@@ -12,12 +12,12 @@ namespace reshard::inline v0_1 {
 
 namespace detail {
 
-/// Throws IoError for a manifest of other files. One that cannot be read says nothing.
+/// Throws IoError for a manifest of other files, or one that this process may not read. A damaged one says nothing.
 inline void refuse_others(std::string const& manifest) {
     std::vector<std::string> named;
     try {
         named = files_of_manifest(manifest);
-    } catch (Error const&) {
+    } catch (FormatError const&) {
         return;
     }
     for (std::string const& leaf : named) {

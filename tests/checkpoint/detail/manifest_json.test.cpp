@@ -94,7 +94,7 @@ TEST_SUITE("checkpoint/detail/manifest_json") {
         std::size_t const tensors = text.find("\n  \"tensors\": [");
         std::size_t const end = text.rfind("\n  ]");
         std::string const list = text.substr(tensors, end + 4 - tensors);
-        text = concat("{", list, ",", text.substr(1, tensors - 1), "\n  \"more\": [1]");
+        text = errors::concat("{", list, ",", text.substr(1, tensors - 1), "\n  \"more\": [1]");
         std::string const seal = detail::manifest_seal(text);
         CHECK(manifest_from(text + seal, "m") == m);
     }

@@ -154,7 +154,8 @@ inline void sync_folder(std::string const& folder,
         PathKind const kind = path_kind(folder);
         if (kind == PathKind::folder) return {};
         struct stat there {};
-        bool const has_gone = kind == PathKind::missing && ::lstat(folder.c_str(), &there) != 0 && errno == ENOENT;
+        bool const is_link = ::lstat(folder.c_str(), &there) == 0 && S_ISLNK(there.st_mode);
+        bool const has_gone = kind == PathKind::missing && !is_link;
         if (has_gone) return make_folder(folder, durable);  // who had made it has failed
         fix = kind == PathKind::file ? "a file has this name: move it away, or write elsewhere."
                                      : "a link has this name, and leads nowhere: make the folder that it leads to.";

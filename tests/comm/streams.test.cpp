@@ -236,7 +236,8 @@ TEST_SUITE("comm/streams") {
         CHECK(thrown[2].code == ErrorCode::peer_failed);
         CHECK(thrown[2].says("(This is that rank, and it waits itself, in an exchange for rank "));
         CHECK(
-            thrown[2].says(". Where the others are in another call, make all ranks call the same things in the same "));
+            thrown[2].says(". Where it came late, see what kept it; where the others are in another call, make all "
+                           "ranks call the same things in the same "));
     }
 
     TEST_CASE("an agreement has one outcome: who hears it last does not hear of what failed since") {

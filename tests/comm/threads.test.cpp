@@ -374,8 +374,9 @@ TEST_SUITE("comm/threads") {
             CAPTURE(thrown[r]);
             CHECK(holds(thrown[r], errors::concat("waited 200 ms in exchange for rank ", named, " (waiting, too).")));
             CHECK(holds(thrown[r],
-                        "(This is that rank, and it waits itself, in exchange. Where the others are in "
-                        "another call, make all ranks call the same things in the same order.)") == (r == named));
+                        "(This is that rank, and it waits itself, in exchange. Where it came late, see what "
+                        "kept it; where the others are in another call, make all ranks call the same things in the "
+                        "same order.)") == (r == named));
         }
     }
 

@@ -11,7 +11,6 @@
 #include <reshard/memory/host_memory.hpp>
 
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include <memory>
 #include <vector>
@@ -22,16 +21,13 @@ namespace reshard::test {
 class FarMemory final : public MemoryPolicy {
 public:
     FarMemory() {
-        int const file = ::memfd_create("far", 0);
-        REQUIRE(::ftruncate(file, size) == 0);
-        auto const map = [&](int how) {
-            void* const memory = ::mmap(nullptr, size, how, MAP_SHARED, file, 0);
-            REQUIRE(memory != MAP_FAILED);
-            return static_cast<std::byte*>(memory);
-        };
-        far = map(PROT_NONE);
-        near = map(PROT_READ | PROT_WRITE);
-        ::close(file);
+        void* const first = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+        REQUIRE(first != MAP_FAILED);
+        void* const second = ::mremap(first, 0, size, MREMAP_MAYMOVE);  // of nothing: the same pages once more
+        REQUIRE(second != MAP_FAILED);
+        REQUIRE(::mprotect(second, size, PROT_NONE) == 0);
+        near = static_cast<std::byte*>(first);
+        far = static_cast<std::byte*>(second);
     }
     FarMemory(FarMemory const&) = delete;
     ~FarMemory() {

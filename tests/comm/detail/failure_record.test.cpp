@@ -43,7 +43,8 @@ TEST_CASE(
     CHECK(told.second == -1);
     CHECK(std::string(told.reason) ==
           "waited 10 ms in exchange for rank 2. Fix: look. (This is that rank, and it waits itself, in agree. Where "
-          "the others are in another call, make all ranks call the same things in the same order.)");
+          "it came late, see what kept it; where the others are in another call, make all ranks call the same things "
+          "in the same order.)");
     CHECK(std::string(told_to_waiting(heard, 2, "exchange", " for rank 3").reason)
               .find("in exchange for rank 3. Where") != std::string::npos);
 }

@@ -162,9 +162,10 @@ struct Lasting {
 [[nodiscard, gnu::cold]] inline FailureRecord told_to_waiting(FailureRecord const& failure, int rank,
                                                               std::string_view call, std::string_view for_whom = {}) {
     if (failure.rank != rank || failure.code != static_cast<int>(ErrorCode::deadline)) return failure;
-    return failure_record(ErrorCode::deadline, rank, failure.scope, failure.first, failure.second,
-                          concat(failure.reason, " (This is that rank, and it waits itself, in ", call, for_whom,
-                                 ". Where the others are in another call, ", same_calls, ")"));
+    return failure_record(
+        ErrorCode::deadline, rank, failure.scope, failure.first, failure.second,
+        concat(failure.reason, " (This is that rank, and it waits itself, in ", call, for_whom,
+               ". Where it came late, see what kept it; where the others are in another call, ", same_calls, ")"));
 }
 
 /// Throws it as `rank` of the communicator `scope` must see it: one who did not wait has exceeded no deadline, and an

@@ -170,11 +170,12 @@ public:
         auto const there = stamp_at(file);
         if (!there) {
             raise_io(file, "rank 0 does not see what another rank has written", ENOENT,
-                     "save to a folder that all ranks share.");
+                     "give every rank the same folder, one that all of them share.");
         }
         if (there->bytes == bytes) return;
-        raise(ErrorCode::io, "IoError: ", file, ": rank 0 sees ", there->bytes, " of the ", bytes,
-              " bytes that another rank has written. Fix: save to a folder that all ranks share.");
+        raise(
+            ErrorCode::io, "IoError: ", file, ": rank 0 sees ", there->bytes, " of the ", bytes,
+            " bytes that another rank has written. Fix: give every rank the same folder, one that all of them share.");
     }
 
     /// Local: rank 0 writes the index that will take the place of the one that is there, a text that write(take) makes

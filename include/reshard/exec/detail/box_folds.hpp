@@ -70,7 +70,7 @@ inline void fold_cells(JobWork const& work, MemoryPolicy const& memory, JobStep 
 /// \pre `scratch` has room for folds.elements; `sends` are those of the exchange.
 [[nodiscard]] inline Job bind_folds(BoxFolds const& folds, BoxMove const& move, Index rank, std::byte* scratch,
                                     std::vector<Send>&& sends, MemoryPolicy const& memory) {
-    struct Piece {
+    struct Gathered {
         std::size_t from = 0;  ///< view of the source, counted from 1; 0: scratch memory
         std::size_t to = 0;    ///< and of the destination
         Send send;
@@ -88,7 +88,7 @@ inline void fold_cells(JobWork const& work, MemoryPolicy const& memory, JobStep 
         travel.receives.back().peer = static_cast<int>(message.peer);
         used += message.box.size();
     }
-    std::vector<Piece> pieces;
+    std::vector<Gathered> pieces;
     for (BoxFolds::Cell const& cell : folds.cells) {
         HeldBox const& whole = move.to.boxes()[cell.to];
         auto const to = as_size(&whole - needed);
@@ -109,7 +109,7 @@ inline void fold_cells(JobWork const& work, MemoryPolicy const& memory, JobStep 
         }
         for (std::size_t const i : cell.addends) {
             BoxFolds::Addend const& addend = folds.addends[i];
-            Piece piece;
+            Gathered piece;
             if (addend.place < 0) {
                 HeldBox const& source = move.from.boxes()[addend.message.from];
                 piece.from = as_size(&source - held) + 1;
@@ -130,7 +130,8 @@ inline void fold_cells(JobWork const& work, MemoryPolicy const& memory, JobStep 
             pieces.push_back(piece);
         }
     }
-    sort_list(pieces, [](Piece const& a, Piece const& b) { return a.from != b.from ? a.from < b.from : a.to < b.to; });
+    sort_list(pieces,
+              [](Gathered const& a, Gathered const& b) { return a.from != b.from ? a.from < b.from : a.to < b.to; });
     for (std::size_t i = 0; i < pieces.size(); ++i) {
         bool const same = i != 0 && pieces[i].from == pieces[i - 1].from && pieces[i].to == pieces[i - 1].to;
         if (!same) work.steps.push_back({planning::StepKind::copy, 1});

@@ -67,6 +67,9 @@ TEST_SUITE("checkpoint/remove") {
                  [&] { remove_checkpoint(folder / "whole"); });
         CHECK(std::filesystem::exists(folder / "whole/reshard.manifest.json"));
         CHECK_FALSE(std::filesystem::exists(folder / "whole/.reshard.manifest.json.lock"));
+        write_text(step + "/reshard.manifest.json", R"({"format": "reshard-checkpoint", "version": 99})");
+        CHECK_THROWS_AS(remove_checkpoint(step), FormatError);
+        for (std::string const& leaf : before) CHECK(std::filesystem::exists(step + "/" + leaf));
         write_text(step + "/reshard.manifest.json", "{");  // names nothing
         CHECK(remove_checkpoint(step) == static_cast<Index>(before.size()));
     }

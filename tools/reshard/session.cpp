@@ -50,7 +50,7 @@ bool is_of_all(std::exception const& error, int ranks) {
     if (ranks == 1) return true;
     std::string_view text = error.what();
     if (!text.starts_with("rank ")) return false;
-    text.remove_prefix(text.find_first_not_of("0123456789", 5));
+    text.remove_prefix(std::min(text.find_first_not_of("0123456789", 5), text.size()));
     return text.starts_with(reshard::errors::concat(" of ", ranks, ": "));
 }
 }  // namespace

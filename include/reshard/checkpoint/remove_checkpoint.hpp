@@ -16,8 +16,9 @@ namespace reshard::inline v0_1 {
 /// none of a folder that is not there.
 ///
 /// Throws IoError, and removes nothing, where a save into the folder is under way, naming its process, and where the
-/// manifest names files that save() does not make (those of consolidate()); also for what the file system refuses. On
-/// one without flock(2) nobody sees whether a save is under way.
+/// manifest names files that save() does not make (those of consolidate()); also for what the file system refuses.
+/// FormatError for a manifest of a later release, whose files nobody knows here. On a file system without flock(2)
+/// nobody sees whether a save is under way.
 Index remove_checkpoint(std::string const& folder);
 
 }  // namespace reshard::inline v0_1

@@ -12,12 +12,14 @@ namespace reshard::inline v0_1 {
 
 namespace detail {
 
-/// Throws IoError for a manifest of other files, or one that this process may not read. A damaged one says nothing.
+/// Throws IoError for a manifest of other files, or one that this process may not read, FormatError for one of a later
+/// release. A damaged one says nothing.
 inline void refuse_others(std::string const& manifest) {
     std::vector<std::string> named;
     try {
         named = files_of_manifest(manifest);
-    } catch (FormatError const&) {
+    } catch (FormatError const& error) {
+        if (safetensors_rule(error) == SafetensorsRule::later_version) throw;
         return;
     }
     for (std::string const& leaf : named) {

@@ -290,10 +290,10 @@ void include_ratio(Goals& goals) {
 
 /// What moves while ranks sleep, as those do whose device computes, or compute themselves.
 void overlap_threads(Goals& goals) {
-    Overlap found;
+    bench::Overlap found;
     TeamClock clock(overlapping_ranks);
     run_on_threads(overlapping_ranks, [&](ThreadCommunicator& comm) {
-        Overlap const mine = overlap_of(comm, clock);
+        bench::Overlap const mine = overlap_of(comm, clock);
         if (comm.rank() == 0) found = mine;
     });
     print_overlap(goals, found, "overlap_threads", "overlap_threads_busy");

@@ -8,6 +8,7 @@
 #include <reshard/checkpoint/verify_replicas.hpp>
 #include <reshard/comm/collectives.hpp>
 #include <reshard/comm/threads.hpp>
+#include <reshard/exec/batch.hpp>
 #include <reshard/exec/boxes.hpp>
 #include <reshard/exec/collectives.hpp>
 #include <reshard/exec/global_tensor.hpp>

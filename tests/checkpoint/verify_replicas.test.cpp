@@ -10,6 +10,7 @@
 
 #include "../support/fake_cuda.hpp"
 
+#include <algorithm>
 #include <cstring>
 #include <random>
 #include <string>

@@ -9,6 +9,7 @@
 #include <reshard/checkpoint/file.hpp>
 #include <reshard/checkpoint/load.hpp>
 #include <reshard/comm/policy.hpp>
+#include <reshard/mch/redistribute.hpp>
 
 #include <checkpoint/power_support.hpp>
 #include <mch/support/saved.hpp>
@@ -228,5 +229,27 @@ TEST_SUITE("mch/checkpoint_save faults") {
             static_cast<void>(MchCheckpoint::open(comm.rank() == 1 ? folder / "none" : folder.path(), comm));
         });
         test::check_same(thrown, ErrorCode::io, {"rank 1 of 2: "});
+    }
+
+    TEST_CASE("ranks that opened a folder by themselves and have shards of two saves are refused, naming both") {
+        TempFolder const folder;
+        save_step(folder.path(), 1);
+        std::vector<World> worlds(2, fresh_like(world_of(1), 2));
+        std::vector<std::string> ids;
+        std::vector<MchTable> saved;
+        for (std::size_t r = 0; r < 2; ++r) {
+            MchCheckpoint files = MchCheckpoint::open(folder.path());
+            saved.push_back(
+                files.load("user", table_of(worlds[r]), static_cast<Id>(r), state_of(worlds[r].ranks[r])).saved);
+            ids.push_back(files.save_id());
+            save_step(folder.path(), 2);
+        }
+        CHECK(saved[0] == saved[1]);  // the tables are
+        auto const thrown = test::thrown_by(2, [&](ThreadCommunicator& comm) {
+            auto const r = static_cast<std::size_t>(comm.rank());
+            static_cast<void>(redistribute(saved[r], table_of(worlds[r]), state_of(worlds[r].ranks[r]), comm));
+        });
+        test::check_same(thrown, ErrorCode::mismatch, {"of save " + ids[0], "of save " + ids[1]});
+        CHECK(saved[0].on(saved[0].slots).save.empty());
     }
 }

@@ -54,9 +54,9 @@ public:
     /// that replaces it meanwhile is opened in its place; one that does so later removes files, and loads that have yet
     /// to open them throw IoError: open the folder again.
     ///
-    /// Local: ranks that each do this while somebody saves may have two saves, which no later call notices in bucketed
-    /// tables. `save` is the id of the one that is meant, of a SaveReport or LoadReport; another one in its place is a
-    /// MismatchError. Empty: whichever is there.
+    /// Local: ranks that each do this while somebody saves may have two saves, which nothing notices before
+    /// redistribute() (MchTable::save). `save` is the id of the one that is meant, of a SaveReport or LoadReport;
+    /// another one in its place is a MismatchError. Empty: whichever is there.
     [[nodiscard]] static MchCheckpoint open(std::string folder, std::string const& save = {});
     /// Collective over `comm`: the same, and all ranks have the same save. Where one was committed while they looked,
     /// all look again, a few times; then, and where their folders differ, that is a MismatchError. Throws the same

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/mch/table.hpp
 /// \brief  MchTable: what all ranks know of one managed-collision table, as a value: slots, routing, policy, columns.
-/// \depends algebra/notation, core/error, <vector>. Opt-in: not part of the umbrella.
+/// \depends algebra/notation, core/error, <tuple>, <vector>. Opt-in: not part of the umbrella.
 ///
 /// Managed collision maps raw ids to slots (rows) of an embedding table and evicts ids that are not worth a slot.
 /// The layouts are those of TorchRec (github.com/pytorch/torchrec): torchrec/modules/mc_modules.py and
@@ -12,6 +12,7 @@
 #include <reshard/core/error.hpp>
 #include <reshard/mch/detail/mode.hpp>
 
+#include <tuple>   // tie
 #include <vector>  // vector
 
 namespace reshard::inline v0_1 {
@@ -88,6 +89,9 @@ struct MchTable {
     double decay_exponent = 1;  ///< e: TorchRec's, which is in none of its checkpoints; 1 unless it was configured
     MchLayout layout = MchLayout::sorted;
     std::vector<MchColumn> metadata = columns_of(MchEviction::lfu);
+    /// The id of the save that a table was loaded from, which MchLoadResult::saved has: redistribute() refuses ranks
+    /// that have shards of different ones. Empty: none is known. Does not make tables differ.
+    std::string save;
 
     /// Z.
     [[nodiscard]] Index size() const noexcept { return slots.shape().extent(0); }
@@ -105,7 +109,13 @@ struct MchTable {
     /// The same table on other ranks. TorchRec gives a sorted table one bucket per rank, also after the change.
     [[nodiscard]] MchTable on(DynamicDistribution const& other) const;
 
-    [[nodiscard]] friend bool operator==(MchTable const&, MchTable const&) = default;
+    [[nodiscard]] friend bool operator==(MchTable const& a, MchTable const& b) {
+        auto const all = [](MchTable const& t) {
+            return std::tie(t.name, t.slots, t.hash_size, t.buckets, t.hash_function, t.eviction, t.decay_exponent,
+                            t.layout, t.metadata);
+        };
+        return all(a) == all(b);
+    }
 };
 
 /// A sorted table with the columns of its policy, cut by TorchRec's row-wise rule over the ranks of a mesh of one axis.
@@ -114,7 +124,7 @@ struct MchTable {
 /// `'user' of 10 slots (4):(S0) sorted LFU, hash size 100, buckets 4, columns counts:8`.
 [[nodiscard]] std::string to_string(MchTable const& table);
 
-/// Equal tables have equal digests: what ranks compare.
+/// Equal tables of one save have equal digests: what ranks compare.
 void digest(detail::Digest& digest, MchTable const& table);
 [[nodiscard]] std::uint64_t digest(MchTable const& table);
 

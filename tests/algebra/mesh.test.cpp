@@ -201,6 +201,8 @@ TEST_CASE("a mesh of a million ranks answers without listing them") {
 
 TEST_CASE("a list of integers is a mesh whose number of axes is known at run time") {
     CHECK(DynamicMesh(std::vector<int>{2, 4}) == Mesh{2, 4});
+    static_assert(DynamicMesh({7}) == Mesh{7} && DynamicMesh({2, 4U}) == Mesh{2, 4});
+    static_assert(DynamicMesh({7U}, first_rank(8)) == Mesh{7}.on(first_rank(8)));
     CHECK(DynamicMesh(std::vector<Index>{2, 4}, first_rank(8)) == Mesh{2, 4}.on(first_rank(8)));
     CHECK_THROWS_AS(DynamicMesh(std::vector<int>{}), MeshError);
     CHECK_THROWS_AS(DynamicMesh(std::vector<int>{2, 0}), MeshError);

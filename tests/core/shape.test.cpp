@@ -49,6 +49,8 @@ TEST_CASE("a shape refuses negative extents, too many dimensions and sizes beyon
 TEST_CASE("a list of integers is a shape whose rank is known at run time; text is none") {
     CHECK(DynamicShape(std::vector<Index>{4, 5, 6}) == Shape{4, 5, 6});
     CHECK(DynamicShape(std::vector<unsigned>{4, 5}) == Shape{4, 5});
+    static_assert(DynamicShape({7}) == Shape{7} && DynamicShape({7, 8U}) == Shape{7, 8});
+    static_assert(DynamicShape({std::size_t{7}}) == Shape{7} && DynamicShape({DynamicShape({7})}) == Shape{7});
     CHECK(DynamicShape(std::vector<int>{}) == DynamicShape{});
     CHECK_THROWS_AS(DynamicShape(std::vector<int>(9, 1)), ShapeError);
     CHECK_THROWS_AS(DynamicShape(std::vector<int>{-1}), ShapeError);

@@ -80,6 +80,9 @@ public:
     template <IntegerList List>
     constexpr explicit DynamicMesh(List const& extents, RankList const& ranks = {})
         : DynamicMesh(detail::indices_of(extents), ranks) {}
+    template <std::integral Extent>  // ({n}), which could be a copy of a mesh of n, too
+    constexpr explicit DynamicMesh(Extent const (&extents)[1], RankList const& ranks = {})
+        : DynamicMesh(Indices{extents[0]}, ranks) {}
 
     [[nodiscard]] constexpr int axes() const noexcept { return axes_; }
     [[nodiscard]] constexpr Index extent(int axis) const noexcept { return extents_[axis]; }

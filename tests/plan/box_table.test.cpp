@@ -118,7 +118,14 @@ TEST_CASE("addends: whoever needs an element gets it from all that have it") {
     CHECK(first.received == 4);
     CHECK(first.messages_received == 2);
     CHECK(first.sent == 3);
-    CHECK(exchange(from, to, 0, Overlap::addends).kept.size() == 1);
+    planning::BoxExchange const mine = exchange(from, to, 0, Overlap::addends);
+    CHECK(mine.kept.size() == 1);
+    REQUIRE(mine.cells.size() == 2);
+    CHECK(mine.cells[0].box == Box{{2, 3}});
+    CHECK(mine.cells[0].from == std::vector<std::size_t>{0, 1, 2});
+    CHECK(mine.cells[1].from == std::vector<std::size_t>{1, 2});
+    CHECK(mine.scratch() == 4 + 3 + 2);
+    CHECK(exchange(from, to, 1, Overlap::addends).scratch() == 0);
     CHECK(cost(from, to, 1, Overlap::addends).sent == 6);
     CHECK(cost(from, to, 2, Overlap::addends).received == 5);
     CHECK(says(message_of(ErrorCode::placement,

@@ -175,16 +175,6 @@ void for_each_cell(Box const& whole, std::span<Box const> boxes, Visit const& vi
     for_each_cell(whole, boxes, std::span<std::size_t const>(all), visit);
 }
 
-/// Whether boxes hold all of a whole, be it more than once.
-[[nodiscard]] inline CoverFault find_gap(Box const& whole, std::span<Box const> boxes) {
-    CoverFault fault;
-    fault.held = 1;
-    for_each_cell(whole, boxes, [&](Box const& cell, std::span<std::size_t const> holders) {
-        if (fault.held == 1 && holders.empty()) fault = {cell, 0, 0, 0};
-    });
-    return fault;
-}
-
 /// Whether a box is one of a tensor of this shape.
 [[nodiscard]] inline bool lies_inside(Box const& box, DynamicShape const& shape) noexcept {
     if (box.rank() != shape.rank()) return false;

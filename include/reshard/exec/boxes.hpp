@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/exec/boxes.hpp
 /// \brief  redistribute() between lists of boxes, for shards that no placement describes.
-/// \depends exec/{detail/box_move,local_tensor,prepare}. Opt-in: not part of the umbrella.
+/// \depends exec/{box_move,local_tensor,prepare}. Opt-in: not part of the umbrella.
 ///
 ///     Shape const shape{100, 64};
 ///     BoxTable const before(shape, {{0, Box{{0, 30}, {0, 64}}}, {1, Box{{30, 100}, {0, 64}}}});  // on every rank
@@ -12,7 +12,7 @@
 /// and each is one tensor of the box's shape.
 #pragma once
 
-#include <reshard/exec/detail/box_move.hpp>
+#include <reshard/exec/box_move.hpp>
 #include <reshard/exec/local_tensor.hpp>
 #include <reshard/exec/prepare.hpp>
 

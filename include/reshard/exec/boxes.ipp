@@ -111,13 +111,12 @@ template <class Byte, class View>
 
 /// What a rank does with a tensor's boxes, wherever these lie: of copies, what stays with the rank is a message to
 /// itself, in its place among the peers.
-[[nodiscard]] inline BoxFolds parts_of(BoxMove const& move, int rank) {
-    if (move.fold) return move.fold->with().find(move, rank);
-    BoxFolds parts;
-    parts.exchange = exchange(move.from, move.to, rank);
-    for (auto* const messages : {&parts.exchange.sends, &parts.exchange.receives}) {
-        messages->insert(messages->end(), parts.exchange.kept.begin(), parts.exchange.kept.end());
-        sort_messages(*messages);
+[[nodiscard]] inline BoxExchange parts_of(BoxMove const& move, int rank) {
+    if (move.fold) return exchange(move.from, move.to, rank, Overlap::addends);
+    BoxExchange parts = exchange(move.from, move.to, rank);
+    for (auto* const messages : {&parts.sends, &parts.receives}) {
+        messages->insert(messages->end(), parts.kept.begin(), parts.kept.end());
+        sort_list(*messages, is_sent_before);
     }
     return parts;
 }
@@ -150,18 +149,17 @@ inline void check_boxes(BoxMove const& move, CommunicatorRef comm, MemoryPolicy 
 }
 
 /// Binds one rank's side of a tensor's move, with scratch memory for its folds. Communicates nothing.
-[[nodiscard]] inline Job bind_boxes(BoxMove const& move, BoxFolds const& parts, std::byte* scratch, Index rank,
+[[nodiscard]] inline Job bind_boxes(BoxMove const& move, BoxExchange const& parts, std::byte* scratch, Index rank,
                                     MemoryPolicy const& memory) {
     auto const first = [&](BoxTable const& table) {
         return as_size(table.boxes_of(rank).data() - table.boxes().data());
     };
-    auto sends = transfers_of<std::byte const>(parts.exchange.sends, move.from.boxes(), first(move.from),
-                                               &BoxMessage::from, move.source);
+    auto sends =
+        transfers_of<std::byte const>(parts.sends, move.from.boxes(), first(move.from), &BoxMessage::from, move.source);
     if (move.fold) return move.fold->with().bind(parts, move, rank, scratch, std::move(sends), memory);
     JobWork work;
-    work.exchanges.push_back(
-        {std::move(sends), transfers_of<std::byte>(parts.exchange.receives, move.to.boxes(), first(move.to),
-                                                   &BoxMessage::to, move.destination)});
+    work.exchanges.push_back({std::move(sends), transfers_of<std::byte>(parts.receives, move.to.boxes(), first(move.to),
+                                                                        &BoxMessage::to, move.destination)});
     return Job(std::move(work), memory);
 }
 
@@ -182,8 +180,7 @@ template <class View>
 }  // namespace detail
 
 RESHARD_INLINE detail::BoxFolding const& detail::box_folding() noexcept {
-    static BoxFolding const all{host_memory(), [](BoxMove const& move, Index rank) { return BoxFolds(move, rank); },
-                                bind_folds};
+    static BoxFolding const all{host_memory(), bind_folds};
     return all;
 }
 
@@ -196,7 +193,7 @@ RESHARD_INLINE PreparedPlan prepare(std::span<BoxMove const> moves, Communicator
         tables.emplace(moves);
         digest = detail::digest_of(moves, *tables);
         MemoryPolicy const* memory = &detail::memory_of(comm, host_copies());
-        std::vector<detail::BoxFolds> parts;  // those of moves one behind the other that are alike once
+        std::vector<planning::BoxExchange> parts;  // those of moves one behind the other that are alike once
         std::vector<std::size_t> parts_of(moves.size());
         Index scratch = 0;
         for (current = 0; current < moves.size(); ++current) {
@@ -208,7 +205,7 @@ RESHARD_INLINE PreparedPlan prepare(std::span<BoxMove const> moves, Communicator
             if (!alike || move.fold.has_value() != before.fold.has_value())
                 parts.push_back(detail::parts_of(move, comm.rank()));
             parts_of[current] = parts.size() - 1;
-            scratch += detail::padded_bytes(parts.back().elements, move.dtype);
+            scratch += detail::padded_bytes(parts.back().scratch(), move.dtype);
         }
         detail::check_apart(moves, comm.rank());
         Workspace workspace;
@@ -218,10 +215,10 @@ RESHARD_INLINE PreparedPlan prepare(std::span<BoxMove const> moves, Communicator
         std::byte* next = workspace.data();
         for (current = 0; current < moves.size(); ++current) {
             BoxMove const& move = moves[current];
-            detail::BoxFolds const& mine = parts[parts_of[current]];
+            planning::BoxExchange const& mine = parts[parts_of[current]];
             all.push_back(current);
             jobs.push_back(detail::bind_boxes(move, mine, detail::aligned(next), comm.rank(), *memory));
-            next += detail::padded_bytes(mine.elements, move.dtype);
+            next += detail::padded_bytes(mine.scratch(), move.dtype);
         }
         std::span const rounds(&all, moves.empty() ? 0 : 1);
         prepared = PreparedPlan(new detail::BatchJob(comm, std::move(jobs), rounds, std::move(workspace)));

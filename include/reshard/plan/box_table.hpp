@@ -106,12 +106,28 @@ struct BoxMessage {
     friend bool operator==(BoxMessage const&, BoxMessage const&) = default;
 };
 
+/// A part of a box that is written, all of which the same addends reach.
+struct BoxCell {
+    std::size_t to = 0;  ///< place of the box
+    Box box;
+    std::vector<std::size_t> from;  ///< and of those that are read, by rank
+};
+
 /// One rank's part of an exchange between two tables: by peer, then by the box that is written, then by the one that is
 /// read, so that the k-th send of s to d is the k-th receive of d from s.
 struct BoxExchange {
     std::vector<BoxMessage> sends;
     std::vector<BoxMessage> receives;
     std::vector<BoxMessage> kept;  ///< the rank needs and holds it; peer is the rank
+    std::vector<BoxCell> cells;    ///< where there are addends: what the rank's boxes are made of
+    /// Elements of scratch memory: what arrives for cells, and the addends of all that have several.
+    [[nodiscard]] Index scratch() const noexcept {
+        Index elements = 0;
+        for (BoxCell const& cell : cells)
+            if (cell.from.size() > 1) elements += detail::as_index(cell.from.size()) * cell.box.size();
+        for (BoxMessage const& message : receives) elements += cells.empty() ? 0 : message.box.size();
+        return elements;
+    }
 };
 
 }  // namespace planning
@@ -139,12 +155,10 @@ namespace detail {
 using planning::BoxExchange;
 using planning::BoxMessage;
 
-/// In the order of BoxExchange.
-inline void sort_messages(std::vector<BoxMessage>& messages) {
-    sort_list(messages, [](BoxMessage const& a, BoxMessage const& b) {
-        if (a.peer != b.peer) return a.peer < b.peer;
-        return a.to != b.to ? a.to < b.to : a.from < b.from;
-    });
+/// The order of BoxExchange.
+[[nodiscard]] inline bool is_sent_before(BoxMessage const& a, BoxMessage const& b) noexcept {
+    if (a.peer != b.peer) return a.peer < b.peer;
+    return a.to != b.to ? a.to < b.to : a.from < b.from;
 }
 
 }  // namespace detail

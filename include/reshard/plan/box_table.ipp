@@ -81,11 +81,9 @@ namespace detail {
     return own != copies.end() && rank_of(*own) == rank ? *own : copies[turn % copies.size()];
 }
 
-/// `held`: what `holders`, places in the table, have of a needed box. Throws PlacementError unless that is all, and
-/// once where they are no addends.
-inline void check_needed(BoxTable const& from, Box const& needed, Index rank, std::vector<Box> const& held,
-                         std::vector<std::size_t> const& holders, Overlap overlap) {
-    CoverFault const fault = overlap == Overlap::copies ? find_cover_fault(needed, held) : find_gap(needed, held);
+/// Throws PlacementError for what `holders`, places in the table, do not have of a needed box, or more than once.
+inline void check_needed(BoxTable const& from, Box const& needed, Index rank, CoverFault const& fault,
+                         std::vector<std::size_t> const& holders) {
     if (fault.held == 1) return;
     std::string const who = concat("reshard::BoxTable: rank ", rank, " needs ", to_string(needed), " of a tensor of ",
                                    to_string(from.shape()), ", and ", to_string(fault.box));
@@ -117,16 +115,29 @@ RESHARD_INLINE planning::BoxExchange exchange(BoxTable const& from, BoxTable con
         if (needed.box.empty()) continue;
         parts.clear();
         holders.clear();
+        std::size_t const place = place_in(to, needed);
         from.for_each_near(needed.box, [&](Box const& box, Copies copies) {
-            parts.push_back(intersect(box, needed.box));
-            holders.push_back(copies.front());
-            std::size_t const one = detail::copy_for(from, copies, rank, to.turn_[place_in(to, needed)]);
+            std::size_t const one = detail::copy_for(from, copies, rank, to.turn_[place]);
             for (std::size_t const copy : overlap == Overlap::copies ? Copies(&one, 1) : copies) {
                 Index const peer = from.boxes()[copy].rank;
-                (peer == rank ? mine.kept : mine.receives).push_back({peer, parts.back(), copy, place_in(to, needed)});
+                parts.push_back(intersect(box, needed.box));
+                holders.push_back(copy);
+                (peer == rank ? mine.kept : mine.receives).push_back({peer, parts.back(), copy, place});
             }
         });
-        detail::check_needed(from, needed.box, rank, parts, holders, overlap);
+        auto const check = [&](detail::CoverFault const& fault) {
+            detail::check_needed(from, needed.box, rank, fault, holders);
+        };
+        if (overlap == Overlap::copies) {
+            check(detail::find_cover_fault(needed.box, parts));
+            continue;
+        }
+        detail::for_each_cell(needed.box, parts, [&](Box const& box, Copies addends) {
+            check({box, addends.empty() ? 0 : 1});
+            planning::BoxCell& cell = mine.cells.emplace_back(planning::BoxCell{place, box, {}});
+            for (std::size_t const addend : addends) cell.from.push_back(holders[addend]);
+            detail::sort_list(cell.from);
+        });
     }
     for (HeldBox const& held : from.boxes_of(rank)) {
         if (held.box.empty()) continue;
@@ -145,7 +156,8 @@ RESHARD_INLINE planning::BoxExchange exchange(BoxTable const& from, BoxTable con
             }
         });
     }
-    for (auto* const messages : {&mine.sends, &mine.receives, &mine.kept}) detail::sort_messages(*messages);
+    for (auto* const messages : {&mine.sends, &mine.receives, &mine.kept})
+        detail::sort_list(*messages, detail::is_sent_before);
     return mine;
 }
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/exec/detail/box_agreement.hpp
 /// \brief  What ranks compare before they move boxes, and how one that differs is described.
-/// \depends exec/detail/{batch_check,box_move}; <unordered_map>.
+/// \depends exec/{box_move,detail/batch_check}; <unordered_map>.
 #pragma once
 
+#include <reshard/exec/box_move.hpp>
 #include <reshard/exec/detail/batch_check.hpp>
-#include <reshard/exec/detail/box_move.hpp>
 
 #include <unordered_map>  // unordered_map
 

@@ -1,61 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/exec/detail/box_folds.hpp
 /// \brief  What one rank does where boxes that it needs are folded from boxes that overlap.
-/// \depends algebra/box_cover, exec/detail/{box_move,job}.hpp, memory/host_memory.
+/// \depends exec/{box_move,detail/job}, memory/host_memory; <algorithm>.
 ///
-/// What others have arrives in scratch memory, whole. Then each box is cut into cells that the same addends reach:
-/// those of a cell are brought side by side and folded into place; a cell that one addend reaches is copied, unless it
-/// lies there already.
+/// What others have arrives in scratch memory, whole. Then the addends of each cell are brought side by side and folded
+/// into place; a cell that one addend reaches is copied, unless it lies there already.
 #pragma once
 
-#include <reshard/algebra/box_cover.hpp>
-#include <reshard/exec/detail/box_move.hpp>
+#include <reshard/exec/box_move.hpp>
 #include <reshard/exec/detail/job.hpp>
 #include <reshard/memory/host_memory.hpp>
 
+#include <algorithm>  // ranges::lower_bound
+
 namespace reshard::inline v0_1::detail {
-
-/// What of a tensor's boxes is folded on one rank.
-struct BoxFolds {
-    struct Addend {
-        BoxMessage message;
-        Index place = -1;  ///< the element of scratch memory where it arrives; -1: it is in the source
-    };
-    struct Cell {
-        std::size_t to = 0;  ///< the box that it is a part of, as place in the table
-        Box box;
-        std::vector<std::size_t> addends;  ///< in the order of ranks
-    };
-    BoxExchange exchange;
-    std::vector<Addend> addends;
-    std::vector<Cell> cells;
-    Index elements = 0;  ///< of scratch memory
-
-    BoxFolds() = default;  ///< nothing is folded
-    BoxFolds(BoxMove const& move, Index rank)
-        : exchange(reshard::exchange(move.from, move.to, rank, Overlap::addends)) {
-        for (BoxMessage const& message : exchange.kept) addends.push_back({message});
-        for (BoxMessage const& message : exchange.receives) {
-            addends.push_back({message, elements});
-            elements += message.box.size();
-        }
-        sort_list(addends, [](Addend const& a, Addend const& b) {
-            return a.message.to != b.message.to ? a.message.to < b.message.to : a.message.from < b.message.from;
-        });
-        std::vector<Box> boxes;
-        for (std::size_t first = 0; first < addends.size(); first += boxes.size()) {
-            std::size_t const to = addends[first].message.to;
-            boxes.clear();
-            for (std::size_t i = first; i < addends.size() && addends[i].message.to == to; ++i)
-                boxes.push_back(addends[i].message.box);
-            for_each_cell(move.to.boxes()[to].box, boxes, [&](Box const& box, std::span<std::size_t const> in) {
-                Cell& cell = cells.emplace_back(Cell{to, box, {in.begin(), in.end()}});
-                for (std::size_t& addend : cell.addends) addend += first;
-                if (in.size() > 1) elements += as_index(in.size()) * box.size();
-            });
-        }
-    }
-};
 
 /// A box of its own that lies in scratch memory, or a part of it.
 template <class Byte>
@@ -67,8 +25,8 @@ inline void fold_cells(JobWork const& work, MemoryPolicy const& memory, JobStep 
     for (FoldWork const& cell : work.cells) memory.fold(cell);
 }
 
-/// \pre `scratch` has room for folds.elements; `sends` are those of the exchange.
-[[nodiscard]] inline Job bind_folds(BoxFolds const& folds, BoxMove const& move, Index rank, std::byte* scratch,
+/// \pre `scratch` has room for parts.scratch(); `sends` are those of `parts`.
+[[nodiscard]] inline Job bind_folds(BoxExchange const& parts, BoxMove const& move, Index rank, std::byte* scratch,
                                     std::vector<Send>&& sends, MemoryPolicy const& memory) {
     struct Gathered {
         std::size_t from = 0;  ///< view of the source, counted from 1; 0: scratch memory
@@ -83,41 +41,45 @@ inline void fold_cells(JobWork const& work, MemoryPolicy const& memory, JobStep 
     JobTransfers& travel = work.exchanges.emplace_back();
     travel.sends = std::move(sends);
     Index used = 0;
-    for (BoxMessage const& message : folds.exchange.receives) {
+    std::vector<Index> places;  // in scratch memory, of what arrives
+    for (BoxMessage const& message : parts.receives) {
+        places.push_back(used);
         travel.receives.push_back(dense_transfer(scratch + used * element, move.dtype, message.box, message.box));
         travel.receives.back().peer = static_cast<int>(message.peer);
         used += message.box.size();
     }
     std::vector<Gathered> pieces;
-    for (BoxFolds::Cell const& cell : folds.cells) {
+    for (planning::BoxCell const& cell : parts.cells) {
         HeldBox const& whole = move.to.boxes()[cell.to];
         auto const to = as_size(&whole - needed);
         DynamicView const& view = move.destination[to];
         Receive const target = box_transfer(view.data(), move.dtype, view.strides(), relative_to(whole.box, cell.box));
-        bool const folded = cell.addends.size() > 1;
+        bool const folded = cell.from.size() > 1;
         std::byte* slot = folded ? scratch + used * element : nullptr;
         if (folded) {
             FoldWork& fold = work.cells.emplace_back();
             fold.op = move.fold->op;
             fold.dtype = move.dtype;
-            fold.addends = as_index(cell.addends.size());
+            fold.addends = as_index(cell.from.size());
             fold.divisor = fold.op == Reduce::avg ? fold.addends : 1;
             fold.slot_bytes = cell.box.size() * element;
             fold.slots = dense_transfer<std::byte const>(slot, move.dtype, cell.box, cell.box);
             fold.to = target;
             used += fold.addends * cell.box.size();
         }
-        for (std::size_t const i : cell.addends) {
-            BoxFolds::Addend const& addend = folds.addends[i];
+        for (std::size_t const from : cell.from) {
+            HeldBox const& source = move.from.boxes()[from];
             Gathered piece;
-            if (addend.place < 0) {
-                HeldBox const& source = move.from.boxes()[addend.message.from];
+            if (source.rank == rank) {
                 piece.from = as_size(&source - held) + 1;
                 ConstDynamicView const& own = move.source[piece.from - 1];
                 piece.send = box_transfer(own.data(), move.dtype, own.strides(), relative_to(source.box, cell.box));
             } else {
-                piece.send = dense_transfer<std::byte const>(scratch + addend.place * element, move.dtype,
-                                                             addend.message.box, cell.box);
+                BoxMessage const wanted{source.rank, {}, from, cell.to};
+                auto const message = std::ranges::lower_bound(parts.receives, wanted, is_sent_before);
+                Index const place = places[as_size(message - parts.receives.begin())];
+                piece.send =
+                    dense_transfer<std::byte const>(scratch + place * element, move.dtype, message->box, cell.box);
             }
             piece.receive = target;
             if (folded) {
@@ -146,7 +108,6 @@ inline void fold_cells(JobWork const& work, MemoryPolicy const& memory, JobStep 
 /// What BoxFold refers to.
 struct BoxFolding {
     HostMemory host;
-    BoxFolds (*find)(BoxMove const& move, Index rank);
     decltype(&bind_folds) bind;
 };
 

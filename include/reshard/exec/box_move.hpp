@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/// \file   reshard/exec/detail/box_move.hpp
+/// \file   reshard/exec/box_move.hpp
 /// \brief  BoxMove: a tensor that goes from one list of boxes to another, as one rank sees it.
 /// \depends core, plan/box_table. Opt-in: not part of the umbrella.
 #pragma once

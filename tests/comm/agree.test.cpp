@@ -60,6 +60,38 @@ TEST_SUITE("comm/agree") {
             CHECK(each.message == "rank 1 of 2: an exception that is not a std::exception");
     }
 
+    TEST_CASE("an error knows whether all ranks throw it, whatever its words") {
+        auto const agreed = [](auto const& body) {
+            std::vector<int> seen(2, -1);
+            run_on_threads(2, [&](ThreadCommunicator& comm) {
+                try {
+                    body(comm);
+                } catch (Error const& error) {
+                    seen[static_cast<std::size_t>(comm.rank())] = error.is_agreed() ? 1 : 0;
+                }
+            });
+            return seen;
+        };
+        auto const fail = [](int rank) {
+            if (rank == 1) errors::raise(ErrorCode::io, "rank 1 of 2: no. Fix: yes.");
+        };
+        using Seen = std::vector<int>;
+        CHECK(agreed([&](ThreadCommunicator& comm) { fail(comm.rank()); }) == Seen{-1, 0});
+        CHECK(agreed([&](ThreadCommunicator& comm) { agree_on_errors(comm, [&] { fail(comm.rank()); }); }) ==
+              Seen{1, 1});
+        CHECK(agreed([&](ThreadCommunicator& comm) {
+                  try {
+                      agree_on_errors(comm, [&] { fail(comm.rank()); });
+                  } catch (Error const& error) {
+                      detail::raise_with(error, "More.");
+                  }
+              }) == Seen{1, 1});
+        CHECK(agreed([&](ThreadCommunicator& comm) {  // to the other one it is an end, of which both do not know alike
+                  if (comm.rank() == 1) comm.abort(ErrorCode::io, "rank 1 of 2: gone. Fix: come back.");
+                  agree_on_errors(comm, [] {});
+              }) == Seen{0, 0});
+    }
+
     TEST_CASE(
         "a rank that comes with an error of its own when the others have given it up: that it has, is said behind") {
         ThreadOptions options;

@@ -26,8 +26,15 @@ void check_raises(ErrorCode code) {
         CHECK(error.code() == code);
         CHECK(error.message() == "what happened");
         CHECK(std::string(error.what()) == "what happened");
+        CHECK(!error.is_agreed());
+    }
+    try {
+        detail::raise_agreed(code, "what happened");
+    } catch (Expected const& error) {
+        CHECK(error.is_agreed());
         return;
     }
+    FAIL("another type");
 }
 
 }  // namespace

@@ -106,7 +106,7 @@ private:
             say("MchMode::route", "--mode route");
             say("MchOptions::accept_strays", "--accept-strays");
             say("validate() says where", "take another save");
-            errors::raise(error.code(), text);
+            detail::raise_agreed(error.code(), std::move(text), error.is_agreed());
         }
     }
 

@@ -44,17 +44,6 @@ void Session::say_no(std::string const& text, Json const& record) {
     say(text, record);
 }
 
-namespace {
-/// Whether all ranks have thrown it: agreements put in front which one it comes from.
-bool is_of_all(std::exception const& error, int ranks) {
-    if (ranks == 1) return true;
-    std::string_view text = error.what();
-    if (!text.starts_with("rank ")) return false;
-    text.remove_prefix(std::min(text.find_first_not_of("0123456789", 5), text.size()));
-    return text.starts_with(reshard::errors::concat(" of ", ranks, ": "));
-}
-}  // namespace
-
 void Session::on_ranks(int otherwise, std::function<void(reshard::CommunicatorRef)> const& body) {
     if (ranks > most_threads) wrong("--ranks: " + std::to_string(ranks) + " threads are too many. Fix: 4096 at most.");
     demo::RankOptions options;
@@ -64,7 +53,9 @@ void Session::on_ranks(int otherwise, std::function<void(reshard::CommunicatorRe
             body(comm);
         } catch (std::exception const& error) {
             if (json && comm.rank() == 0) say("", error_record(error));
-            if (!demo::started_by_launcher() || !is_of_all(error, comm.size())) throw;
+            auto const* const ours = dynamic_cast<reshard::Error const*>(&error);
+            bool const of_all = comm.size() == 1 || (ours != nullptr && ours->is_agreed());
+            if (!demo::started_by_launcher() || !of_all) throw;
             // Nobody is waited for: processes end by themselves, and the status is theirs, not that of MPI_Abort.
             if (comm.rank() == 0) std::fprintf(stderr, "reshard: %s\n", error.what());
             status = 2;

@@ -37,7 +37,7 @@ namespace detail {
 /// rank in front: what ranks do next depends on its type.
 [[noreturn]] inline void raise_agreed(Verdict all, int ranks) {
     quietly([&] { all.reason = words_of(all, ranks); });
-    raise(all.code, std::move(all.reason));
+    raise_agreed(all.code, std::move(all.reason));
 }
 
 #if defined(__cpp_exceptions)
@@ -47,7 +47,7 @@ namespace detail {
     bool const ends = more.starts_with('(') || said.ends_with('.') || said.ends_with(".)");
     std::string words;
     if (!more.empty()) quietly([&] { words = concat(said, ends ? " " : ". ", more); });
-    if (!words.empty()) raise(error.code(), std::move(words));
+    if (!words.empty()) raise_agreed(error.code(), std::move(words), error.is_agreed());
     throw;
 }
 #endif
@@ -125,7 +125,7 @@ void agree_on_work(C&& comm, Work&& work, Agree&& agree) {
     if (comm.size() != 1) return agree(std::move(mine));
     if (mine.ok()) return;
     if (mine.reason.empty()) quietly([&] { mine.reason = words_of(mine); });
-    raise(mine.code, std::move(mine.reason));
+    raise_agreed(mine.code, std::move(mine.reason));
 }
 template <class C, class Work>
 void agree_after(C&& comm, std::uint64_t digest, Work&& work) {

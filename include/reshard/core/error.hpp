@@ -43,6 +43,11 @@ namespace detail {
 inline constexpr char no_memory_text[] =
     "reshard: out of memory. Fix: free some on this rank, or do less at once: fewer tensors, smaller rounds or "
     "windows.";
+/// What an error is made of, beside its code.
+struct Said {
+    std::string message;
+    bool agreed = false;
+};
 /// What helps where ranks are in different calls.
 inline constexpr std::string_view same_calls = "make all ranks call the same things in the same order.";
 }  // namespace detail
@@ -52,6 +57,9 @@ class Error : public std::exception {
 public:
     /// Not in line: each of the types below would have all of it again.
     [[gnu::noinline]] Error(ErrorCode code, std::string&& message) : message_(std::move(message)), code_(code) {}
+    [[gnu::noinline]] Error(ErrorCode code, detail::Said& said) : Error(code, std::move(said.message)) {
+        agreed_ = said.agreed;
+    }
     Error(Error const&) = default;
     Error& operator=(Error const&) = default;
     [[gnu::noinline]] ~Error() override = default;
@@ -62,10 +70,14 @@ public:
     /// As what(), but empty where there was no memory for it.
     [[nodiscard]] std::string const& message() const noexcept { return message_; }
     [[nodiscard]] ErrorCode code() const noexcept { return code_; }
+    /// Whether the ranks of a communicator have agreed to throw it, all of them: they are in step, and may call the
+    /// next thing together. Otherwise it is of this rank, as far as it knows.
+    [[nodiscard]] bool is_agreed() const noexcept { return agreed_; }
 
 private:
     std::string message_;
     ErrorCode code_;
+    bool agreed_ = false;
 };
 
 /// One C++ type per code, so that callers can catch what they can mend.
@@ -73,6 +85,7 @@ template <ErrorCode Code>
 class CodedError final : public Error {
 public:
     explicit CodedError(std::string message) : Error(Code, std::move(message)) {}
+    explicit CodedError(detail::Said& said) : Error(Code, said) {}
 };
 
 using ShapeError = CodedError<ErrorCode::shape>;
@@ -121,6 +134,8 @@ struct Part {
 /// Puts them behind a text. Texts are written where something has gone wrong, or for people.
 [[gnu::cold]] void append(std::string& text, std::initializer_list<Part> parts);
 [[noreturn, gnu::cold]] void raise_words(ErrorCode code, std::initializer_list<Part> words);
+/// errors::raise(), of an error that is_agreed().
+[[noreturn, gnu::cold]] void raise_agreed(ErrorCode code, std::string&& message, bool agreed = true);
 
 }  // namespace detail
 

@@ -9,14 +9,14 @@ namespace reshard::inline v0_1 {
 namespace detail {
 
 template <ErrorCode Code>
-[[noreturn]] void raise_as(std::string& message) {
+[[noreturn]] void raise_as(Said& said) {
 #if defined(__cpp_exceptions)
-    throw CodedError<Code>(std::move(message));
+    throw CodedError<Code>(said);
 #else
     if (failure_hook() != nullptr) {
-        failure_hook()(Code, message.c_str());
+        failure_hook()(Code, said.message.c_str());
     } else {
-        std::fputs(message.c_str(), stderr);
+        std::fputs(said.message.c_str(), stderr);
         std::fputc('\n', stderr);
     }
     std::abort();
@@ -24,9 +24,9 @@ template <ErrorCode Code>
 }
 /// The codes count from 1 to that of the user, which is what any other number means.
 template <int... Before>
-[[noreturn]] void raise_among(ErrorCode code, std::string& message, std::integer_sequence<int, Before...>) {
-    ((static_cast<int>(code) == Before + 1 ? raise_as<ErrorCode{Before + 1}>(message) : void()), ...);
-    raise_as<ErrorCode::user>(message);
+[[noreturn]] void raise_among(ErrorCode code, Said& said, std::integer_sequence<int, Before...>) {
+    ((static_cast<int>(code) == Before + 1 ? raise_as<ErrorCode{Before + 1}>(said) : void()), ...);
+    raise_as<ErrorCode::user>(said);
 }
 
 }  // namespace detail
@@ -48,16 +48,18 @@ RESHARD_INLINE void detail::append(std::string& text, std::initializer_list<Part
     }
 }
 
-namespace errors {
-[[noreturn]] RESHARD_INLINE void raise(ErrorCode code, std::string message) {
+[[noreturn]] RESHARD_INLINE void detail::raise_agreed(ErrorCode code, std::string&& message, bool agreed) {
     // A name or path of the user's may hold a NUL, which would end what(), or what a terminal obeys.
     for (char* at = message.data(); at != message.data() + message.size(); ++at) {
         auto const c = static_cast<unsigned char>(*at);
         if ((c < 0x20 && c != '\n' && c != '\t') || c == 0x7f) *at = '?';
     }
-    detail::raise_among(code, message, std::make_integer_sequence<int, static_cast<int>(ErrorCode::user)>());
+    Said said{std::move(message), agreed};
+    raise_among(code, said, std::make_integer_sequence<int, static_cast<int>(ErrorCode::user)>());
 }
-}  // namespace errors
+[[noreturn]] RESHARD_INLINE void errors::raise(ErrorCode code, std::string message) {
+    detail::raise_agreed(code, std::move(message), false);
+}
 
 [[noreturn]] RESHARD_INLINE void detail::raise_words(ErrorCode code, std::initializer_list<Part> words) {
     std::string text;

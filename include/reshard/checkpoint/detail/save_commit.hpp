@@ -91,7 +91,7 @@ public:
         }
         if (verdict.ok()) return;
         if (take_back && !published_.empty()) static_cast<void>(::unlink(published_.c_str()));
-        raise(verdict.code, comm_.size() > 1 ? words_of(verdict, comm_.size()) : std::string(words_of(verdict)));
+        raise_agreed(verdict.code, comm_.size() > 1 ? words_of(verdict, comm_.size()) : std::string(words_of(verdict)));
     }
 
     /// Local, on all ranks, ahead of the agreement on the written index: rank 0 may know how that ends and go on, where

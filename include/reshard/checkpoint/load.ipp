@@ -29,14 +29,19 @@ using LoadClock = std::chrono::steady_clock;
     files.count_sums(summed_runs(files.catalogue(), wanted, plan.reads(), options));
     return plan;
 }
+/// Once all is read. Throws IoError for files that have changed meanwhile, FormatError for bytes with other sums.
+inline void accept(LoadFiles const& files, SumVerdict const& sum, LoadReport& report) {
+    report.bytes_verified += sum.bytes;
+    files.check_unchanged();
+    refuse_wrong(files.catalogue(), sum.wrong, "reshard::load",
+                 "fetch the file again, or load another checkpoint; verify_checksums = Checksums::none loads it as it "
+                 "is.");
+}
 inline void read_direct(LoadFiles& files, ReadPlan const& plan, LoadReport& report) {
     add_reads(report, files.read(plan));
     report.bytes_loaded += plan.totals().bytes_wanted;
     report.read_directly = true;
-    files.check_unchanged();
-    SumVerdict const sum = files.sum();
-    report.bytes_verified += sum.bytes;
-    refuse_wrong(files.catalogue(), sum.wrong);
+    accept(files, files.sum(), report);
 }
 
 /// What all ranks must say alike of a load.
@@ -152,7 +157,8 @@ private:
     /// The readers read and pass on.
     void read_staged(ReadSchedule const& schedule) {
         bool cut = false;  // ranks that read spans may have parts of what is summed up, which have to meet
-        std::vector<ExtentParts> all_parts;
+        ExtentParts mine{};
+        std::vector<ExtentRun> all_parts;
         pending_.attempt([&] {
             for (Piece const& piece : schedule.pieces) {
                 if (piece.reader == comm_.rank()) files_.open(wanted_[piece.wanted].file);
@@ -160,7 +166,7 @@ private:
             std::vector<ExtentRun> summed = summed_runs(catalogue(), wanted_, terms_.options);
             cut = terms_.spread == Spread::exchange && !summed.empty();
             files_.count_sums(std::move(summed));
-            if (cut) all_parts.resize(as_size(comm_.size()));
+            if (cut) all_parts.resize(mine.size() * as_size(comm_.size()));
         });
         agree();
         StagedLoad staged(comm_, wanted_, tensors_, schedule, terms_.spread, report_);
@@ -176,16 +182,13 @@ private:
             sum = files_.sum();
         });
         if (cut) {
-            ExtentParts mine{};
             for (std::size_t i = 0; i < mine.size() && i < sum.parts.size(); ++i) mine[i] = sum.parts[i];
             all_gather(comm_, std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all_parts)), lists_);
             ++report_.collectives.exchanges;
         }
         pending_.attempt([&] {
-            if (cut) join_parts(catalogue(), comm_.rank(), all_parts, sum);
-            report_.bytes_verified += sum.bytes;
-            files_.check_unchanged();
-            refuse_wrong(catalogue(), sum.wrong);
+            if (cut) join_parts(catalogue(), mine, std::move(all_parts), sum);
+            accept(files_, sum, report_);
         });
         agree_partly();
     }

@@ -208,14 +208,12 @@ private:
         std::vector<ExtentRun> all = join(runs_, mine.parts);
         pending_.attempt([&] {
             for (ExtentRun const& run : all) report_.bytes_verified += run.extent < 0 ? run.end : 0;
-            std::erase_if(all, [](ExtentRun const& run) { return run.extent < 0; });
             SumVerdict const together = sum_up(from(), std::move(all));
             report_.bytes_verified += together.bytes;
             mine.wrong.insert(mine.wrong.end(), together.wrong.begin(), together.wrong.end());
-            if (mine.wrong.empty()) return;
-            raise(ErrorCode::format, "reshard: ", describe_wrong(from(), mine.wrong.front()),
-                  ". Fix: fetch the file again; verify_checksums = false (of the command: --no-checksums) takes it "
-                  "as it is.");
+            refuse_wrong(from(), mine.wrong, "reshard",
+                         "fetch the file again; verify_checksums = false (of the command: --no-checksums) takes it as "
+                         "it is.");
         });  // the next agreement is about it: before anything has its name
     }
 

@@ -54,8 +54,10 @@ struct SumVerdict {
     std::vector<ExtentRun> parts;  ///< runs of what was not summed up from end to end, joined where they touch
 };
 
-/// Sums up. `runs` in any order, also several times the same bytes; none is of two blocks.
+/// Sums up. `runs` in any order, also several times the same bytes; none is of two blocks. Those of nothing count for
+/// nothing.
 [[nodiscard]] inline SumVerdict sum_up(Catalogue const& catalogue, std::vector<ExtentRun> runs) {
+    std::erase_if(runs, [](ExtentRun const& run) { return run.extent < 0; });
     sort_list(runs, [](ExtentRun const& a, ExtentRun const& b) {
         return std::tie(a.extent, a.begin, a.end) < std::tie(b.extent, b.begin, b.end);
     });
@@ -141,13 +143,12 @@ private:
                   hex_text(summed_bytes(catalogue, wrong).crc32c, 8), " when it was saved");
 }
 /// Throws FormatError for the first of them, if any.
-inline void refuse_wrong(Catalogue const& catalogue, std::span<ExtentRun const> wrong) {
+inline void refuse_wrong(Catalogue const& catalogue, std::span<ExtentRun const> wrong, std::string_view who,
+                         std::string_view fix) {
     if (wrong.empty()) return;
     std::string const more =
         wrong.size() == 1 ? std::string() : concat(" (and ", wrong.size() - 1, " more extents are wrong)");
-    raise(ErrorCode::format, "reshard::load: ", describe_wrong(catalogue, wrong.front()), more,
-          ". Fix: fetch the file again, or load another checkpoint; verify_checksums = "
-          "Checksums::none loads it as it is.");
+    raise(ErrorCode::format, who, ": ", describe_wrong(catalogue, wrong.front()), more, ". Fix: ", fix);
 }
 
 /// Throws MismatchError where this rank has full files of its own and a manifest of its own with other sums: of another

@@ -229,18 +229,13 @@ inline void add_touched_blocks(Catalogue const& catalogue, std::vector<WantedExt
 /// Runs that one rank tells the others: a span of the files has a part of an extent at each of its ends.
 using ExtentParts = std::array<ExtentRun, 2>;
 
-/// Puts together the parts of extents that several ranks have read. All find the same.
-inline void join_parts(Catalogue const& catalogue, int rank, std::span<ExtentParts const> all, SumVerdict& mine) {
-    std::vector<ExtentRun> runs;
-    for (ExtentParts const& of_rank : all)
-        for (ExtentRun const& run : of_rank)
-            if (run.extent >= 0) runs.push_back(run);
-    SumVerdict const together = sum_up(catalogue, std::move(runs));
-    for (ExtentRun const& part : all[as_size(rank)]) {
-        if (part.extent < 0) continue;
-        SummedBytes const saved = summed_bytes(catalogue, part);
-        bool const left = std::any_of(together.parts.begin(), together.parts.end(), [&](ExtentRun const& run) {
-            return run.extent == part.extent && run.begin >= saved.begin && run.begin < saved.end;
+/// Puts together the parts that all ranks have read. All find the same; of `own` that was compared counts here.
+inline void join_parts(Catalogue const& catalogue, ExtentParts const& own, std::vector<ExtentRun> all,
+                       SumVerdict& mine) {
+    SumVerdict const together = sum_up(catalogue, std::move(all));
+    for (ExtentRun const& part : own) {
+        bool const left = std::ranges::any_of(together.parts, [&](ExtentRun const& run) {
+            return run.extent == part.extent && run.begin <= part.begin && part.end <= run.end;
         });
         if (!left) mine.bytes += part.end - part.begin;
     }

@@ -26,20 +26,15 @@ RESHARD_INLINE SaveReport save(std::string folder, std::span<LocalTensor const> 
         stream.write(unit, own, [&](Index at, std::span<std::byte const> bytes) { session.write_at(at, bytes); });
         session.tell_progress(stream.unit_size(unit));
     };
-    transport::Verdict written = detail::verdict_of([&] { session.open(); });
-    for (Index vote = 1;; ++vote) {
-        if (written.ok()) {
-            written = detail::verdict_of([&] {
-                std::size_t const first = session.units_before(vote - 1);
-                detail::run_on_workers(session.units_before(vote) - first, session.options().in_flight,
-                                       [&](std::size_t unit, int worker) { write(first + unit, worker); });
-                if (vote == session.votes()) session.close();
-            });
-        }
-        if (vote == session.votes()) break;
-        session.vote(written);
-    }
-    SaveReport report = session.finish(std::move(written));
+    bool is_open = false;
+    std::size_t done = 0;  // units
+    SaveReport report = session.finish([&](std::size_t units, bool last) {
+        if (!std::exchange(is_open, true)) session.open();
+        std::size_t const first = std::exchange(done, units);
+        detail::run_on_workers(units - first, session.options().in_flight,
+                               [&](std::size_t unit, int worker) { write(first + unit, worker); });
+        if (last) session.close();
+    });
     report.extra_bytes = buffers.size();
     report.seconds_blocked = report.seconds;
     return report;

@@ -45,26 +45,21 @@ public:
     /// Collective, once.
     SaveReport finish() {
         auto const since = session_.seconds();
-        for (Index vote = 1; vote < session_.votes(); ++vote) {
-            std::size_t const units = session_.units_before(vote);
-            bool const is_well = background_.joinable() && (units == 0 || await(written_, units - 1));
-            session_.vote(is_well ? Verdict() : outcome());
-        }
-        Verdict written = outcome();
         Index const extra = memory_.size();
-        memory_ = Scratch();
-        SaveReport report = session_.finish(std::move(written));
+        SaveReport report = session_.finish([&, this](std::size_t units, bool last) {
+            bool const goes_on = !last && background_.joinable() && (units == 0 || await(written_, units - 1));
+            if (goes_on) return;
+            if (background_.joinable()) background_.join();
+            Verdict const& mine = snapshot_verdict_.ok() ? verdict_ : snapshot_verdict_;
+            if (!mine.ok()) raise(mine.code, std::string(words_of(mine)));
+            memory_ = Scratch();
+        });
         report.extra_bytes = extra;
         report.seconds_blocked = blocked_ + (report.seconds - since);
         return report;
     }
 
 private:
-    /// Once this rank's part has ended.
-    [[nodiscard]] Verdict outcome() {
-        if (background_.joinable()) background_.join();
-        return snapshot_verdict_.ok() ? verdict_ : snapshot_verdict_;
-    }
     /// A bounded snapshot has four slots, so that copies and writes take turns without waiting for each other.
     [[nodiscard]] static Index unit_bytes(SaveOptions const& options) noexcept {
         if (options.snapshot_bytes <= 0) return SaveStream::default_unit_bytes;

@@ -173,24 +173,6 @@ public:
         for (std::size_t i = 0; i < sums.size(); ++i) record_[2 + i] = sums[i];
         file_->finish(options_.durable);
     }
-    // While they write, ranks vote: who waits for others waits for what they write between two votes, no longer.
-
-    /// The last is that of finish().
-    [[nodiscard]] Index votes() const noexcept {
-        return larger<Index>(ceil_div(plan_.bytes_busiest, options_.vote_bytes), 1);
-    }
-    /// Units of the stream that come before a vote.
-    [[nodiscard]] std::size_t units_before(Index vote) const noexcept {
-        double const share = static_cast<double>(vote) / static_cast<double>(votes());
-        return vote == votes() ? stream_.units()
-                               : static_cast<std::size_t>(share * static_cast<double>(stream_.units()));
-    }
-    /// Collective. `written`: how this rank fares.
-    void vote(Verdict const& written) {
-        before_ = comm().traffic();
-        commit_.agree([&] { raise_if_failed(written); });
-        count_traffic();
-    }
     /// Any thread: after every piece, with the bytes it had.
     void tell_progress(Index bytes) {
         if (!options_.progress) return;
@@ -199,12 +181,21 @@ public:
         options_.progress(done_, stream_.bytes());
     }
 
-    /// Collective: the rest of the protocol. `written`: how this rank's part went.
-    SaveReport finish(Verdict written) {
+    /// Collective: the rest of the protocol. While they write, ranks vote: who waits for others waits for what they
+    /// write between two votes, no longer. `written(units, last)` returns with so many units of the stream behind it,
+    /// in the end with all of them and the file closed, and throws what has failed.
+    template <class Written>
+    SaveReport finish(Written&& written) {
         before_ = comm().traffic();  // others may have used the communicator since it began
+        Index const votes = larger<Index>(ceil_div(plan_.bytes_busiest, options_.vote_bytes), 1);
+        for (Index vote = 1; vote < votes; ++vote) {
+            double const share = static_cast<double>(vote) / static_cast<double>(votes);
+            auto const units = static_cast<std::size_t>(share * static_cast<double>(stream_.units()));
+            commit_.agree([&] { written(units, false); });
+        }
         TransferLists mail;
         commit_.agree([&] {
-            raise_if_failed(written);
+            written(stream_.units(), true);
             commit_.set_terms(Digest{}.add_text(plan_.manifest.save).value(),
                               concat("waits for its save into ", commit_.folder()), "SaveRequest::wait");
             mail = records_to_send();
@@ -266,9 +257,6 @@ private:
                               bytes, policy_for(comm().memory(), tensor.view.data())});
         }
         return result;
-    }
-    static void raise_if_failed(Verdict const& written) {
-        if (!written.ok()) raise(written.code, std::string(words_of(written)));
     }
     void count_traffic() { report_.traffic += comm().traffic() - before_; }
     /// See SaveExtents::record().

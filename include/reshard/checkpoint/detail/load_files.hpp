@@ -142,9 +142,12 @@ private:
                   hex_text(static_cast<std::uint64_t>(wrong.crc32c), 8), ", but was 0x",
                   hex_text(summed_bytes(catalogue, wrong).crc32c, 8), " when it was saved");
 }
-/// Throws FormatError for the first of them, if any.
-inline void refuse_wrong(Catalogue const& catalogue, std::span<ExtentRun const> wrong, std::string_view who,
-                         std::string_view fix) {
+/// Throws FormatError for the first of them, if any. `who` reads says what takes them as they are.
+inline void refuse_wrong(Catalogue const& catalogue, std::span<ExtentRun const> wrong,
+                         std::string_view who = "reshard::load",
+                         std::string_view fix =
+                             "fetch the file again, or load another checkpoint; verify_checksums = "
+                             "Checksums::none loads it as it is.") {
     if (wrong.empty()) return;
     std::string const more =
         wrong.size() == 1 ? std::string() : concat(" (and ", wrong.size() - 1, " more extents are wrong)");

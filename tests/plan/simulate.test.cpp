@@ -86,6 +86,36 @@ TEST_SUITE("plan/simulate") {
                         PlacementError);
     }
 
+    TEST_CASE("boxes that are folded, by hand: what arrives, and the addends side by side, take memory") {
+        DynamicShape const shape(Indices{4, 2});
+        BoxTable const from(shape, {{0, Box{{0, 2}, {0, 2}}}, {0, Box{{2, 3}, {0, 2}}}, {1, Box{{2, 4}, {0, 2}}}});
+        BoxTable const to(shape, {{0, Box{{0, 2}, {0, 2}}}, {1, Box{{2, 4}, {0, 2}}}});
+        Simulation const world = simulate(from, to, nodes_of_8(), DType::f32, Reduce::sum);
+        CHECK(world.phases[0].tiers[0] == TierSum{1, 8, 1, 8, 8, 0, 0});
+        CHECK(world.most_memory == 16 + 16 + 8 + 16);
+        CHECK_THROWS_AS(static_cast<void>(simulate(from, to, nodes_of_8(), DType::f32)), PlacementError);
+        CHECK_THROWS_WITH_AS(static_cast<void>(simulate(from, to, nodes_of_8(), DType::f32, Reduce::band)),
+                             "reshard::simulate: band is not defined for F32. Fix: use an op that it has (avg, sum, "
+                             "min, max, product).",
+                             DTypeError);
+    }
+
+    TEST_CASE("what prepare() refuses has no price") {
+        DynamicShape const shape(Indices{64, 64});
+        auto const refused = [&](char const* from, char const* to, DType dtype) {
+            try {
+                static_cast<void>(simulate(move(Indices{16}, shape, from, to), nodes_of_8(), dtype));
+            } catch (DTypeError const& error) {
+                return error.message().substr(0, error.message().find(". Fix: "));
+            }
+            return std::string();
+        };
+        CHECK(refused("P+", "R", DType::boolean) == "reshard::simulate: sum is not defined for BOOL");
+        CHECK(refused("S0", "P+", DType::boolean) == "reshard::simulate: sum has no identity for BOOL");
+        CHECK(refused("P+", "Pavg", DType::i32) == "reshard::simulate: an average of I32 would be rounded");
+        CHECK(refused("P+", "R", DType::i32).empty());
+    }
+
     TEST_CASE("views move nothing and take no time") {
         Simulation const world =
             simulate(move(Indices{4, 4}, DynamicShape(Indices{64}), "R,R", "R,S0"), nodes_of_8(), DType::f32);

@@ -7,7 +7,6 @@
 
 #include <reshard/checkpoint/detail/save_names.hpp>
 #include <reshard/checkpoint/safetensors_layout.hpp>
-#include <reshard/exec/detail/check.hpp>
 #include <reshard/plan/relay.hpp>
 
 #include <unistd.h>
@@ -251,10 +250,8 @@ reshard::Plan<> plan_given(std::string const& from, std::string const& to, resha
         return ranks_per_node > 1 ? direct.relayed(ranks_per_node) : direct;
     });
     given("--dtype", [&] {
-        reshard::planning::Steps const steps = move.steps();
-        bool const averages = steps.find(reshard::planning::StepKind::scale) != nullptr;
         reshard::detail::check_byte_sized("prepare", dtype);
-        reshard::detail::check_ops(steps, {.from = dtype, .to = dtype, .averages = averages});
+        reshard::detail::check_ops("prepare", move.steps(), dtype);
     });
     return move;
 }

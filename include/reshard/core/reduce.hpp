@@ -86,4 +86,13 @@ namespace enums {
 }
 }  // namespace enums
 
+namespace detail {
+/// Throws DTypeError for an op that an element type does not have.
+inline void check_op(std::string_view who, Reduce op, std::string_view lacks, DType dtype) {
+    if (supports(op, dtype)) return;
+    raise(ErrorCode::dtype, "reshard::", who, ": ", name(op), lacks, name(dtype), ". Fix: use an op that it has (",
+          supported_ops(dtype), ").");
+}
+}  // namespace detail
+
 }  // namespace reshard::inline v0_1

@@ -131,7 +131,7 @@ inline void check_boxes(BoxMove const& move, CommunicatorRef comm, MemoryPolicy 
               comm.size(), " ranks. Fix: list ranks that exist.");
     }
     if (move.fold) {
-        check_op(move.fold->op, " is not defined for ", move.dtype);
+        check_op("prepare", move.fold->op, " is not defined for ", move.dtype);
         if (!memory.copies_only().empty()) {
             raise(ErrorCode::transition, "reshard::prepare: boxes that overlap are folded, and this communicator only ",
                   "copies memory of a device. Fix: ", memory.copies_only());

@@ -139,7 +139,7 @@ RESHARD_INLINE void detail::check_work(MemoryPolicy const& memory, RankSteps con
     using planning::StepKind;
     bool const fills = mine.steps.find(StepKind::fill) != nullptr;
     bool const folds = mine.steps.find(StepKind::fold) != nullptr;
-    check_ops(mine.steps, mine.change);
+    check_ops("prepare", mine.steps, mine.change.from, mine.change.to, mine.change.averages);
     if (mine.change.is_active()) check_change(mine.plan, mine.change);
     bool const scales = mine.steps.find(StepKind::scale) != nullptr;
     bool const converts = mine.steps.converts && mine.steps.kind != TransitionKind::collective;

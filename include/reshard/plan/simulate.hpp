@@ -17,6 +17,7 @@
 #include <reshard/plan/rank_load.hpp>
 
 #include <algorithm>  // unique
+#include <optional>   // optional
 
 namespace reshard::inline v0_1 {
 
@@ -143,13 +144,14 @@ private:
 /// What all ranks of a plan load on the tiers of a topology, and about how long it takes. `dtype` is that of memory and
 /// of the wire: there are no casts. Of a move with Casting, bytes and seconds are those of the smaller type, for
 /// addends of the source's, and memory is at most that of the larger one (a fold that casts needs a chunk more).
-/// Throws MeshError when the topology has not all the plan's ranks, DTypeError for elements smaller than a byte,
-/// ShapeError when bytes do not fit 64 bits. Cost: a few nanoseconds per rank and list to sort a million ranks into
-/// classes, then one plan per class.
+/// Throws MeshError when the topology has not all the plan's ranks, DTypeError for elements smaller than a byte and, as
+/// prepare(), for ops that they do not have, ShapeError when bytes do not fit 64 bits. Cost: a few nanoseconds per rank
+/// and list to sort a million ranks into classes, then one plan per class.
 [[nodiscard]] inline Simulation simulate(Plan<> const& plan, Topology const& topology, DType dtype,
                                          SimulateOptions const& options = {}) {
     detail::require_covered(plan, topology);
     planning::Steps const steps = plan.steps().folding(options.fold_elements);
+    detail::check_ops("simulate", steps, dtype);
     if (options.classes && steps.phases() != 0 && !plan.is_across() && plan.ranks_per_node() <= 1 &&
         plan.from().mesh().size() <= 1 << 28) {
         detail::RankKeys keys(steps, plan.from(), plan.to(), topology, options.lists);
@@ -160,10 +162,11 @@ private:
 }
 
 /// The same of an exchange between two tables of boxes, such as a halo: one phase, in which all that goes to
-/// a peer is a message, and no bound, of all ranks that have boxes, each of which is planned. Throws what exchange()
-/// does, too.
+/// a peer is a message, and no bound, of all ranks that have boxes, each of which is planned. Boxes of `from` that
+/// share elements are copies, or the addends of a fold. Throws what exchange() does, too.
 [[nodiscard]] inline Simulation simulate(BoxTable const& from, BoxTable const& to, Topology const& topology,
-                                         DType dtype) {
+                                         DType dtype, std::optional<Reduce> fold = {}) {
+    if (fold) detail::check_op("simulate", *fold, " is not defined for ", dtype);
     std::vector<Index> ranks;
     for (BoxTable const* const table : {&from, &to})
         for (HeldBox const& held : table->boxes()) ranks.push_back(held.rank);
@@ -173,9 +176,11 @@ private:
     detail::WorldSum sum(topology, 1);
     for (Index const rank : ranks) {
         detail::RankFigures figures{{}, -1};
+        planning::BoxExchange const mine = exchange(from, to, rank, fold ? Overlap::addends : Overlap::copies);
         figures.load.phases.push_back(
-            detail::phase_load(exchange(from, to, rank), topology, rank, 1, true, dtype,
+            detail::phase_load(mine, topology, rank, 1, true, dtype,
                                [](planning::BoxMessage const& message) { return message.box.size(); }));
+        detail::add_checked(figures.load.memory, detail::bytes_of(mine.scratch(), dtype));
         for (BoxTable const* const table : {&from, &to})
             for (HeldBox const& held : table->boxes_of(rank))
                 detail::add_checked(figures.load.memory, detail::bytes_of(held.box.size(), dtype));

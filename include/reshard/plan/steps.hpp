@@ -152,6 +152,24 @@ struct Steps {
 
 namespace detail {
 
+/// Throws DTypeError unless an element type has what a plan does to values, which become elements of another one.
+/// `averages`: sums become averages, or the other way.
+inline void check_ops(std::string_view who, planning::Steps const& steps, DType from, DType to, bool averages) {
+    auto const require = [&](planning::StepKind kind, std::string_view lacks, DType given) {
+        planning::Step const* const step = steps.find(kind);
+        if (step != nullptr) check_op(who, step->op, lacks, given);
+    };
+    require(planning::StepKind::fold, " is not defined for ", from);
+    require(planning::StepKind::fill, " has no identity for ", to);
+    if (averages && !supports(Reduce::avg, from)) {
+        raise(ErrorCode::dtype, "reshard::", who, ": an average of ", name(from),
+              " would be rounded. Fix: keep integers as P+ until they are whole.");
+    }
+}
+inline void check_ops(std::string_view who, planning::Steps const& steps, DType dtype) {
+    check_ops(who, steps, dtype, dtype, steps.find(planning::StepKind::scale) != nullptr);
+}
+
 /// In place of ranks_per_node: every rank folds what it needs.
 inline constexpr Index folds_one_shot = -1;
 

@@ -120,27 +120,6 @@ struct ByteRange {
     if (!fault.empty()) raise(ErrorCode::buffer, "reshard::prepare: the ", what, " of rank ", rank, fault);
 }
 
-/// Throws DTypeError for an op that an element type does not have.
-inline void check_op(Reduce op, std::string_view lacks, DType dtype) {
-    if (supports(op, dtype)) return;
-    raise(ErrorCode::dtype, "reshard::prepare: ", name(op), lacks, name(dtype), ". Fix: use an op that it has (",
-          supported_ops(dtype), ").");
-}
-/// What the element type must have for what a plan does to values.
-inline void check_ops(planning::Steps const& steps, ValueChange const& change) {
-    DType const dtype = change.from;
-    auto const require = [&](planning::StepKind kind, std::string_view lacks, DType given) {
-        planning::Step const* const step = steps.find(kind);
-        if (step != nullptr) check_op(step->op, lacks, given);
-    };
-    require(planning::StepKind::fold, " is not defined for ", dtype);
-    require(planning::StepKind::fill, " has no identity for ", change.to);
-    if (change.averages && !supports(Reduce::avg, dtype)) {
-        raise(ErrorCode::dtype, "reshard::prepare: an average of ", name(dtype),
-              " would be rounded. Fix: keep integers as P+ until they are whole.");
-    }
-}
-
 /// Whether a plan only folds, so that its result may take the place of the addends: what a rank folds is read from
 /// nowhere else, and what it receives afterwards was folded by ranks that have read theirs. Whether types know that
 /// there is one addend (plan.kind) does not count: a trainer on one rank is the same program.

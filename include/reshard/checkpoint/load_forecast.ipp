@@ -57,14 +57,13 @@ public:
         }
         result_.read_directly = !together;
         Index const busiest = together ? read_staged(schedule) : 0;
-        for (LoadReport const& report : reports_) {
-            result_.bytes_loaded += report.bytes_loaded;
-            result_.bytes_read += report.bytes_read;
+        for (LoadFigures const& report : reports_) {
+            for (Index LoadFigures::*figure :
+                 {&LoadFigures::bytes_loaded, &LoadFigures::bytes_read, &LoadFigures::reads, &LoadFigures::files_opened,
+                  &LoadFigures::bytes_verified})
+                result_.*figure += report.*figure;
             result_.most_bytes_read = larger(result_.most_bytes_read, report.bytes_read);
-            result_.reads += report.reads;
             result_.most_reads = larger(result_.most_reads, report.reads);
-            result_.files_opened += report.files_opened;
-            result_.bytes_verified += report.bytes_verified;
             result_.extra_bytes = larger(result_.extra_bytes, report.extra_bytes);
         }
         result_.seconds =
@@ -98,7 +97,7 @@ private:
         }
         ReadPlan const plan =
             plan_reads(catalogue_, wanted_, needed_boxes(wanted_, targets_, rank), terms_.reads, terms_.options);
-        LoadReport& report = reports_[as_size(rank)];
+        LoadFigures& report = reports_[as_size(rank)];
         add_reads(report, plan.totals());
         report.bytes_loaded = plan.totals().bytes_wanted;
         report.files_opened = plan.totals().files;
@@ -113,7 +112,7 @@ private:
         std::vector<Index> staging;   // of each rank
         std::vector<Index> received;  // from others
         for (int rank = 0; rank <= others; ++rank) {
-            LoadReport& report = reports_[as_size(rank)] = {};
+            LoadFigures& report = reports_[as_size(rank)] = {};
             report.bytes_loaded = loaded_by(rank);
             received.push_back(report.bytes_loaded);
             staging.push_back(staging_bytes(schedule, spread, rank));
@@ -192,7 +191,7 @@ private:
     LoadModel const& model_;
     std::vector<LocalTensor> targets_;
     std::vector<WantedExtent> wanted_;
-    std::vector<LoadReport> reports_;  ///< of all ranks
+    std::vector<LoadFigures> reports_;  ///< of all ranks
     LoadForecast result_;
 };
 
@@ -214,13 +213,10 @@ RESHARD_INLINE std::string explain(LoadForecast const& forecast) {
     append(text, {"  pass ", bytes_text(forecast.bytes_passed), " of tensors, of which ",
                   bytes_text(forecast.bytes_on_wire), " cross ranks in ", count_text(forecast.messages, "message"),
                   "; lists of tensors and figures ", bytes_text(forecast.bytes_of_lists), "\n"});
-    append(text, {"  reads ", bytes_text(forecast.bytes_read), " in ", count_text(forecast.reads, "read"), ", ",
-                  count_text(forecast.files_opened, "open file"), " and ", forecast.lists_opened,
-                  " for lists; a rank at most ", bytes_text(forecast.most_bytes_read), " in ",
-                  count_text(forecast.most_reads, "read"), "\n  ",
-                  detail::verified_text(forecast.bytes_read, forecast.bytes_verified), "\n",
-                  detail::not_listed_text(forecast.not_listed)});
-    append(text, {"  memory beyond the local tensors: at most ", bytes_text(forecast.extra_bytes), " on a rank\n"});
+    std::string const busiest = errors::concat("a rank at most ", bytes_text(forecast.most_bytes_read), " in ",
+                                               count_text(forecast.most_reads, "read"), "\n  ");
+    append(text, {"  reads ", detail::reads_text(forecast, busiest), "  memory beyond the local tensors: at most ",
+                  bytes_text(forecast.extra_bytes), " on a rank\n"});
     append(text, {"  about ", detail::seconds_text(forecast.seconds), " by the model\n"});
     return text;
 }

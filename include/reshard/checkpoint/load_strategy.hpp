@@ -124,55 +124,46 @@ struct Collectives {
 };
 /// `3 scatters, 2 broadcasts, 6 agreements`; `none`.
 [[nodiscard]] std::string to_string(Collectives const& collectives);
-/// What one rank did to load its tensors.
-struct LoadReport {
+/// What a load comes to: on one rank that has loaded, or of all ranks, as forecast_load() says.
+struct LoadFigures {
     std::string_view strategy;
     Index tensors = 0;
     Index bytes_loaded = 0;  ///< of the local tensors, without identities
-    Index bytes_read = 0;    ///< from files, gaps and the rest of blocks that were read along included
+    Index bytes_read = 0;    ///< from files, gaps and the rest of blocks that are read along included
     Index reads = 0;
-    Index files_opened = 0;    ///< for their data
-    Index lists_opened = 0;    ///< manifest, index, and files whose headers were read for the list of tensors
-    Index bytes_verified = 0;  ///< of bytes_read, compared with a checksum; the rest was taken as it is
-    Collectives collectives;
+    Index files_opened = 0;      ///< for their data: once for each rank that does
+    Index lists_opened = 0;      ///< manifest, index, and files whose headers are read for the list of tensors
+    Index bytes_verified = 0;    ///< of bytes_read, compared with a checksum; the rest is taken as it is
+    Collectives collectives;     ///< the same on every rank
+    Index extra_bytes = 0;       ///< largest memory of a rank beyond its local tensors: staging, scratch
+    bool read_directly = false;  ///< no tensor crosses ranks
+    /// Tensors of the checkpoint that the list does not name, sorted, those of tables included: a model that should
+    /// have all of them has forgotten these.
+    std::vector<std::string> not_listed;
+    double seconds = 0;  ///< of a forecast by the LoadModel
+};
+
+/// What one rank did to load its tensors.
+struct LoadReport : LoadFigures {
     Traffic traffic;                 ///< catalogue included
-    Index extra_bytes = 0;           ///< largest memory beyond the local tensors: staging, scratch
-    bool read_directly = false;      ///< no tensor crossed ranks
     std::uint64_t files_digest = 0;  ///< a digest of what is where: Catalogue::digest()
     /// The id of the save; empty: of others' files. MchCheckpoint::open(folder, comm, save_id) has tables of the same.
     std::string save_id;
     Metadata metadata;  ///< SaveOptions::metadata of that save, sorted by key; of others' files what the first has
-    /// Tensors of the checkpoint that the list does not name, sorted, those of tables included: a model that should
-    /// have all of them has forgotten these.
-    std::vector<std::string> not_listed;
-    double seconds = 0;
 };
 /// A line for each thing that it counts, in the order of explain(LoadForecast).
 [[nodiscard]] std::string explain(LoadReport const& report);
 
 /// What all ranks together would do, as forecast_load() says. Bytes, unless it says otherwise.
-struct LoadForecast {
-    std::string_view strategy;
+struct LoadForecast : LoadFigures {
     int ranks = 0;
-    Index tensors = 0;
-    Index bytes_loaded = 0;   ///< of all local tensors, without identities
-    Collectives collectives;  ///< the same on every rank
     Index bytes_passed = 0;   ///< of tensors that collectives deliver to ranks, the rank that sends them included
     Index bytes_on_wire = 0;  ///< of these, what crosses ranks
     Index messages = 0;       ///< that carry them: one from a rank to another for each window that has something for it
     Index bytes_of_lists = 0;   ///< cross ranks besides: lists of tensors, figures for a choice, sums of parts
     Index bytes_in_files = 0;   ///< of the rows, or touched blocks, that somebody reads, each counted once
-    Index bytes_read = 0;       ///< from files, gaps and the rest of blocks that are read along included
     Index most_bytes_read = 0;  ///< by one rank
-    Index reads = 0;
-    Index most_reads = 0;                 ///< of one rank
-    Index files_opened = 0;               ///< for their data: once for each rank that does
-    Index lists_opened = 0;               ///< manifest, index, and files whose headers are read for the list of tensors
-    Index bytes_verified = 0;             ///< compared with a checksum, by each rank that does
-    Index extra_bytes = 0;                ///< largest memory of one rank beyond its local tensors: staging, scratch
-    bool read_directly = false;           ///< no tensor crosses ranks
-    std::vector<std::string> not_listed;  ///< as in LoadReport
-    double seconds = 0;                   ///< by the LoadModel
+    Index most_reads = 0;       ///< of one rank
 };
 
 namespace detail {
@@ -228,10 +219,9 @@ template <class How>
     return {all.name, true, all.reads, all.options, all.cooperation, 0, all.window_bytes, Spread::exchange, &all};
 }
 
-/// A line of a report; nothing where all are listed.
-[[nodiscard]] std::string not_listed_text(std::vector<std::string> const& names);
-/// How much of what is read is compared, in a line of a report.
-[[nodiscard]] std::string verified_text(Index bytes_read, Index bytes_verified);
+/// A line of a report: what is read, what else is `behind` it, how much of it is compared; and a line about tensors
+/// that are not listed, where there are any.
+[[nodiscard]] std::string reads_text(LoadFigures const& figures, std::string_view behind);
 /// Two lines of a report.
 [[nodiscard]] std::string traffic_text(Collectives const& collectives, Traffic const& traffic);
 

@@ -27,17 +27,16 @@ RESHARD_INLINE std::string detail::traffic_text(Collectives const& collectives, 
                   " in ", count_text(traffic.messages_received, "message"), "\n");
 }
 
-RESHARD_INLINE std::string detail::verified_text(Index bytes_read, Index bytes_verified) {
-    std::string text = concat("verified ", bytes_text(bytes_verified));
-    Index const not_compared = bytes_read - bytes_verified;
+RESHARD_INLINE std::string detail::reads_text(LoadFigures const& figures, std::string_view behind) {
+    std::string text = concat(bytes_text(figures.bytes_read), " in ", count_text(figures.reads, "read"), ", ",
+                              count_text(figures.files_opened, "open file"), " and ", figures.lists_opened,
+                              " for lists; ", behind, "verified ", bytes_text(figures.bytes_verified));
+    Index const not_compared = figures.bytes_read - figures.bytes_verified;
     if (not_compared > 0) append(text, {", ", bytes_text(not_compared), " not compared with any checksum"});
-    return text;
-}
-
-RESHARD_INLINE std::string detail::not_listed_text(std::vector<std::string> const& names) {
-    if (names.empty()) return {};
-    std::string text =
-        concat("  ", count_text(as_index(names.size()), "tensor"), " of the checkpoint not in the list: ");
+    text += '\n';
+    auto const& names = figures.not_listed;
+    if (names.empty()) return text;
+    append(text, {"  ", count_text(as_index(names.size()), "tensor"), " of the checkpoint not in the list: "});
     for (std::size_t i = 0; i < names.size() && i < 3; ++i) append(text, {i == 0 ? "" : ", ", quote_name(names[i])});
     return text + (names.size() > 3 ? ", ...\n" : "\n");
 }
@@ -47,12 +46,8 @@ RESHARD_INLINE std::string explain(LoadReport const& report) {
     std::string text = errors::concat(report.strategy, report.read_directly ? ", read directly: " : ": ",
                                       count_text(report.tensors, "tensor"), ", ", bytes_text(report.bytes_loaded),
                                       " on this rank\n", detail::traffic_text(report.collectives, report.traffic));
-    append(text, {"  read ", bytes_text(report.bytes_read), " in ", count_text(report.reads, "read"), ", ",
-                  count_text(report.files_opened, "open file"), " and ", report.lists_opened, " for lists; ",
-                  detail::verified_text(report.bytes_read, report.bytes_verified), "\n",
-                  detail::not_listed_text(report.not_listed)});
-    append(text, {"  memory beyond the local tensors: ", bytes_text(report.extra_bytes), "\n  ",
-                  detail::seconds_text(report.seconds), "\n"});
+    append(text, {"  read ", detail::reads_text(report, ""), "  memory beyond the local tensors: ",
+                  bytes_text(report.extra_bytes), "\n  ", detail::seconds_text(report.seconds), "\n"});
     return text;
 }
 

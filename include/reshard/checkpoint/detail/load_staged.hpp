@@ -246,7 +246,7 @@ inline void join_parts(Catalogue const& catalogue, ExtentParts const& own, std::
 inline constexpr std::string_view partly_filled = "The tensors are partly filled: load them again.";
 
 /// One call of a plan, beside so much staging memory.
-inline void add_reads(LoadReport& report, ReadTotals const& totals, Index staging = 0) noexcept {
+inline void add_reads(LoadFigures& report, ReadTotals const& totals, Index staging = 0) noexcept {
     report.reads += totals.reads;
     report.bytes_read += totals.bytes_read;
     report.extra_bytes = larger(report.extra_bytes, staging + totals.scratch_bytes);

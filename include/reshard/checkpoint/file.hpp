@@ -154,13 +154,15 @@ template <class Call>
         if (auto const result = call(); result >= 0 || errno != EINTR) return result;
 }
 
+/// Opens a file, or makes it. One that is not open then could not be: errno says why.
+[[nodiscard]] inline FileDescriptor open_file(std::string const& path, int flags) noexcept {
+    return FileDescriptor(uninterrupted([&] { return ::open(path.c_str(), flags | O_CLOEXEC, 0666); }));
+}
+
 /// Opens a regular file for reading and tells its size in bytes.
 inline FileDescriptor open_for_reading(std::string const& path, Index& bytes) {
-    int const fd = uninterrupted([&] {
-        return ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    });  // O_NONBLOCK: a pipe must not hang us
-    if (fd < 0) raise_io(path, "cannot open", errno, fix_of_open(errno));
-    FileDescriptor file(fd);
+    FileDescriptor file = open_file(path, O_RDONLY | O_NONBLOCK);  // a pipe must not hang us
+    if (!file.is_open()) raise_io(path, "cannot open", errno, fix_of_open(errno));
     struct stat const status = status_of(file, path);
     if (S_ISDIR(status.st_mode)) raise_io(path, "not a file", EISDIR, "name the file in the folder.");
     if (!S_ISREG(status.st_mode)) raise_io(path, "not a regular file", EINVAL, "copy it to a regular file first.");

@@ -37,8 +37,7 @@ inline void refuse_save_under_way(std::string const& folder) {
     for (std::string_view const index : {manifest_name, index_name}) {
         std::string const leaf = lock_name(index);
         std::string const path = join_path(folder, leaf);
-        FileDescriptor const file(
-            uninterrupted([&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK); }));
+        FileDescriptor const file = open_file(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
         if (!file.is_open() || ::flock(file.get(), LOCK_SH | LOCK_NB) == 0 || errno != EWOULDBLOCK) continue;
         raise(ErrorCode::io, "IoError: ", folder, ": a save into this folder is under way: it holds ", leaf,
               held_by(file),
@@ -67,9 +66,8 @@ void refuse_other_files(std::string const& folder, std::string const& input, Mak
 /// A file that only who sees this folder can know of; it goes with what is returned.
 inline constexpr std::string_view nonce_prefix = ".reshard.nonce.";
 [[nodiscard]] inline PassingPath make_nonce(std::string path) {
-    FileDescriptor const file(
-        uninterrupted([&] { return ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666); }));
-    if (!file.is_open()) raise_io(path, "cannot create", errno, fix_of_create(errno));
+    if (!open_file(path, O_WRONLY | O_CREAT | O_EXCL).is_open())
+        raise_io(path, "cannot create", errno, fix_of_create(errno));
     return PassingPath(std::move(path));
 }
 [[nodiscard]] inline bool is_nonce(std::string_view leaf) noexcept {

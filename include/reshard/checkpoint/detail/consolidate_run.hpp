@@ -76,11 +76,10 @@ public:
 
 private:
     [[nodiscard]] static FileDescriptor open_for_writing(std::string const& path) {
-        int const fd = uninterrupted([&] { return ::open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NOFOLLOW); });
-        if (fd >= 0) return FileDescriptor(fd);
+        FileDescriptor file = open_file(path, O_WRONLY | O_NOFOLLOW);
+        if (file.is_open()) return file;
         raise_io(path, "cannot open for writing", errno,
-                 errno == EMFILE ? "raise the limit on open files (ulimit -n)."
-                                 : "write to a folder that all ranks share, and may write to.");
+                 errno == EMFILE ? fix_of_open(errno) : "write to a folder that all ranks share, and may write to.");
     }
 
     struct File {

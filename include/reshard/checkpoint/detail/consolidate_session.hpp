@@ -289,7 +289,7 @@ private:
     /// As who comes after a power cut will see it: others have written to it, and what they have synced is its bytes.
     [[nodiscard]] NotedFile noted(TemporaryFile const& file) const {
         std::string const& path = file.temporary_path();
-        FileDescriptor const handle(uninterrupted([&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC); }));
+        FileDescriptor const handle = open_file(path, O_RDONLY);
         if (!handle.is_open() || (options_.durable && uninterrupted([&] { return ::fsync(handle.get()); }) < 0))
             raise_io(path, "cannot make its times durable", errno, "check the file system.");
         auto const stamp = noted_stamp_at(path);

@@ -41,14 +41,13 @@ public:
     FolderLock(std::string const& folder, std::string_view leaf) : path_(join_path(folder, leaf)) {
         int refusals = 0;
         for (int attempt = 0; attempt < most_attempts; ++attempt) {
-            int const fd = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
-            if (fd < 0 && errno == EINTR) continue;
-            if (fd < 0) {
+            FileDescriptor opened = open_file(path_, O_RDWR | O_CREAT | O_NOFOLLOW);
+            if (!opened.is_open()) {
                 int const error = errno;
                 refuse_of_others(folder, leaf, error);
                 raise_io(folder, concat("cannot create ", leaf), error, fix_of_create(error));
             }
-            file_ = FileDescriptor(fd);
+            file_ = std::move(opened);
             if (::flock(file_.get(), LOCK_EX | LOCK_NB) == 0) {
                 if (!is_at_path()) continue;  // its holder removed it before we had it: it locks nothing any more
                 tell_holder();

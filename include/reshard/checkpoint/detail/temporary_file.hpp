@@ -38,13 +38,12 @@ public:
         std::string_view const leaf = std::string_view(path_).substr(path_.rfind('/') + 1);
         for (int attempt = 0;; ++attempt) {
             std::string candidate = join_path(folder, concat(".", leaf, ".tmp.", ::getpid(), ".", attempt));
-            int const fd = ::open(candidate.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-            if (fd >= 0) {
-                file_ = FileDescriptor(fd);
+            file_ = open_file(candidate, O_WRONLY | O_CREAT | O_EXCL);
+            if (file_.is_open()) {
                 temporary_ = PassingPath(std::move(candidate));  // allocates nothing: the file goes with this
                 return;
             }
-            if (errno == EINTR || (errno == EEXIST && attempt < 10000)) continue;
+            if (errno == EEXIST && attempt < 10000) continue;
             int const error = errno;
             raise_io(path_, concat("cannot create ", candidate), error, fix_of_create(error));
         }
@@ -123,8 +122,7 @@ inline constexpr std::string_view files_go_again = "the new files are taken back
 /// Makes renames in the folder durable. Throws IoError, with what it means to the caller.
 inline void sync_folder(std::string const& folder,
                         std::string_view meaning = "the new files are in place, but a power cut may undo that") {
-    FileDescriptor const handle(
-        uninterrupted([&] { return ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); }));
+    FileDescriptor const handle = open_file(folder, O_RDONLY | O_DIRECTORY);
     // Some file systems cannot sync a folder and say EINVAL: they have nothing better to offer.
     if (!handle.is_open() || (uninterrupted([&] { return ::fsync(handle.get()); }) < 0 && errno != EINVAL)) {
         raise_io(folder, concat(meaning, ": cannot sync the folder"), errno,

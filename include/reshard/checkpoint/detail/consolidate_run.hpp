@@ -17,7 +17,9 @@
 #include <reshard/memory/convert.hpp>
 #include <reshard/memory/scratch.hpp>
 
-#include <algorithm>  // count
+#include <algorithm>  // count_if
+#include <iterator>   // ssize
+#include <set>        // set
 
 #include <sys/statvfs.h>
 
@@ -244,14 +246,12 @@ private:
 /// What a rank's pieces need: the numbers, and the files.
 struct PieceSurvey {
     RewriteShare share;
-    std::vector<char> reads_file;
-    std::vector<char> writes_file;
+    std::set<int> read;     ///< the files, by their numbers
+    std::set<int> written;  ///< of those that are written
 };
 [[nodiscard]] inline PieceSurvey survey(PieceMaker const& maker, PieceList const& pieces,
                                         RewriteOptions const& options) {
     PieceSurvey result;
-    result.reads_file.resize(maker.from.files().size(), 0);
-    result.writes_file.resize(maker.to.files().size(), 0);
     RewriteShare& share = result.share;
     share.begin = pieces.begin;
     share.end = pieces.end;
@@ -265,11 +265,11 @@ struct PieceSurvey {
         share.reads += totals.reads;
         share.bytes_read += totals.bytes_read;
         share.runs += as_index(work.writes.size());
-        for (ReadBox const& box : work.reads) result.reads_file[as_size(box.file)] = 1;
-        for (ElementRun const& write : work.writes) result.writes_file[as_size(maker.to.extents()[write.of].file)] = 1;
+        for (ReadBox const& box : work.reads) result.read.insert(box.file);
+        for (ElementRun const& write : work.writes) result.written.insert(maker.to.extents()[write.of].file);
     }
-    share.files_read = std::count(result.reads_file.begin(), result.reads_file.end(), 1);
-    share.files_written = std::count(result.writes_file.begin(), result.writes_file.end(), 1);
+    share.files_read = std::ssize(result.read);
+    share.files_written = std::ssize(result.written);
     return result;
 }
 

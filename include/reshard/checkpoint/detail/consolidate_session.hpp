@@ -186,10 +186,8 @@ private:
             blocks_.make_room(comm().size());
             pieces_.emplace(list_pieces(maker_->line, comm().rank(), comm().size(), options_));
             PieceSurvey const needs = survey(*maker_, *pieces_, options_);
-            for (std::size_t i = 0; i < needs.reads_file.size(); ++i)
-                if (needs.reads_file[i] != 0) in_.open(static_cast<int>(i));
-            for (std::size_t i = 0; i < needs.writes_file.size(); ++i)
-                if (needs.writes_file[i] != 0) shared_.open(i);
+            for (int const file : needs.read) in_.open(file);
+            for (int const file : needs.written) shared_.open(as_size(file));
             runner_.emplace(*maker_, in_, shared_, *pieces_, options_, report_);
         });
     }

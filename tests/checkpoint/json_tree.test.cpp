@@ -126,7 +126,9 @@ TEST_SUITE("checkpoint/json_tree") {
         Index sum = 0;
         std::size_t most = 0;
         std::string first;
+        std::string whole;  // what is not whole yet reaches to the end so far
         auto const take = [&](JsonTree const& all, std::uint32_t node, std::span<std::uint32_t const> parents) {
+            if (all.key(node) == "n" && whole.empty()) whole = content(all);
             if (parents.size() != 2 || all.key(parents[1]) != "list") return false;
             JsonReader const item(all, node);
             most = std::max<std::size_t>(most, all.next(node));
@@ -137,6 +139,7 @@ TEST_SUITE("checkpoint/json_tree") {
         Caught const error = caught([&] { static_cast<void>(JsonTree(json, "f", refuse, {}, nullptr, take)); });
         CHECK(contains(error.message, "list[100].n[0]"));
         CHECK(first == "list[" + long_name + "0].name");
+        CHECK(whole == errors::concat("{a:{x:1 ) list:[{name:'", long_name, "0' n:[0 ) ) ) )"));
         CHECK(sum == 99 * 50);
         CHECK(most < 12);
         json.replace(json.find("-1"), 2, "1");

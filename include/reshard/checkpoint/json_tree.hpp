@@ -48,8 +48,10 @@ public:
     [[nodiscard]] std::string_view key(std::uint32_t node) const noexcept {
         return text_at(nodes_[node].key, nodes_[node].key_size);
     }
-    /// The value after this one and all that is in it.
-    [[nodiscard]] std::uint32_t next(std::uint32_t node) const noexcept { return nodes_[node].next; }
+    /// The value after this one and all that is in it; of one that is not whole yet, the end so far.
+    [[nodiscard]] std::uint32_t next(std::uint32_t node) const noexcept {
+        return smaller(nodes_[node].next, static_cast<std::uint32_t>(nodes_.size()));
+    }
     /// Calls f(item) for what a list or an object has.
     template <class F>
     void for_each(std::uint32_t node, F&& f) const {
@@ -91,8 +93,8 @@ public:
 private:
     struct Node {
         Kind kind = Kind::other;
-        std::uint32_t next = 0;
-        std::uint32_t key = 0;  // where it begins in texts_, and what it contains behind it
+        std::uint32_t next = 0;  // of what is not whole yet: UINT32_MAX
+        std::uint32_t key = 0;   // where it begins in texts_, and what it contains behind it
         std::uint32_t key_size = 0;
         std::uint64_t value = 0;  // of a text: where it begins in texts_, and in the lower half its size; of a list:
                                   // how many were taken
@@ -118,11 +120,13 @@ private:
     bool open(Kind kind) {
         if (open_.size() == max_json_depth) fail_text(concat("nested deeper than ", max_json_depth, " levels"));
         open_.push_back(static_cast<std::uint32_t>(nodes_.size()));
-        return add(kind, 0);
+        add(kind, 0);
+        nodes_.back().next = UINT32_MAX;
+        return true;
     }
     bool close(Take take) {
         std::uint32_t const node = open_.back();
-        for (std::uint32_t const one : open_) nodes_[one].next = static_cast<std::uint32_t>(nodes_.size());
+        nodes_[node].next = static_cast<std::uint32_t>(nodes_.size());
         open_.pop_back();
         if (kind(node) == Kind::object) refuse_twins(node);
         if (!take(*this, node, open_)) return true;

@@ -18,8 +18,9 @@ inline constexpr std::size_t most_words = 32;
 
 /// `maximum(words, patience)` makes of each word the largest of all ranks; patience: for what may still complete
 /// although somebody has gone on and failed.
-template <class Maximum>
-[[nodiscard]] Verdict agree_in_words(Verdict const& mine, int rank, int ranks, Maximum const& maximum) {
+[[nodiscard]] inline Verdict agree_in_words(
+    Verdict const& mine, int rank, int ranks,
+    FunctionRef<void(std::span<std::uint64_t> words, std::chrono::milliseconds patience)> maximum) {
     using Words = std::span<std::uint64_t>;
     // Whoever failed may have left this very agreement before: then its end is on its way. If not, nobody waits long.
     constexpr std::chrono::milliseconds of_all{100};

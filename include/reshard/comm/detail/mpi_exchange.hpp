@@ -80,7 +80,7 @@ public:
     [[nodiscard]] bool advance(bool may_block) override {
         return closing([&, this] {
             return team_->advance(
-                may_block, [&, this] { return step(); }, [&, this](auto&& visit) { missing(visit); });
+                may_block, [&, this] { return step(); }, [&, this](auto visit) { missing(visit); });
         });
     }
 
@@ -359,8 +359,7 @@ private:
         return late_.empty();
     }
 
-    template <class Visit>
-    void missing(Visit&& visit) const {
+    void missing(FunctionRef<void(int)> visit) const {
         for (MpiNeighbour const& source : sources_)
             if (!source.done) visit(source.rank);
         for (MpiNeighbour const& reader : readers_)

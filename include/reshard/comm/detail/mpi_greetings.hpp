@@ -152,8 +152,7 @@ public:
         }
         return sent_ && all_heard();
     }
-    template <class Visit>
-    void missing(Visit&& visit) const {
+    void missing(FunctionRef<void(int)> visit) const {
         for (Peer const& peer : peers_)
             if (!peer.heard) visit(peer.rank);
     }

@@ -128,8 +128,7 @@ public:
     [[nodiscard]] bool complete() const noexcept { return first_ == queues_.size(); }
     /// Messages since it was last asked.
     [[nodiscard]] Index take_messages() noexcept { return std::exchange(messages_, 0); }
-    template <class Visit>
-    void missing(Visit&& visit) const {
+    void missing(FunctionRef<void(int)> visit) const {
         for (std::size_t i = first_; i < queues_.size(); ++i)
             if (!queues_[i].done()) visit(queues_[i].peer);
     }
@@ -174,8 +173,7 @@ public:
     }
     [[nodiscard]] int flying() const noexcept { return flying_; }
     /// Visits the peers of messages that MPI still has in memory of the caller.
-    template <class Visit>
-    void held(Visit&& visit) const {
+    void held(FunctionRef<void(int)> visit) const {
         for (std::size_t i = 0; i < requests_.size(); ++i)
             if (requests_[i] != MPI_REQUEST_NULL && !slots_[i].packed()) visit(queues_[slots_[i].queue].peer);
     }

@@ -78,8 +78,7 @@ public:
     /// Not before ranks of other nodes were asked whether they wait, where one is to be named that this rank cannot see
     /// or that waits itself: who does not answer is late. Where all answer, somebody may know more, and has a while to
     /// say so.
-    template <class Missing>
-    [[nodiscard]] bool may_name(Suspects& found, Clock::time_point since, Missing&& missing) {
+    [[nodiscard]] bool may_name(Suspects& found, Clock::time_point since, Missing missing) {
         if (family_->is_alone()) return true;
         auto const is_seen = [&](int rank) { return attendance(rank) != nullptr; };
         bool const seen = !found.ranks.empty() && std::ranges::all_of(found.ranks, is_seen);
@@ -254,7 +253,7 @@ private:
                 while (come < size_ && has_come(come)) ++come;
                 return come == size_;
             },
-            [&](auto&& visit) {
+            [&](FunctionRef<void(int)> visit) {
                 for (int l = come; l < size_; ++l)
                     if (!has_come(l)) visit(rank_of_local(l));
             },

@@ -13,7 +13,6 @@
 
 #include <algorithm>  // min
 #include <memory>     // shared_ptr
-#include <optional>
 #include <vector>
 
 namespace reshard::inline v0_1::detail {
@@ -26,12 +25,14 @@ struct Attendance {
     std::atomic<std::uint32_t> waits{0};    ///< of the outermost communicator: whether it waits, in any of the family
 };
 
-/// What a step towards the end of a wait did.
-enum class TeamStep : std::uint8_t { idle, moved, complete };
-[[nodiscard]] constexpr TeamStep step_of(TeamStep step) noexcept { return step; }
-[[nodiscard]] constexpr TeamStep step_of(bool complete) noexcept {
-    return complete ? TeamStep::complete : TeamStep::idle;
-}
+/// What a step towards the end of a wait did; of a bool, whether it is complete.
+struct TeamStep {
+    enum Kind : std::uint8_t { idle, moved, complete } kind;
+    constexpr TeamStep(Kind it) noexcept : kind(it) {}
+    constexpr TeamStep(bool is_complete) noexcept : kind(is_complete ? complete : idle) {}
+};
+/// Calls visit(rank) for each rank that a wait is for, as far as the one that waits knows.
+using Missing = FunctionRef<void(FunctionRef<void(int)> visit)>;
 
 /// Who keeps a rank waiting, as far as it can see, and why it thinks so.
 struct Suspects {
@@ -74,26 +75,24 @@ public:
     /// Visits whoever has a part in a call that does not say whom it waits for: who has entered is waited for as well,
     /// since it may die, or stop, before it has done its part.
     [[nodiscard]] auto everybody() const noexcept {
-        return [this](auto&& visit) {
+        return [this](FunctionRef<void(int)> visit) {
             for (int rank = 0; rank < size_; ++rank)
                 if (rank != rank_) visit(rank);
         };
     }
-    /// Calls step(), a TeamStep or whether it is complete, until it is complete. `missing(visit)` visits the ranks it
-    /// waits for, as far as this rank knows.
-    /// Throws DeadlineExceeded when nothing moves for too long, PeerFailed when somebody fails, leaves or dies: then
-    /// only after `patience`, for what may still complete although somebody has gone on and failed.
-    template <class Step, class Missing>
-    void await(Step&& step, Missing&& missing, std::chrono::milliseconds patience = {}) {
+    /// Calls step() until it is complete. Throws DeadlineExceeded when nothing moves for too long, PeerFailed when
+    /// somebody fails, leaves or dies: then only after `patience`, for what may still complete although somebody has
+    /// gone on and failed.
+    void await(FunctionRef<TeamStep()> step, Missing missing, std::chrono::milliseconds patience = {}) {
         auto since = Clock::now();
         auto seen = since;
         auto looked = since;
         std::chrono::milliseconds pause{2};     // between looks, which cost a few system calls per rank
         auto limit = Clock::time_point::max();  // of the patience
-        std::optional<RaisedFlag<std::uint32_t>> waits;
+        std::unique_ptr<std::atomic<std::uint32_t>, LowerFlag> waits;  // g++ 12 takes an optional RaisedFlag amiss
         int idle = 0;
         for (;;) {
-            switch (step_of(step())) {
+            switch (step().kind) {
                 case TeamStep::complete: return;
                 case TeamStep::moved: idle = 0; break;
                 case TeamStep::idle: idle = smaller(idle + 1, 1 << 20); break;
@@ -119,8 +118,8 @@ public:
             // Who has waited for long has nothing to lose by a little more: the core is another's meanwhile.
             if (now - since >= std::chrono::milliseconds(2)) {
                 // Within a step a rank may wait once more: the flag is the outer wait's then.
-                Attendance* const own = waits ? nullptr : self().outermost_seat(rank_);
-                if (own != nullptr && own->waits.load(std::memory_order_relaxed) == 0) waits.emplace(own->waits);
+                Attendance* const own = self().outermost_seat(rank_);
+                if (own != nullptr && own->waits.exchange(1, std::memory_order_seq_cst) == 0) waits.reset(&own->waits);
                 std::this_thread::sleep_for(
                     std::min<Clock::duration>((now - since) / 64, std::chrono::milliseconds(1)));
             }
@@ -139,10 +138,9 @@ public:
     }
     /// The same, or, for those who come again and again instead of waiting, one step: throws as await() does, but knows
     /// no deadline. Whether it is complete.
-    template <class Step, class Missing>
-    [[nodiscard]] bool advance(bool may_block, Step&& step, Missing&& missing) {
+    [[nodiscard]] bool advance(bool may_block, FunctionRef<TeamStep()> step, Missing missing) {
         if (may_block) return await(step, missing), true;
-        if (step_of(step()) == TeamStep::complete) return true;
+        if (step().kind == TeamStep::complete) return true;
         if (family_->hear()) raise_failure(true, for_whom(missing));
         if (++glances_ % 256 != 0) return false;
         self().look_around();
@@ -213,15 +211,13 @@ protected:
             own_->entered.store(calls_ << 8U | static_cast<std::uint64_t>(call), std::memory_order_release);
     }
     [[nodiscard]] static bool may_name(auto&&...) noexcept { return true; }
-    template <class Missing>
-    [[nodiscard]] std::vector<bool> awaited_of(Missing&& missing) const {
+    [[nodiscard]] std::vector<bool> awaited_of(Missing missing) const {
         std::vector<bool> awaited(as_size(size_), false);
         missing([&](int rank) { awaited[as_size(rank)] = true; });
         return awaited;
     }
     /// The other ranks for which it is so.
-    template <class IsOne>
-    [[nodiscard]] std::vector<int> ranks_where(IsOne&& is_one) const {
+    [[nodiscard]] std::vector<int> ranks_where(FunctionRef<bool(int)> is_one) const {
         std::vector<int> found;
         for (int rank = 0; rank < size_; ++rank)
             if (rank != rank_ && is_one(rank)) found.push_back(rank);
@@ -246,11 +242,13 @@ protected:
     TeamCall call_ = TeamCall::none;
 
 private:
+    struct LowerFlag {
+        void operator()(std::atomic<std::uint32_t>* flag) const noexcept { flag->store(0, std::memory_order_seq_cst); }
+    };
     [[nodiscard]] Self& self() noexcept { return static_cast<Self&>(*this); }
 
     /// Throws if one of those we wait for has died, left, or is busy with another call.
-    template <class Missing>
-    void look_for_the_lost(Missing&& missing) {
+    void look_for_the_lost(Missing missing) {
         missing([&, this](int rank) {
             look_for_death(rank);
             Attendance const* const there = self().attendance(rank);
@@ -283,8 +281,7 @@ private:
         }
         return false;
     }
-    template <class Missing>
-    [[nodiscard]] Suspects suspects(Missing&& missing) {
+    [[nodiscard]] Suspects suspects(Missing missing) {
         std::vector<bool> const awaited = awaited_of(missing);
         // Calls a rank has made, as far as this one can see.
         auto const calls_of = [&, this](int rank) {
@@ -329,8 +326,7 @@ private:
         return ranks.size() <= most ? text : concat(text, " and ", ranks.size() - most, " more");
     }
     /// The same of those whom this rank waits for, where it knows them.
-    template <class Missing>
-    [[nodiscard, gnu::cold]] std::string for_whom(Missing&& missing) const {
+    [[nodiscard, gnu::cold]] std::string for_whom(Missing missing) const {
         if (call_ != TeamCall::exchange || !Self::knows_senders) return {};
         auto const awaited = awaited_of(missing);
         return names_of(ranks_where([&](int rank) { return awaited[as_size(rank)]; }));

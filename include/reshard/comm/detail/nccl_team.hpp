@@ -208,7 +208,8 @@ public:
         std::memcpy(words.data(), host_out(), words.size_bytes());
     }
     [[nodiscard]] std::shared_ptr<NcclTeam> split(int colour, int key) {
-        if (size_ > 1) meet_in("split()");
+        // NCCL's call blocks: nobody enters it before all have come to this same one.
+        if (size_ > 1) agree_or_raise(*this, verdict_of([] {}, "split()"));
         return guarded([&] {
             ncclComm_t made = nullptr;
             if (size_ > 1) {

@@ -175,12 +175,14 @@ public:
         family_->poison(failure_record(ErrorCode::mismatch, family_->rank, scope_, first, second, reason));
         raise_failure();
     }
-    /// Tells everybody that a process of this node has died, and throws.
-    [[noreturn]] void raise_death(int rank) {
-        poison_loss(rank, died_text(member(rank), self().process(rank)));
+    /// Tells everybody that a rank is lost, and throws.
+    [[noreturn]] void raise_loss(int rank, std::string_view reason) {
+        family_->poison(failure_record(ErrorCode::peer_failed, member(rank), scope_, -1, -1, reason));
         raise_failure();
     }
-    /// The same where that rank's process has. What the dead one has sent before may be all that is still waited for:
+    /// The same of one whose process, of this node, has died.
+    [[noreturn]] void raise_death(int rank) { raise_loss(rank, died_text(member(rank), self().process(rank))); }
+    /// The same where it has. What the dead one has sent before may be all that is still waited for:
     /// it has a moment to arrive.
     void look_for_death(int rank) {
         int const pid = self().process(rank);
@@ -223,13 +225,6 @@ protected:
             if (rank != rank_ && is_one(rank)) found.push_back(rank);
         return found;
     }
-    /// Before a blocking call of the transport: nobody enters it before all have come to this same one.
-    void meet_in(std::string_view call) {
-        agree_or_raise(*this, verdict_of([] {}, call));
-    }
-    void poison_loss(int rank, std::string_view reason) noexcept {
-        family_->poison(failure_record(ErrorCode::peer_failed, member(rank), scope_, -1, -1, reason));
-    }
 
     std::shared_ptr<Family> family_;
     int rank_ = 0;
@@ -262,10 +257,9 @@ private:
             // An exception that destroys a communicator is told to all by whoever catches it, in words that say more
             // than 'has left': they have a while to come.
             if (left == Departure::thrown && !absence_.lasts(Self::farewell)) return;
-            poison_loss(rank, concat("rank ", member(rank),
-                                     " has left while others wait for it. Fix: make every rank take part in every "
-                                     "collective call."));
-            raise_failure();
+            raise_loss(rank, concat("rank ", member(rank),
+                                    " has left while others wait for it. Fix: make every rank take part in every "
+                                    "collective call."));
         });
     }
 

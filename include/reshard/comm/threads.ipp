@@ -55,7 +55,7 @@ RESHARD_INLINE void run_on_threads(int ranks, ThreadOptions const& options,
     check_deadline("ThreadOptions", options.deadline);
     std::vector<int> members(as_size(ranks));
     for (int r = 0; r < ranks; ++r) members[as_size(r)] = r;
-    auto const team = ThreadTeam::make(std::make_shared<ThreadFamily>(ranks, options), std::move(members));
+    auto const team = std::make_shared<ThreadTeam>(std::make_shared<ThreadFamily>(ranks, options), std::move(members));
     std::vector<RankEnd> ends(as_size(ranks));
     for (int r = 0; r < ranks; ++r)  // here, where a lack of memory can be thrown
         ends[as_size(r)].engine = std::make_shared<ThreadEngine>(team, r);

@@ -162,7 +162,7 @@ private:
     }
     [[nodiscard]] std::shared_ptr<ThreadTeam> make_child(std::vector<int> ranks) const {
         for (int& rank : ranks) rank = team_->member(rank);
-        return ThreadTeam::make(team_->family(), std::move(ranks));
+        return std::make_shared<ThreadTeam>(team_->family(), std::move(ranks));
     }
 
     std::shared_ptr<ThreadTeam> team_;

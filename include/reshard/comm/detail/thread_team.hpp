@@ -23,7 +23,7 @@
 
 #include <algorithm>  // min
 #include <condition_variable>
-#include <memory>  // shared_ptr, weak_ptr
+#include <memory>  // shared_ptr
 #include <mutex>
 #include <thread>  // hardware_concurrency, yield
 #include <vector>
@@ -41,7 +41,7 @@ inline void relax() noexcept {
 
 class ThreadTeam;
 
-class ThreadFamily {
+class ThreadFamily : public OfProcess {
 public:
     ThreadFamily(int ranks, ThreadOptions const& options)
         : options_(options),
@@ -76,11 +76,14 @@ public:
         returned_[as_size(rank)].store(true, std::memory_order_release);
         sound_alarm();
     }
-    void add(std::weak_ptr<ThreadTeam> team) {
+    void add(ThreadTeam& team) {
         std::lock_guard const lock(mutex_);
-        // Teams come and go; the list only needs the living.
-        std::erase_if(teams_, [](auto const& known) { return known.expired(); });
-        teams_.push_back(std::move(team));
+        teams_.push_back(&team);
+    }
+    void remove(ThreadTeam& team) noexcept {
+        if (!is_ours()) return;  // in a child that was forked another thread may have the lock for ever
+        std::lock_guard const lock(mutex_);
+        std::erase(teams_, &team);
     }
 
 private:
@@ -92,7 +95,7 @@ private:
     std::vector<std::atomic<bool>> waits_;
     int spins_;
     std::mutex mutex_;
-    std::vector<std::weak_ptr<ThreadTeam>> teams_;
+    std::vector<ThreadTeam*> teams_;  ///< those that live
     alignas(no_false_sharing) std::atomic<unsigned> alarms_{0};
     SharedFailure failure_{};
 };
@@ -128,18 +131,13 @@ struct alignas(no_false_sharing) ThreadSeat {
 class ThreadTeam {
 public:
     /// `members[r]` is the family's number of this team's rank r.
-    ThreadTeam(std::shared_ptr<ThreadFamily> family, std::vector<int> members)
+    [[gnu::cold]] ThreadTeam(std::shared_ptr<ThreadFamily> family, std::vector<int> members)
         : family_(std::move(family)), members_(std::move(members)), seats_(members_.size()) {
         for (ThreadSeat& seat : seats_) seat.interruption.asked = family_->options().interrupted;
+        family_->add(*this);
     }
     ThreadTeam& operator=(ThreadTeam&&) = delete;
-
-    [[nodiscard, gnu::cold]] static std::shared_ptr<ThreadTeam> make(std::shared_ptr<ThreadFamily> const& family,
-                                                                     std::vector<int> members) {
-        auto team = std::make_shared<ThreadTeam>(family, std::move(members));
-        family->add(team);
-        return team;
-    }
+    [[gnu::cold]] ~ThreadTeam() { family_->remove(*this); }
 
     [[nodiscard]] int size() const noexcept { return static_cast<int>(members_.size()); }
     [[nodiscard]] int member(int rank) const noexcept { return members_[as_size(rank)]; }
@@ -359,9 +357,7 @@ private:
 inline void ThreadFamily::sound_alarm() noexcept {
     alarms_.fetch_add(1, std::memory_order_seq_cst);
     std::lock_guard const lock(mutex_);
-    for (auto const& known : teams_) {
-        if (auto const team = known.lock()) team->wake();
-    }
+    for (ThreadTeam* const team : teams_) team->wake();
 }
 
 }  // namespace reshard::inline v0_1::detail

@@ -322,6 +322,8 @@ TEST_SUITE("checkpoint/consolidate") {
             Checkpoint const opened = Checkpoint::open(out);
             CHECK(opened.kind() == CheckpointKind::manifest);
             CHECK(opened.manifest() == reports[2].written);
+            for (std::size_t f = 0; f < opened.files().size(); ++f)
+                CHECK(detail::is_saved_header(opened.manifest(), f, opened.files()[f].data_offset() - 8));
             CHECK(opened.manifest().world_size == 1);
             CHECK(opened.tensors().size() == list.size());
             CHECK(verify_checkpoint(out, alone).extents_without_checksum == 0);

@@ -6,6 +6,7 @@
 #include <reshard/checkpoint/checkpoint.hpp>
 #include <reshard/checkpoint/checksum.hpp>
 #include <reshard/checkpoint/coverage.hpp>
+#include <reshard/checkpoint/detail/file_entries.hpp>
 #include <reshard/checkpoint/detail/manifest_json.hpp>
 #include <reshard/checkpoint/placed_tensor.hpp>
 #include <reshard/checkpoint/safetensors.hpp>
@@ -93,7 +94,7 @@ inline Manifest read_manifest(std::string const& folder) {
 
 /// Reads back all that a folder holds and says what is wrong with it, or nothing: files are strict safetensors files
 /// of the sizes and headers that the manifest says, extents lie where it says with the sums it says, every element of
-/// every copy is there once.
+/// every copy is there once. Headers are those that readers take for ours, and need not parse.
 inline std::string damage(std::string const& folder) {
     try {
         Manifest const manifest = read_manifest(folder);
@@ -103,6 +104,10 @@ inline std::string damage(std::string const& folder) {
             files.push_back(SafetensorsFile::open(folder + "/" + file.leaf));
             if (files.back().file_bytes() != file.file_bytes) return file.leaf + " has another size";
             if (files.back().header_digest() != file.header_digest) return file.leaf + " has another header";
+            bool const ordered = std::none_of(manifest.extents.begin(), manifest.extents.end(),
+                                              [](Extent const& extent) { return extent.box.empty(); });
+            if (ordered && !detail::is_saved_header(manifest, files.size() - 1, files.back().data_offset() - 8))
+                return file.leaf + " has a header that readers do not know";
         }
         for (Extent const& extent : manifest.extents) {
             StoredTensor const& tensor = manifest.tensors[extent.tensor];

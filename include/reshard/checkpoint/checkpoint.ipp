@@ -47,7 +47,7 @@ RESHARD_INLINE Checkpoint::Checkpoint(detail::FileList list, Access access) : ki
     for (std::size_t i = 0; i < open.size(); ++i) {
         if (!open[i]) {  // of a manifest
             open[i] = detail::open_listed(folder_, manifest_, i, kind_, true, access);
-            detail::refuse_other_entries(*open[i], manifest_, i);
+            detail::check_entries(open[i]->header(), manifest_, i, detail::refuse_entry);
         }
         files_.push_back(std::move(*open[i]));
     }

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/checkpoint/safetensors_layout.hpp
 /// \brief  Where each tensor will lie in a file to be written: a pure function of the list of tensors.
-/// \depends checkpoint/tensor_info.hpp. No I/O: every rank computes the same layout.
+/// \depends checkpoint/tensor_info.hpp, core/function_ref.hpp. No I/O: every rank computes the same layout.
 /// Source: github.com/huggingface/safetensors, `prepare` in safetensors/src/tensor.rs (order and padding);
 /// github.com/huggingface/huggingface_hub, `split_state_dict_into_shards_factory` (split into files).
 #pragma once
 
 #include <reshard/checkpoint/tensor_info.hpp>
+#include <reshard/core/function_ref.hpp>
 
 #include <span>    // span
 #include <vector>  // vector
@@ -37,6 +38,12 @@ void sort_metadata(Metadata& metadata);
 /// a final newline. `map` is (tensor, file), sorted. Throws FormatError for more text than readers take.
 [[nodiscard]] std::string weight_map_text(std::span<std::pair<std::string, std::string> const> map, Index total_bytes,
                                           Index most_bytes = max_safetensors_header_bytes);
+
+/// The JSON text of a header with its padding: take(piece) for one piece after the other, of a quarter of a MiB or so,
+/// and all texts of the metadata in the first. entry(i): the tensors in file order; each is good until the next.
+/// \pre the metadata is sorted
+void write_header(Metadata const& metadata, std::size_t tensors, FunctionRef<TensorInfo const&(std::size_t)> entry,
+                  FunctionRef<void(std::string_view)> take);
 
 /// Throws FormatError for two tensors of one name.
 void refuse_duplicate_names(std::vector<TensorSpec> const& tensors);

@@ -61,24 +61,44 @@ RESHARD_INLINE std::string detail::weight_map_text(std::span<std::pair<std::stri
     return text;
 }
 
+RESHARD_INLINE void detail::write_header(Metadata const& metadata, std::size_t tensors,
+                                         FunctionRef<TensorInfo const&(std::size_t)> entry,
+                                         FunctionRef<void(std::string_view)> take) {
+    constexpr std::size_t piece = std::size_t{1} << 18;
+    std::string json = "{";
+    for (auto const& [key, value] : metadata) {
+        json += json.size() == 1 ? "\"__metadata__\":{" : ",";
+        append_json_string(json, key);
+        json += ':';
+        append_json_string(json, value);
+    }
+    if (!metadata.empty()) json += '}';
+    std::size_t size = 0;
+    bool is_first = metadata.empty();
+    auto const pass_on = [&] {
+        size += json.size();
+        take(json);
+        json.clear();
+    };
+    for (std::size_t i = 0; i < tensors; ++i) {
+        TensorInfo const& tensor = entry(i);
+        if (!std::exchange(is_first, false)) json += ',';
+        append_json_string(json, tensor.name);
+        append(json, {":{\"dtype\":\"", name(tensor.dtype), "\",\"shape\":", to_string(tensor.shape),
+                      ",\"data_offsets\":[", tensor.begin, ",", tensor.end, "]}"});
+        if (json.size() >= piece) pass_on();
+    }
+    json += '}';
+    json.append((8 - (size + json.size()) % 8) % 8, ' ');
+    pass_on();
+}
+
 RESHARD_INLINE SafetensorsLayout safetensors_layout(std::vector<TensorSpec> tensors, Metadata metadata) {
     detail::refuse_duplicate_names(tensors);
     detail::sort_list(tensors, [](TensorSpec const& a, TensorSpec const& b) {
         return a.dtype != b.dtype ? b.dtype < a.dtype : a.name < b.name;
     });
     detail::sort_metadata(metadata);
-
-    std::string json = "{";
-    if (!metadata.empty()) {
-        json += "\"__metadata__\":{";
-        for (auto const& [key, value] : metadata) {
-            if (json.back() != '{') json += ',';
-            detail::append_json_string(json, key);
-            json += ':';
-            detail::append_json_string(json, value);
-        }
-        json += '}';
-    }
 
     SafetensorsLayout layout;
     layout.tensors.reserve(tensors.size());
@@ -95,21 +115,18 @@ RESHARD_INLINE SafetensorsLayout safetensors_layout(std::vector<TensorSpec> tens
         }
         Index const begin = layout.data_bytes;
         layout.data_bytes += bytes;
-        if (json.size() > 1) json += ',';
-        detail::append_json_string(json, tensor.name);
-        json += errors::concat(":{\"dtype\":\"", name(tensor.dtype), "\",\"shape\":", to_string(tensor.shape),
-                               ",\"data_offsets\":[", begin, ",", layout.data_bytes, "]}");
         layout.tensors.push_back({std::move(tensor.name), tensor.dtype, tensor.shape, begin, layout.data_bytes});
     }
-    json += '}';
-    json.append((8 - json.size() % 8) % 8, ' ');
-    if (detail::as_index(json.size()) > max_safetensors_header_bytes) {
-        detail::raise_rule(SafetensorsRule::header_too_large, "the header would take ", json.size(),
-                           " bytes, more than the ", max_safetensors_header_bytes,
-                           " allowed. Fix: spread the tensors over several files.");
+    layout.start.resize(8);
+    detail::write_header(
+        metadata, layout.tensors.size(), [&](std::size_t i) -> TensorInfo const& { return layout.tensors[i]; },
+        [&](std::string_view piece) { layout.start += piece; });
+    std::size_t const size = layout.start.size() - 8;
+    if (detail::as_index(size) > max_safetensors_header_bytes) {
+        detail::raise_rule(SafetensorsRule::header_too_large, "the header would take ", size, " bytes, more than the ",
+                           max_safetensors_header_bytes, " allowed. Fix: spread the tensors over several files.");
     }
-    for (int byte = 0; byte < 8; ++byte) layout.start += static_cast<char>((json.size() >> (8 * byte)) & 0xffU);
-    layout.start += json;
+    for (std::size_t byte = 0; byte < 8; ++byte) layout.start[byte] = static_cast<char>((size >> (8 * byte)) & 0xffU);
     return layout;
 }
 

@@ -85,6 +85,71 @@ TEST_SUITE("checkpoint/detail/load_files") {
               SafetensorsRule::invalid_header_deserialization);
     }
 
+    TEST_CASE("a header that a save writes for a manifest's extents is known, and no other is") {
+        TempFolder const folder;
+        std::string const shard = "shard-00001-of-00001.0123456789abcdef.safetensors";
+        Manifest known;
+        known.save = "0123456789abcdef";
+        known.world_size = 1;
+        known.metadata = {{"step", "7"}};
+        known.tensors = {{"a\"b", DType::f32, Shape{4}, 1, ""}, {"w", DType::u8, Shape{3, 2}, 1, ""}};
+        known.extents = {{0, 0, 0, 0, Box{{0, 4}}}, {1, 0, 0, 16, Box{{1, 3}, {0, 2}}, "w.1"}};
+        // Whether it is known, and what opening the file says.
+        auto const see = [&](Manifest const& manifest, std::string const& leaf, std::string const& start) {
+            Index const length = std::ssize(start) - 8;
+            Manifest listed = manifest;
+            std::uint64_t const digest = safetensors_header_digest(std::string_view(start).substr(8));
+            listed.files = {{leaf, 8 + length + 20, digest}};
+            write_text(folder / leaf, start + std::string(20, 'x'));
+            bool const is_known = detail::is_saved_header(listed, 0, length);
+            Caught const error =
+                caught([&] { static_cast<void>(detail::LoadFiles(folder.path(), Catalogue(listed)).open(0)); });
+            CHECK((!is_known || error.code == ErrorCode::none));
+            return std::pair(is_known, error.rule == SafetensorsRule::none && error.code == ErrorCode::format
+                                           ? "contradicts"
+                                           : std::string(name(error.rule)));
+        };
+        using Seen = std::pair<bool, std::string>;
+        std::string const start = detail::shard_layout(known, known.extents, default_metadata()).start;
+        CHECK(see(known, shard, start) == Seen{true, "none"});
+        auto const changed = [&](auto&& change) {
+            Manifest manifest = known;
+            change(manifest);
+            return see(manifest, shard, start);
+        };
+        CHECK(changed([](Manifest& m) { m.extents[1].key = "w.2"; }) == Seen{false, "contradicts"});
+        CHECK(changed([](Manifest& m) { m.extents[1].begin = 17; }) == Seen{false, "contradicts"});
+        CHECK(changed([](Manifest& m) { m.extents[1].box = Box{{0, 2}, {0, 2}}; }) == Seen{false, "none"});
+        CHECK(changed([](Manifest& m) { m.extents[1].box = Box{{0, 2}, {0, 1}}; }) == Seen{false, "contradicts"});
+        CHECK(changed([](Manifest& m) { m.tensors[0].dtype = DType::i32; }) == Seen{false, "contradicts"});
+        CHECK(changed([](Manifest& m) { m.extents.pop_back(); }) == Seen{false, "none"});
+        CHECK(changed([](Manifest& m) { m.save[0] = '1'; }) == Seen{false, "none"});
+        CHECK(changed([](Manifest& m) { m.format = "np"; }) == Seen{false, "none"});
+
+        // Rules that a header breaks are named, whatever its manifest says.
+        Manifest broken = known;
+        broken.extents[1].begin = 15;
+        std::string text = start;
+        text.replace(text.find("[16,20]"), 7, "[15,19]");
+        CHECK(see(broken, shard, text) == Seen{false, "InvalidOffset"});
+        text = start;
+        text.replace(text.find("\"format\":\"pt\""), 13, "\"format\":\"pt\x80");
+        CHECK(see(known, shard, text) == Seen{false, "InvalidHeader"});
+
+        // Full files have the texts of all.
+        Metadata texts = known.metadata;
+        texts.emplace_back("format", "pt");
+        known.extents[1] = {1, 0, 0, 16, Box{{0, 2}, {0, 2}}};
+        known.tensors[1].shape = Shape{2, 2};
+        auto const full = [&](Metadata const& all) {
+            return safetensors_layout({{"a\"b", DType::f32, Shape{4}}, {"w", DType::u8, Shape{2, 2}}}, all).start;
+        };
+        CHECK(see(known, "model.safetensors", full(texts)) == Seen{true, "none"});
+        CHECK(see(known, "model.safetensors", full(default_metadata())) == Seen{false, "none"});
+        known.metadata.emplace_back("format", "pt");  // is none of these
+        CHECK(see(known, "model.safetensors", full(texts)) == Seen{true, "none"});
+    }
+
     TEST_CASE("runs cut anywhere, read in any order, by several, some twice, come to the sums of the extents") {
         for (std::uint64_t seed : reshard::test::seeds(200)) {
             CAPTURE(seed);

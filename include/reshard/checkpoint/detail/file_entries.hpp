@@ -51,15 +51,50 @@ inline void drop_texts_of_file(Metadata& metadata) {
     return json + '}';
 }
 
+inline void add_shard_texts(Metadata& metadata, Manifest const& manifest, std::span<Extent const> extents) {
+    metadata.emplace_back(dcp_sharding_info, sharding_info(manifest, extents));
+    metadata.emplace_back("reshard_save", manifest.save);
+}
+
 /// The header of a file of a save, with these extents. Throws as safetensors_layout().
 [[nodiscard]] inline SafetensorsLayout shard_layout(Manifest const& manifest, std::span<Extent const> extents,
                                                     Metadata metadata) {
     std::vector<TensorSpec> entries;
     for (Extent const& extent : extents)
         entries.push_back({key_of(manifest, extent), manifest.tensors[extent.tensor].dtype, extent.box.shape()});
-    metadata.emplace_back(dcp_sharding_info, sharding_info(manifest, extents));
-    metadata.emplace_back("reshard_save", manifest.save);
+    add_shard_texts(metadata, manifest, extents);
     return safetensors_layout(std::move(entries), std::move(metadata));
+}
+
+/// Whether the header of a file, of that many bytes and with the digest that the manifest has, is the one that a save
+/// writes for these extents, byte for byte: then it says what the manifest says, and need not be read.
+[[nodiscard]] inline bool is_saved_header(Manifest const& manifest, std::size_t number, Index header_bytes) {
+    CheckpointFile const& file = manifest.files[number];
+    auto const extents = extents_in(manifest, static_cast<int>(number));
+    bool const is_shard = is_shard_file(file.leaf);
+    Metadata metadata = is_shard ? Metadata{} : manifest.metadata;
+    drop_texts_of_file(metadata);
+    metadata.emplace_back("format", manifest.format.empty() ? "pt" : manifest.format);
+    if (is_shard) add_shard_texts(metadata, manifest, extents);
+    sort_list(metadata);
+    Digest digest = Digest{}.add(static_cast<std::uint64_t>(header_bytes));
+    Index size = 0;
+    bool is_dense = true;
+    TensorInfo tensor;
+    auto const entry = [&](std::size_t i) -> TensorInfo const& {
+        Extent const& extent = extents[i];
+        is_dense = is_dense && extent.begin == tensor.end;
+        Index const end = extent.begin + extent_bytes(manifest, extent);
+        tensor = {key_of(manifest, extent), manifest.tensors[extent.tensor].dtype, extent.box.shape(), extent.begin,
+                  end};
+        return tensor;
+    };
+    write_header(metadata, extents.size(), entry, [&](std::string_view piece) {
+        digest.add_bytes(piece);
+        size += std::ssize(piece);
+    });
+    return is_dense && size == header_bytes && digest.value() == file.header_digest &&
+           8 + size + tensor.end == file.file_bytes;
 }
 
 [[noreturn]] inline void refuse_dcp(std::string_view where, std::string_view what, std::string_view fix) {

@@ -110,10 +110,9 @@ inline void refuse_not_here(std::string const& folder, std::string const& leaf) 
              "fetch it, or give all ranks a folder that they share, or see whether somebody removes it.");
 }
 
-/// Throws FormatError where a manifest contradicts the header.
-inline void refuse_other_entries(SafetensorsFile const& file, Manifest const& manifest, std::size_t number) {
-    check_entries(file.header(), manifest, number,
-                  [](std::string const& what) { refuse_manifest(manifest_name, concat(what, "it says")); });
+/// Throws FormatError for what check_entries() tells.
+[[noreturn]] inline void refuse_entry(std::string const& what) {
+    refuse_manifest(manifest_name, concat(what, "it says"));
 }
 
 /// Opens a file that a list names, with or without its own list of tensors, and sees that it is the one. Throws IoError
@@ -136,6 +135,19 @@ inline void refuse_other_entries(SafetensorsFile const& file, Manifest const& ma
 }
 
 /// Calls `read(FileList)` for what a path names, as read_saved().
+/// Opens a file that a manifest names, without its list of tensors, and calls tell(text) as check_entries(): its header
+/// is read where it is another than a save of today writes. Throws as above.
+template <class Tell>
+[[nodiscard]] SafetensorsFile open_compared(std::string const& folder, Manifest const& manifest, std::size_t number,
+                                            Tell&& tell) {
+    SafetensorsFile file = open_listed(folder, manifest, number, CheckpointKind::manifest, false);
+    if (is_saved_header(manifest, number, file.data_offset() - 8)) return file;
+    file = open_listed(folder, manifest, number, CheckpointKind::manifest, true);
+    check_entries(file.header(), manifest, number, tell);
+    static_cast<void>(BareFile::bare(file));
+    return file;
+}
+
 template <class Read>
 auto read_list(std::string const& path, Read&& read) {
     std::string const manifest = path_kind(path) == PathKind::folder ? join_path(path, manifest_name) : path;

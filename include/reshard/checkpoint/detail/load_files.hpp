@@ -222,11 +222,8 @@ public:
         if (checkpoint_ == nullptr && !own_[i]) {
             Manifest const& manifest = catalogue_.manifest();
             bool const compared = entries && catalogue_.kind() == CheckpointKind::manifest;  // others are the headers
-            SafetensorsFile opened = open_listed(folder(), manifest, i, catalogue_.kind(), compared);
-            if (compared) {
-                refuse_other_entries(opened, manifest, i);
-                static_cast<void>(BareFile::bare(opened));
-            }
+            SafetensorsFile opened = compared ? open_compared(folder(), manifest, i, refuse_entry)
+                                              : open_listed(folder(), manifest, i, catalogue_.kind(), false);
             // Files of a save have its id in their names: only full files may be another run's.
             if (told_ && catalogue_.kind() == CheckpointKind::manifest && !is_shard_file(manifest.files[i].leaf)) {
                 check_own_manifest(folder(), manifest);
@@ -240,9 +237,7 @@ public:
     template <class Tell>
     void compare_entries(int file, Tell&& tell) const {
         if (catalogue_.kind() != CheckpointKind::manifest) return;
-        Manifest const& manifest = catalogue_.manifest();
-        auto const opened = open_listed(folder(), manifest, as_size(file), catalogue_.kind(), true);
-        check_entries(opened.header(), manifest, as_size(file), tell);
+        static_cast<void>(open_compared(folder(), catalogue_.manifest(), as_size(file), tell));
     }
     /// \pre open(file)
     void read(int file, Index begin, std::span<std::byte> out) {

@@ -65,7 +65,10 @@ RESHARD_INLINE PlaceTensor placed_as(std::string_view notation) {
 }
 
 RESHARD_INLINE std::vector<std::pair<std::string, std::string>> read_weight_map(std::string const& index) {
-    return detail::parse_weight_map(detail::read_json_text(index, max_safetensors_header_bytes), index);
+    auto map = detail::parse_weight_map(detail::read_json_text(index, max_safetensors_header_bytes), index);
+    std::vector<std::pair<std::string, std::string>> pairs;
+    for (auto& [tensor, leaf] : map.tensors) pairs.emplace_back(std::move(tensor), map.leaves[leaf]);
+    return pairs;
 }
 
 }  // namespace reshard::inline v0_1

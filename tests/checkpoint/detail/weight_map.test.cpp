@@ -15,18 +15,34 @@ using namespace checkpoint_test;
 using reshard::detail::parse_weight_map;
 using reshard::detail::stays_in_folder;
 using reshard::detail::weight_map_text;
-using reshard::detail::WeightMap;
+
+namespace {
+using Pairs = std::vector<std::pair<std::string, std::string>>;
+
+Pairs pairs_of(std::string_view json) {
+    Pairs pairs;
+    auto const map = parse_weight_map(json, "index");
+    for (auto const& [tensor, leaf] : map.tensors) pairs.emplace_back(tensor, map.leaves.at(leaf));
+    return pairs;
+}
+}  // namespace
 
 TEST_SUITE("checkpoint/detail/weight_map") {
     TEST_CASE("pairs come sorted by tensor, escapes read") {
-        CHECK(parse_weight_map(R"( {"weight_map":{"b":"2","a\n":"\u0031"}, "metadata":{}} )", "index") ==
-              WeightMap{{"a\n", "1"}, {"b", "2"}});
+        CHECK(pairs_of(R"( {"weight_map":{"b":"2","a\n":"\u0031"}, "metadata":{}} )") ==
+              Pairs{{"a\n", "1"}, {"b", "2"}});
+    }
+
+    TEST_CASE("a file that several tensors name is listed once, sorted by name") {
+        std::string_view const json = R"({"weight_map":{"d":"f2","a":"f3","c":"f1","e":"f2","b":"f3"}})";
+        CHECK(parse_weight_map(json, "index").leaves == std::vector<std::string>{"f1", "f2", "f3"});
+        CHECK(pairs_of(json) == Pairs{{"a", "f3"}, {"b", "f3"}, {"c", "f1"}, {"d", "f2"}, {"e", "f2"}});
     }
 
     TEST_CASE("an index that readers would refuse for its size is not written") {
-        WeightMap const map = {{"a", "x.safetensors"}, {"b", "y.safetensors"}};
+        Pairs const map = {{"a", "x.safetensors"}, {"b", "y.safetensors"}};
         auto const size = static_cast<Index>(weight_map_text(map, 8).size());
-        CHECK(parse_weight_map(weight_map_text(map, 8, size), "i") == map);
+        CHECK(pairs_of(weight_map_text(map, 8, size)) == map);
         Caught const error = caught([&] { static_cast<void>(weight_map_text(map, 8, size - 1)); });
         CHECK(error.rule == SafetensorsRule::invalid_index);
         CHECK(contains(error.message,
@@ -85,7 +101,7 @@ TEST_SUITE("checkpoint/detail/weight_map") {
                 }
             }
             auto const error = caught([&] {
-                for (auto const& entry : parse_weight_map(text, "index")) REQUIRE(stays_in_folder(entry.second));
+                for (auto const& entry : pairs_of(text)) REQUIRE(stays_in_folder(entry.second));
             });
             if (error.code != ErrorCode::none) {
                 CAPTURE(text);

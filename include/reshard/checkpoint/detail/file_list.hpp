@@ -17,8 +17,11 @@
 
 namespace reshard::inline v0_1::detail {
 
-/// (tensor, file), sorted by tensor.
-using WeightMap = std::vector<std::pair<std::string, std::string>>;
+/// Which tensor lies in which file.
+struct WeightMap {
+    std::vector<std::string> leaves;                           ///< the files, sorted
+    std::vector<std::pair<std::string, std::size_t>> tensors;  ///< with the places of their files; sorted
+};
 
 /// How JsonTree refuses an index.
 template <SafetensorsRule rule>
@@ -33,26 +36,33 @@ template <SafetensorsRule rule>
     JsonTree const tree(json, file, refuse_index<SafetensorsRule::invalid_index>, {},
                         refuse_index<SafetensorsRule::duplicate_key>);
     WeightMap map;
+    std::vector<std::string_view> leaf_of;
     JsonReader const weight_map = JsonReader(tree).at("weight_map");
     weight_map.for_each_member([&](std::string tensor, JsonReader const& leaf) {
         if (!stays_in_folder(leaf.text_view()))
             leaf.fail("is ", quote_name(leaf.text_view()), ", which is no file inside the folder");
-        map.emplace_back(std::move(tensor), leaf.text());
+        map.tensors.emplace_back(std::move(tensor), 0);
+        leaf_of.push_back(leaf.text_view());
     });
-    if (map.empty()) weight_map.fail("names no tensor");
-    sort_list(map);
+    if (map.tensors.empty()) weight_map.fail("names no tensor");
+    std::vector<std::string_view> leaves = leaf_of;
+    sort_list(leaves);
+    map.leaves.assign(leaves.begin(), std::unique(leaves.begin(), leaves.end()));
+    for (std::size_t i = 0; i < leaf_of.size(); ++i)
+        map.tensors[i].second = as_size(std::ranges::lower_bound(map.leaves, leaf_of[i]) - map.leaves.begin());
+    sort_list(map.tensors);
     return map;
 }
 
 /// What a path names.
 struct FileList {
     CheckpointKind kind = CheckpointKind::file;
-    std::string source;                ///< the path as messages name it: of the file, the index, or the folder
-    std::string folder;                ///< what leaves are relative to; empty for the working folder
-    std::vector<std::string> leaves;   ///< the files; with an index sorted by name
-    WeightMap indexed;                 ///< kind index
-    Manifest manifest;                 ///< kind manifest: the files are there, their headers were not looked at
-    std::vector<std::size_t> named{};  ///< kind index: tensors of each leaf
+    std::string source;                      ///< the path as messages name it: of the file, the index, or the folder
+    std::string folder;                      ///< what leaves are relative to; empty for the working folder
+    std::vector<std::string> leaves;         ///< the files; with an index sorted by name
+    decltype(WeightMap::tensors) indexed{};  ///< kind index
+    Manifest manifest{};                     ///< kind manifest: the files are there, their headers were not looked at
+    std::vector<std::size_t> named{};        ///< kind index: tensors of each leaf
 };
 
 /// The text of an index or a manifest of at most so many bytes.
@@ -152,17 +162,12 @@ inline void refuse_missing(std::string const& source, std::string const& folder,
 
 [[nodiscard]] inline FileList list_index(std::string const& path) {
     FileList list{CheckpointKind::index, path, folder_or_none(path), {}, {}, {}};
-    list.indexed = parse_weight_map(read_json_text(path, max_safetensors_header_bytes), path);
-    for (auto const& entry : list.indexed)
-        if (list.leaves.empty() || list.leaves.back() != entry.second) list.leaves.push_back(entry.second);
-    sort_list(list.leaves);
-    list.leaves.erase(std::unique(list.leaves.begin(), list.leaves.end()), list.leaves.end());
+    WeightMap map = parse_weight_map(read_json_text(path, max_safetensors_header_bytes), path);
+    list.leaves = std::move(map.leaves);
+    list.indexed = std::move(map.tensors);
     refuse_missing(path, list.folder, list.leaves);
     list.named.resize(list.leaves.size());
-    for (auto const& entry : list.indexed) {
-        auto const leaf = std::ranges::lower_bound(list.leaves, entry.second);
-        ++list.named[as_size(leaf - list.leaves.begin())];
-    }
+    for (auto const& entry : list.indexed) ++list.named[entry.second];
     return list;
 }
 

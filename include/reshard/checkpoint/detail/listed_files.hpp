@@ -48,21 +48,22 @@ namespace reshard::inline v0_1::detail {
     result.extents.reserve(file.tensors().size());
     for (TensorInfo const& tensor : file.tensors()) {
         if (list.kind == CheckpointKind::index) {
-            auto const entry = std::ranges::lower_bound(list.indexed, tensor.name, {}, &WeightMap::value_type::first);
+            auto const name_of = [](auto const& item) -> std::string const& { return item.first; };
+            auto const entry = std::ranges::lower_bound(list.indexed, tensor.name, {}, name_of);
             if (entry == list.indexed.end() || entry->first != tensor.name) {  // not part of the checkpoint
                 ++result.files[0].unlisted;
                 continue;
             }
-            if (entry->second != leaf) {  // two versions in one folder, most likely
+            if (entry->second != number) {  // two versions in one folder, most likely
                 raise_rule(SafetensorsRule::invalid_index, list.source, ": tensor ", quote_name(tensor.name), " is in ",
-                           quote_name(leaf), " as well as in ", quote_name(entry->second), put);
+                           quote_name(leaf), " as well as in ", quote_name(list.leaves[entry->second]), put);
             }
         }
         add_whole(result, tensor);
     }
     if (list.kind == CheckpointKind::index && result.tensors.size() != list.named[number]) {
         for (auto const& [tensor, place] : list.indexed) {
-            if (place != leaf || file.find(tensor) != nullptr) continue;
+            if (place != number || file.find(tensor) != nullptr) continue;
             raise_rule(SafetensorsRule::tensor_not_found, list.source, ": tensor ", quote_name(tensor), " is not in ",
                        quote_name(leaf), put);
         }
@@ -134,7 +135,6 @@ inline void refuse_not_here(std::string const& folder, std::string const& leaf) 
     return file;
 }
 
-/// Calls `read(FileList)` for what a path names, as read_saved().
 /// Opens a file that a manifest names, without its list of tensors, and calls tell(text) as check_entries(): its header
 /// is read where it is another than a save of today writes. Throws as above.
 template <class Tell>
@@ -148,6 +148,7 @@ template <class Tell>
     return file;
 }
 
+/// Calls `read(FileList)` for what a path names, as read_saved().
 template <class Read>
 auto read_list(std::string const& path, Read&& read) {
     std::string const manifest = path_kind(path) == PathKind::folder ? join_path(path, manifest_name) : path;

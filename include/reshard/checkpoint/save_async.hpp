@@ -37,6 +37,8 @@ public:
     /// Collective: when all ranks have written, the save becomes the folder's. Throws what save() throws once lists are
     /// agreed on, the same on every rank; the save before is whole then, or the error says that this one may be there.
     /// BufferError without a save: the handle is empty, moved from, or has been waited for.
+    /// Of several saves that are under way all ranks wait for the same one: MismatchError, and both go, where they do
+    /// not.
     SaveReport wait();
 
 private:

@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 
 #include <string>
+#include <vector>
 
 using namespace reshard;
 
@@ -43,6 +44,21 @@ TEST_CASE("types print as the notation shows") {
     CHECK(to_string(distribution<Replicate>(Mesh{3}.on({0, {4, 0, 2}}), shape)) == "(3)[4,0,2]:(R)");
     CHECK(to_string(Mesh{2, 4}) == "(2,4)");
     CHECK(to_string(Placement::partial(Reduce::avg)) == "Pavg");
+}
+
+TEST_CASE("messages name 16 of many listed ranks, and how many there are; what is parsed names all") {
+    auto const ring = [](Index size) {
+        std::vector<Index> ranks;
+        for (Index i = 0; i < size; ++i) ranks.push_back(size - 1 - i);
+        return DynamicMesh({size}, listed_ranks(ranks));
+    };
+    CHECK(detail::brief(ring(400)) ==
+          "(400)[399,398,397,396,395,394,393,392,391,390,389,388,387,386,385,384,... (400 ranks)]");
+    CHECK(detail::brief(ring(16)) == to_string(ring(16)));
+    CHECK(detail::brief(DynamicMesh({400}, first_rank(7))) == "(400)+7");
+    DynamicDistribution const rows = distribution(ring(400), Shape{800}, "S0");
+    CHECK(detail::brief(rows) == detail::brief(ring(400)) + ":(S0)");
+    CHECK(parse(to_string(rows), Shape{800}) == rows);
 }
 
 TEST_CASE("every form of the notation parses and prints as itself") {

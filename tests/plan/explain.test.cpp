@@ -7,6 +7,7 @@
 #include <doctest/doctest.h>
 
 #include <string>
+#include <vector>
 
 namespace {
 using namespace reshard;
@@ -95,6 +96,16 @@ TEST_SUITE("plan/explain") {
         CAPTURE(text);
         CHECK(text.find("axis 0 P+->Pavg is scaled; axis 1 P+->R is folded") != std::string::npos);
         CHECK(text.find("  then scaled by 2/1\n") != std::string::npos);
+    }
+
+    TEST_CASE("a mesh of many listed ranks is named by some of them") {
+        std::vector<Index> ranks;
+        for (Index i = 0; i < 400; ++i) ranks.push_back(i ^ 1);
+        DynamicMesh const ring({400}, listed_ranks(ranks));
+        std::string const text = explain(
+            plan(distribution(ring, Shape{400, 400}, "S0"), distribution(ring, Shape{400, 400}, "S1")), 0, DType::f32);
+        CHECK(text.starts_with("(400)[1,0,3,2,5,4,7,6,9,8,11,10,13,12,15,14,... (400 ranks)]:(S0) -> (400)[1,0,"));
+        CHECK(text.size() < 600);
     }
 
     TEST_CASE("an op that the element type does not have is said, as prepare() refuses it") {

@@ -32,15 +32,22 @@ struct PlacementsRead {
 };
 /// What a text says of a tensor of so many dimensions, whatever their extents. Throws NotationError.
 [[nodiscard]] PlacementsRead read_placements(std::string_view text, DynamicMesh const& mesh, int dims);
+/// As to_string(), with so many of the ranks that a mesh lists.
+[[nodiscard, gnu::cold]] std::string text_of(DynamicMesh const& mesh, Index most);
+[[nodiscard, gnu::cold]] std::string text_of(DynamicDistribution const& distribution, Index most);
+/// What messages say of a mesh or a distribution: few of its ranks. Those that tell two apart say all.
+[[nodiscard]] std::string brief(auto const& placed) { return text_of(placed, 16); }
 }  // namespace detail
 
 [[nodiscard]] std::string to_string(Placement const& placement);
 
 /// `(2,4)`, with `+8` when its first rank is 8 and `[4,0,2]` when its ranks are listed.
-[[nodiscard]] std::string to_string(DynamicMesh const& mesh);
+[[nodiscard]] inline std::string to_string(DynamicMesh const& mesh) { return detail::text_of(mesh, INT64_MAX); }
 
 /// `(2,4):(R,S0)`.
-[[nodiscard]] std::string to_string(DynamicDistribution const& distribution);
+[[nodiscard]] inline std::string to_string(DynamicDistribution const& distribution) {
+    return detail::text_of(distribution, INT64_MAX);
+}
 
 /// Placements from text: `distribution(mesh, shape, "S0,R")`. Throws NotationError or PlacementError.
 [[nodiscard]] DynamicDistribution distribution(DynamicMesh const& mesh, DynamicShape const& shape,

@@ -116,7 +116,7 @@ inline std::int8_t read_axis(NotationReader& reader, DynamicMesh const& mesh) {
     Index axis = name.empty() ? reader.number() : 0;
     while (!name.empty() && axis < mesh.axes() && mesh.axis_name(static_cast<int>(axis)) != name) ++axis;
     if (axis >= mesh.axes()) {
-        reader.fail(concat("the mesh ", to_string(mesh), " has no axis ", name.empty() ? concat(axis) : concat(name)));
+        reader.fail(concat("the mesh ", brief(mesh), " has no axis ", name.empty() ? concat(axis) : concat(name)));
     }
     return static_cast<std::int8_t>(axis);
 }
@@ -226,29 +226,33 @@ RESHARD_INLINE std::string to_string(Placement const& placement) {
     }
     return text;
 }
-RESHARD_INLINE std::string to_string(DynamicMesh const& mesh) {
+RESHARD_INLINE std::string detail::text_of(DynamicMesh const& mesh, Index most) {
     std::string text = "(";
     for (int axis = 0; axis < mesh.axes(); ++axis) {
         std::string_view const name = mesh.axis_name(axis);
-        detail::append(text, {axis == 0 ? "" : ",", name, name.empty() ? "" : "=", mesh.extent(axis)});
+        append(text, {axis == 0 ? "" : ",", name, name.empty() ? "" : "=", mesh.extent(axis)});
     }
-    detail::append(text, {mesh.is_listed() ? ")[" : ")"});
+    append(text, {mesh.is_listed() ? ")[" : ")"});
     if (mesh.is_listed()) {
         RankList const list = mesh.ranks();
-        detail::print_list(text, list.ranks.data(), list.ranks.size());
+        print_list(text, list.ranks.data(), smaller(most, mesh.size()));
+        if (most < mesh.size()) {
+            text.back() = ',';
+            append(text, {"... (", mesh.size(), " ranks)]"});
+        }
     } else if (mesh.rank_at(0) != 0) {
-        detail::append(text, {"+", mesh.rank_at(0)});
+        append(text, {"+", mesh.rank_at(0)});
     }
     return text;
 }
-RESHARD_INLINE std::string to_string(DynamicDistribution const& distribution) {
-    std::string text = to_string(distribution.mesh());
+RESHARD_INLINE std::string detail::text_of(DynamicDistribution const& distribution, Index most) {
+    std::string text = text_of(distribution.mesh(), most);
     for (int axis = 0; axis < distribution.mesh().axes(); ++axis) {
-        detail::append(text, {axis == 0 ? ":(" : ",", to_string(distribution.placement(axis))});
+        append(text, {axis == 0 ? ":(" : ",", to_string(distribution.placement(axis))});
     }
-    detail::append(text, {")"});
-    AxisList const order = detail::printed_order(distribution.signature());
-    for (int i = 0; i < order.size(); ++i) detail::append(text, {i == 0 ? "@" : ",", order[i]});
+    append(text, {")"});
+    AxisList const order = printed_order(distribution.signature());
+    for (int i = 0; i < order.size(); ++i) append(text, {i == 0 ? "@" : ",", order[i]});
     return text;
 }
 RESHARD_INLINE DynamicDistribution distribution(DynamicMesh const& mesh, DynamicShape const& shape,

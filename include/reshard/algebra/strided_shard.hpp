@@ -171,7 +171,7 @@ private:
             continue;
         }
         errors::raise(ErrorCode::placement, "reshard::from_strided_shard: _StridedShard(", dim,
-                      ", split_factor=", split_factors[first], ") on mesh axis ", first, " of ", to_string(mesh),
+                      ", split_factor=", split_factors[first], ") on mesh axis ", first, " of ", detail::brief(mesh),
                       " cuts the ", shape.extent(dim), " elements of dimension ", dim,
                       " into uneven parts, and another axis cuts these. Fix: redistribute it to Shard(", dim,
                       ") in PyTorch first.");

@@ -92,8 +92,8 @@ private:
                !source.within.is_whole();
     }
     [[noreturn]] static void refuse(PlacedTensor const& source, ErrorCode code, std::string_view why) {
-        raise(code, "reshard::save: tensor ", quote_name(source.name), " under ", to_string(source.distribution),
-              " of ", to_string(source.distribution.shape()), text_of(source.within), " ", why);
+        raise(code, "reshard::save: tensor ", quote_name(source.name), " under ", brief(source.distribution), " of ",
+              to_string(source.distribution.shape()), text_of(source.within), " ", why);
     }
     /// Boxes make up their tensors, each element once.
     void check_sources() const {

@@ -204,7 +204,7 @@ inline void digest(Digest& words, DynamicMesh const& mesh, MeshAxes const& axes)
     if (!again.ok()) {
         // Who is wrong has a number among the ranks of its line.
         bool const among = mesh.contains(again.rank);
-        raise_agreed(again.code, among ? concat("among ", to_string(line.of(mesh, again.rank)), ": ", words_of(again))
+        raise_agreed(again.code, among ? concat("among ", brief(line.of(mesh, again.rank)), ": ", words_of(again))
                                        : words_of(again, comm.size()));
     }
     BatchJob* job = nullptr;

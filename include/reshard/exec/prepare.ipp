@@ -144,7 +144,7 @@ RESHARD_INLINE void detail::check_work(MemoryPolicy const& memory, RankSteps con
     bool const scales = mine.steps.find(StepKind::scale) != nullptr;
     bool const converts = mine.steps.converts && mine.steps.kind != TransitionKind::collective;
     if (memory.copies_only().empty() || (!fills && !folds && !scales && !converts)) return;
-    raise(ErrorCode::transition, "reshard::prepare: ", to_string(mine.plan.from), " -> ", to_string(mine.plan.to), " ",
+    raise(ErrorCode::transition, "reshard::prepare: ", brief(mine.plan.from), " -> ", brief(mine.plan.to), " ",
           folds   ? "folds addends"
           : fills ? "fills in identities"
                   : "changes values in place",

@@ -23,7 +23,7 @@ RESHARD_INLINE void detail::redistribute_into(Means const& means, PlanValue cons
 RESHARD_INLINE void detail::run_locally(Means const& means, PlanValue const& plan, ConstDynamicView const& source,
                                         DynamicView const& destination, int rank, PrepareOptions const& options) {
     if (plan.kind == TransitionKind::collective) {
-        raise(ErrorCode::transition, "reshard::redistribute: ", to_string(plan.from), " -> ", to_string(plan.to),
+        raise(ErrorCode::transition, "reshard::redistribute: ", brief(plan.from), " -> ", brief(plan.to),
               " needs communication. Fix: pass a communicator.");
     }
     // Types know axes of size 1, values do not.

@@ -18,13 +18,13 @@ inline void check_sync(LocalTensor const& tensor, int root) {
         raise(code, "reshard::sync: tensor '", tensor.name, "' ", parts...);
     };
     if (distribution.signature().axes_of(PlacementKind::partial) != 0) {
-        refuse(ErrorCode::placement, "is ", to_string(distribution),
+        refuse(ErrorCode::placement, "is ", brief(distribution),
                ": its ranks hold addends, which need not be equal. Fix: redistribute it to R or S first, or leave it "
                "out.");
     }
     if (has_replicas(distribution) && !distribution.contains(root)) {
-        refuse(ErrorCode::mesh, "has no part on the root, rank ", root, ": its mesh is ",
-               to_string(distribution.mesh()), ". Fix: choose a root in the mesh, or sync such tensors on their own.");
+        refuse(ErrorCode::mesh, "has no part on the root, rank ", root, ": its mesh is ", brief(distribution.mesh()),
+               ". Fix: choose a root in the mesh, or sync such tensors on their own.");
     }
 }
 

@@ -44,7 +44,7 @@ RESHARD_INLINE BoxTable::BoxTable(DynamicShape const& shape, std::vector<HeldBox
 RESHARD_INLINE BoxTable::BoxTable(DynamicDistribution const& distribution) : shape_(distribution.shape()) {
     DynamicMesh const& mesh = distribution.mesh();
     if (distribution.signature().axes_of(PlacementKind::partial) != 0) {
-        errors::raise(ErrorCode::placement, "reshard::BoxTable: under ", to_string(distribution),
+        errors::raise(ErrorCode::placement, "reshard::BoxTable: under ", detail::brief(distribution),
                       " ranks hold addends, which are no parts. Fix: fold them first: redistribute to R or S.");
     }
     for (Index i = 0; i < mesh.size(); ++i) {

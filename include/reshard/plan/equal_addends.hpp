@@ -25,7 +25,8 @@ namespace reshard::inline v0_1 {
         divides = true;
     }
     if (owes && divides) {
-        errors::raise(ErrorCode::transition, "reshard::plan_equal_addends: ", to_string(from), " -> ", to_string(to),
+        errors::raise(ErrorCode::transition, "reshard::plan_equal_addends: ", detail::brief(from), " -> ",
+                      detail::brief(to),
                       " divides copies of addends. Fix: use plan(from, to), where the first of them keeps its value.");
     }
     return plan(DynamicDistribution(from.mesh(), from.shape(), placements, from.signature().order()), to);

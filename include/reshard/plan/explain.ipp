@@ -72,9 +72,9 @@ inline void explain_reason(std::string& text, Plan<> const& plan) {
     std::string text = "exchange";
     if (to.addends != 0) {
         append(text, {" and fold of ", to.addends, " addends (", name(steps.find(planning::StepKind::fold)->op),
-                      ", in mesh order) as ", to_string(to.distribution)});
+                      ", in mesh order) as ", brief(to.distribution)});
     } else if (step.to == steps.relays.share) {
-        append(text, {" to relays as ", to_string(to.distribution)});
+        append(text, {" to relays as ", brief(to.distribution)});
     } else if (step.from == steps.relays.share) {
         text += " among relays";
     }
@@ -87,9 +87,8 @@ inline void explain_reason(std::string& text, Plan<> const& plan) {
 
 RESHARD_INLINE std::string detail::explain(Plan<> const& plan, TransitionKind kind, Index rank, DType dtype,
                                            Index fold_elements) {
-    std::string text =
-        concat(to_string(plan.from()), " -> ", to_string(plan.to()), "  shape ", to_string(plan.from().shape()), " ",
-               name(dtype), ", rank ", rank, ": ", name(kind), "\n");
+    std::string text = concat(brief(plan.from()), " -> ", brief(plan.to()), "  shape ", to_string(plan.from().shape()),
+                              " ", name(dtype), ", rank ", rank, ": ", name(kind), "\n");
     detail::explain_reason(text, plan);
     if (kind != TransitionKind::collective) {
         text += kind == TransitionKind::view ? "  a view of local memory: no copy, no communicator, 0 B\n"

@@ -12,7 +12,7 @@ namespace reshard::inline v0_1 {
 
 [[noreturn]] RESHARD_INLINE void detail::raise_not_a_view(TransitionKind kind, DynamicDistribution const& from,
                                                           DynamicDistribution const& to) {
-    raise(ErrorCode::transition, "reshard::Plan::view: ", to_string(from), " -> ", to_string(to), " is a ", name(kind),
+    raise(ErrorCode::transition, "reshard::Plan::view: ", brief(from), " -> ", brief(to), " is a ", name(kind),
           ", not a view. Fix: use redistribute(plan, ...) into memory of its own.");
 }
 [[noreturn]] RESHARD_INLINE void detail::raise_view_shape(DynamicShape const& given, DynamicShape const& wanted,

@@ -40,8 +40,8 @@ struct Relabelling {
 /// The same placements and cutting order on another mesh of the same extents. Throws MeshError when extents differ.
 [[nodiscard]] inline DynamicDistribution on_mesh(DynamicDistribution const& distribution, DynamicMesh const& mesh) {
     if (!(mesh.extents() == distribution.mesh().extents())) {
-        errors::raise(ErrorCode::mesh, "reshard::on_mesh: the mesh ", to_string(mesh), " has not the extents of ",
-                      to_string(distribution.mesh()), ". Fix: only the ranks may differ.");
+        errors::raise(ErrorCode::mesh, "reshard::on_mesh: the mesh ", detail::brief(mesh), " has not the extents of ",
+                      detail::brief(distribution.mesh()), ". Fix: only the ranks may differ.");
     }
     return DynamicDistribution(mesh, distribution.shape(), distribution.placements(), distribution.order());
 }
@@ -78,7 +78,7 @@ inline void require_relabelled(std::vector<Relabelled> const& tensors, std::vect
         }
         for (DynamicDistribution const* side : {&tensor.from, &tensor.to}) {
             if (side->signature().axes_of(PlacementKind::partial) == 0) continue;
-            raise(ErrorCode::transition, "reshard::relabel: ", to_string(*side),
+            raise(ErrorCode::transition, "reshard::relabel: ", brief(*side),
                   " owes a reduction: no rank holds its values. "
                   "Fix: relabel between placements without Partial.");
         }
@@ -86,8 +86,8 @@ inline void require_relabelled(std::vector<Relabelled> const& tensors, std::vect
     }
     auto const count = as_index(candidates.size());
     if (count < mesh.size() || count > most_relabelled) {
-        raise(ErrorCode::mesh, "reshard::relabel: ", count, " ranks for the ", mesh.size(), " places of ",
-              to_string(mesh), ". Fix: give at least one rank per place, at most ", most_relabelled, " in all.");
+        raise(ErrorCode::mesh, "reshard::relabel: ", count, " ranks for the ", mesh.size(), " places of ", brief(mesh),
+              ". Fix: give at least one rank per place, at most ", most_relabelled, " in all.");
     }
 }
 

@@ -30,7 +30,7 @@ namespace reshard::inline v0_1::detail {
     for (Index extent : blocks_inside(mesh, ranks_per_node)) block *= extent;
     std::string const start = concat("  relayed, nodes of ", ranks_per_node, " ranks: ");
     if (!steps.relays.exact) {
-        return concat(start, "a mesh has at most ", max_axes, " axes, so along some of ", to_string(mesh),
+        return concat(start, "a mesh has at most ", max_axes, " axes, so along some of ", brief(mesh),
                       " ranks are not told apart by node, and a byte may enter more than once; merge axes\n");
     }
     if (most_in_one_node(mesh, ranks_per_node) > block) {

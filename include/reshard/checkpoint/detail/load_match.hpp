@@ -135,7 +135,7 @@ void for_each_needing(WantedExtent const& extent, Box const& box, LocalTensor co
     for (int axis : options.replica_axes) {
         if (axis < 0 || axis >= to.mesh().axes()) {
             raise_wanted(ErrorCode::mesh, target.name,
-                         concat("replica_axes names axis ", axis, " of the mesh ", to_string(to.mesh()),
+                         concat("replica_axes names axis ", axis, " of the mesh ", brief(to.mesh()),
                                 ". Fix: name axes that the meshes of tensors with replicas have."));
         }
         if (to.signature()[axis].is_replicate()) axes |= 1U << static_cast<unsigned>(axis);
@@ -145,7 +145,7 @@ void for_each_needing(WantedExtent const& extent, Box const& box, LocalTensor co
         if (only >= 0) {
             raise_wanted(ErrorCode::mismatch, target.name,
                          concat("was saved in ", replicas, " copies, and which of them a rank reads is open: axes ",
-                                only, " and ", axis, " of the mesh ", to_string(to.mesh()),
+                                only, " and ", axis, " of the mesh ", brief(to.mesh()),
                                 " are both R. Fix: name in LoadOptions::replica_axes the axes that "
                                 "SaveOptions::replica_axes named."));
         }

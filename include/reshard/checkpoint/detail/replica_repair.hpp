@@ -31,8 +31,8 @@ namespace reshard::inline v0_1::detail {
             }
             if (!distribution.contains(root)) {
                 return concat("'", difference.name, "' cannot be repaired from rank ", root,
-                              ", which holds nothing of it. Fix: name a rank of the mesh ",
-                              to_string(distribution.mesh()), " in VerifyReplicasOptions::root.");
+                              ", which holds nothing of it. Fix: name a rank of the mesh ", brief(distribution.mesh()),
+                              " in VerifyReplicasOptions::root.");
             }
             difference.source = same_replica(distribution, ranks.front(), root);
         }

@@ -113,10 +113,10 @@ struct ByteRange {
 }
 [[gnu::cold]] inline void check_view(char const* what, ConstDynamicView const& view, bool written,
                                      DynamicShape const& wanted, Index rank, DynamicDistribution const& distribution) {
-    std::string const fault = !(view.shape() == wanted) ? concat(" has shape ", to_string(view.shape()), ", but under ",
-                                                                 to_string(distribution), " it holds ",
-                                                                 to_string(wanted), ". Fix: allocate this shape.")
-                                                        : memory_fault(view, written);
+    std::string const fault = !(view.shape() == wanted)
+                                  ? concat(" has shape ", to_string(view.shape()), ", but under ", brief(distribution),
+                                           " it holds ", to_string(wanted), ". Fix: allocate this shape.")
+                                  : memory_fault(view, written);
     if (!fault.empty()) raise(ErrorCode::buffer, "reshard::prepare: the ", what, " of rank ", rank, fault);
 }
 
@@ -148,7 +148,7 @@ struct ByteRange {
 template <class... Parts>
 void check_mesh(DynamicMesh const& mesh, Index ranks, Parts const&... parts) {
     if (mesh.last_rank() < ranks) return;
-    raise(ErrorCode::mesh, parts..., "the mesh ", to_string(mesh), " has rank ", mesh.last_rank(),
+    raise(ErrorCode::mesh, parts..., "the mesh ", brief(mesh), " has rank ", mesh.last_rank(),
           ", the communicator only ", ranks, " ranks. Fix: use a mesh of ranks that exist.");
 }
 

@@ -28,8 +28,14 @@ struct ByteRange {
     return {base + static_cast<std::uintptr_t>(low), base + static_cast<std::uintptr_t>(high + bytes(view.dtype()))};
 }
 
-/// Whether steps along dimensions lead to different places: each is longer than all shorter ones together.
-[[nodiscard]] inline bool leads_apart(InlineList<StridedDim, max_dims> dims) noexcept {
+/// Whether no two indices of a view share an element: each step is longer than all shorter ones together. Sufficient,
+/// and exact for windows of dense tensors.
+[[nodiscard]] inline bool is_injective(ConstDynamicView const& view) noexcept {
+    InlineList<StridedDim, max_dims> dims;
+    for (int dim = 0; dim < view.rank(); ++dim) {
+        if (view.extent(dim) == 0) return true;
+        if (view.extent(dim) != 1) dims.push_back({view.extent(dim), larger(view.stride(dim), -view.stride(dim))});
+    }
     for (Index reach = 0; !dims.empty(); dims.pop_back()) {  // by stride, the smallest first
         StridedDim* least = dims.begin();
         for (StridedDim& dim : dims)
@@ -38,15 +44,6 @@ struct ByteRange {
         *least = dims.back();
     }
     return true;
-}
-/// Whether no two indices of a view share an element. Sufficient, and exact for windows of dense tensors.
-[[nodiscard]] inline bool is_injective(ConstDynamicView const& view) noexcept {
-    InlineList<StridedDim, max_dims> dims;
-    for (int dim = 0; dim < view.rank(); ++dim) {
-        if (view.extent(dim) == 0) return true;
-        if (view.extent(dim) != 1) dims.push_back({view.extent(dim), larger(view.stride(dim), -view.stride(dim))});
-    }
-    return leads_apart(dims);
 }
 
 /// Whether views of the same rank have the same strides, wherever there is a second element to step to.
@@ -57,48 +54,49 @@ struct ByteRange {
     return true;
 }
 
-/// Whether an element of `a` is one of `b`, whose first lies `rest` elements behind that of `a`; `left`: the dimensions
-/// (bits) whose indices are still to be chosen. \pre same_strides(); steps lead apart along all of them.
-[[nodiscard, gnu::cold]] inline bool meet(ConstDynamicView const& a, ConstDynamicView const& b, Index rest,
-                                          unsigned left) noexcept {
-    if (left == 0) return rest == 0;
-    int longest = -1;
-    auto const step = [&](int dim) { return larger(a.stride(dim), -a.stride(dim)); };
-    for (int dim = 0; dim < a.rank(); ++dim)
-        if ((left >> dim & 1U) != 0 && (longest < 0 || step(dim) > step(longest))) longest = dim;
-    Index const stride = a.stride(longest);
-    for (Index const apart : {rest / stride, rest / stride + 1, rest / stride - 1}) {  // indices of a and b
-        if (apart <= -b.extent(longest) || apart >= a.extent(longest)) continue;
-        Index const behind = rest - apart * stride;  // less than this step, or the shorter ones cannot make it good
-        if (larger(behind, -behind) < step(longest) && meet(a, b, behind, left & ~(1U << longest))) return true;
+/// How two views step through memory, in bytes: along the dimensions of both, and through their elements.
+using StepsOfTwo = InlineList<StridedDim, 2 * max_dims + 2>;
+
+/// Whether `place` is a sum of these steps, of each at most extent - 1; true as well where that takes more than
+/// `tries`. \pre `reach` is the sum of all steps, none is negative.
+[[nodiscard, gnu::cold]] inline bool may_reach(StepsOfTwo steps, Index place, Index reach, int& tries) noexcept {
+    if (--tries < 0) return true;
+    Index longest = 0;
+    for (StridedDim const& step : steps) longest = larger(longest, step.stride);
+    if (longest == 0) return place == 0;
+    Index most = 0;  // such steps; dimensions in which they are equally long are one
+    for (StridedDim& step : steps) {
+        if (step.stride != longest) continue;
+        most += step.extent - 1;
+        step.stride = 0;
     }
+    reach -= most * longest;
+    for (Index taken = smaller(place / longest, most); taken >= 0 && place - taken * longest <= reach; --taken)
+        if (may_reach(steps, place - taken * longest, reach, tries)) return true;  // the shorter ones make up for it
     return false;
 }
-/// Whether two views with equal strides are disjoint windows of one dense tensor. False when they do not look like
-/// windows of one tensor.
-[[nodiscard, gnu::cold]] inline bool disjoint_windows(ConstDynamicView const& a, ConstDynamicView const& b) noexcept {
-    if (a.rank() != b.rank() || !same_strides(a, b) || a.dtype() != b.dtype()) return false;
-    Index const bytes_behind =
-        as_index(reinterpret_cast<std::uintptr_t>(b.data()) - reinterpret_cast<std::uintptr_t>(a.data()));
-    Index const element = bytes(a.dtype());
-    if (bytes_behind % element != 0) return false;
-    InlineList<StridedDim, max_dims> dims;
-    unsigned moves = 0;
-    for (int dim = 0; dim < a.rank(); ++dim) {
-        Index const extent = larger(a.extent(dim), b.extent(dim));
-        if (extent == 1) continue;
-        dims.push_back({extent, larger(a.stride(dim), -a.stride(dim))});
-        moves |= 1U << dim;
-    }
-    return leads_apart(dims) && !meet(a, b, bytes_behind / element, moves);
-}
 
+/// Whether views share a byte. Exact for windows of one dense array, or of the members of its structs, backwards or
+/// with dimensions in any order; views whose strides have nothing in common may be said to.
 [[nodiscard]] inline bool overlap(ConstDynamicView const& a, ConstDynamicView const& b) noexcept {
     ByteRange const x = byte_range(a);
     ByteRange const y = byte_range(b);
     if (x.begin == x.end || y.begin == y.end) return false;
     if (x.end <= y.begin || y.end <= x.begin) return false;
-    return !disjoint_windows(a, b);
+    StepsOfTwo steps;
+    for (ConstDynamicView const* view : {&a, &b}) {
+        Index const element = bytes(view->dtype());
+        steps.push_back({element, 1});
+        for (int dim = 0; dim < view->rank(); ++dim) {
+            Index const extent = view->extent(dim);
+            if (extent > 1) steps.push_back({extent, larger(view->stride(dim), -view->stride(dim)) * element});
+        }
+    }
+    // They meet where steps of `a` from its first byte, and of `b` back from its last, lead from the one to the other.
+    Index reach = as_index(x.end - x.begin - 1);
+    int tries = 4096;  // windows of one array: at most two ways to take each of 9 steps, 1023 tries
+    return !add_fits(reach, as_index(y.end - y.begin - 1)) ||
+           may_reach(steps, as_index(y.end - x.begin - 1), reach, tries);
 }
 
 /// What is wrong with the memory of a view, which may be written: how a sentence about it goes on. Empty: nothing.

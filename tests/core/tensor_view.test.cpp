@@ -143,6 +143,9 @@ TEST_CASE("a window names the elements at its offset, with the strides of the wh
     CHECK(window.strides() == dense.strides());
     CHECK(window(0, 0, 0) == 18);
     CHECK(window(0, 1, 1) == 23);
+    Part const parts[] = {{1, 2}, {1, 3}, {2, 4}};
+    CHECK(dense.window(parts).data() == window.data());
+    CHECK(DynamicView(dense).window(parts).shape() == window.shape());
     CHECK(cut({{0, 2}, {0, 3}, {0, 4}}).data() == dense.data());
     // A window of nothing keeps a pointer into the memory, wherever it was asked for.
     TensorView<int> const nothing = cut({{2, 2}, {3, 3}, {4, 4}});

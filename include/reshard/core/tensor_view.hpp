@@ -57,14 +57,20 @@ protected:
         raise(ErrorCode::shape, "reshard::", who, ": shape ", to_string(shape), " needs ", shape.rank(),
               " strides, got ", strides.size(), ". Fix: give one stride (in elements) per dimension.");
     }
-    /// Leaves of every dimension the indices part(dim) = {begin, end}; returns how many elements the first one moves:
-    /// none when nothing is left. Number by number, because a list just written is slow to copy as a whole.
+    /// Leaves of every dimension the indices part(dim) = {begin, end}, or part[dim]; returns how many elements the
+    /// first one moves: none when nothing is left. Number by number, because a list just written is slow to copy as a
+    /// whole.
     template <class Part>
     constexpr Index narrow(Part&& part) noexcept {
         Index offset = 0;
         bool empty = false;
         for (int dim = 0; dim < strides_.size(); ++dim) {
-            auto const [begin, end] = part(dim);
+            auto const [begin, end] = [&] {
+                if constexpr (requires { part[dim]; })
+                    return part[dim];
+                else
+                    return part(dim);
+            }();
             shape_.narrow(dim, end - begin);
             offset += begin * strides_[dim];
             empty = empty || begin == end;
@@ -107,8 +113,8 @@ public:
         return data_[position];
     }
 
-    /// The window whose indices along every dimension are part(dim), a half-open interval {begin, end} of this view's.
-    /// The window of nothing starts where this view does.
+    /// The window whose indices along every dimension are part(dim), or part[dim] of a Box: a half-open interval
+    /// {begin, end} of this view's. The window of nothing starts where this view does.
     template <class Part>
     [[nodiscard]] constexpr TensorView window(Part&& part) const noexcept {
         TensorView result = *this;

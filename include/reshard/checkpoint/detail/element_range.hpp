@@ -61,17 +61,11 @@ constexpr void for_each_box_in(Box const& frame, Index begin, Index end, Visit&&
     });
 }
 
-/// The window of a view that is a box of it. \pre elements of whole bytes.
-template <class Byte>
-[[nodiscard]] BasicDynamicView<Byte> window_of(BasicDynamicView<Byte> const& view, Box const& box) noexcept {
-    return view.window([&](int dim) { return box[dim]; });
-}
-
 /// Copies the elements [begin, end) to `to`, dense; see place().
 inline void gather(ConstDynamicView const& view, Index begin, Index end, std::byte* to,
                    MemoryPolicy const* policy = nullptr) {
     for_each_box(view.shape(), begin, end, [&](Box const& box) {
-        ConstDynamicView const from = window_of(view, box);
+        ConstDynamicView const from = view.window(box);
         ConstDynamicView const dense(to, view.dtype(), from.shape());
         place(policy, {0, from.data(), strided_box(from)}, {0, to, strided_box(dense)});
         to += box.size() * bytes(view.dtype());

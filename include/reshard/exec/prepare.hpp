@@ -74,7 +74,8 @@ public:
     ~PreparedPlan();
 
     void run();
-    /// Starts the first exchange; the rest happens in wait().
+    /// Starts the first exchange; the rest happens in wait(). Completes other runs over the communicator first, and so
+    /// may wait for other ranks.
     RunRequest start() &;
     RunRequest start() && = delete;  ///< what runs once is run(), or redistribute()
 

@@ -50,9 +50,10 @@ class MchCheckpoint {
 public:
     /// Reads the manifest, and sees that the files it names are there. Also the folders of tables alone that older
     /// releases made (`mch.index.json`), and files that consolidate() made: of these every file is opened. Throws
-    /// IoError when there is no save or files are missing, naming them, FormatError for one that is damaged. A save
-    /// that replaces it meanwhile is opened in its place; one that does so later removes files, and loads that have yet
-    /// to open them throw IoError: open the folder again.
+    /// IoError when there is no save or files are missing, naming them, FormatError for one that is damaged, and for
+    /// tables of both kinds of which nothing says which are newer. A save that replaces it meanwhile is opened in its
+    /// place; one that does so later removes files, and loads that have yet to open them throw IoError: open the folder
+    /// again.
     ///
     /// Local: ranks that each do this while somebody saves may have two saves, which nothing notices before
     /// redistribute() (MchTable::save). `save` is the id of the one that is meant, of a SaveReport or LoadReport;

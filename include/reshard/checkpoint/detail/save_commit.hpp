@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/checkpoint/detail/save_commit.hpp
 /// \brief  The protocol that makes the files of many ranks one save: all of it or nothing, whoever fails at any step.
-/// \depends checkpoint/detail/{folder_lock,folder_note,save_names,temporary_file}, comm/{agree,any_communicator}.
-/// POSIX.
+/// \depends checkpoint/{old_tables,detail/{folder_lock,folder_note,save_names,temporary_file}},
+/// comm/{agree,any_communicator}. POSIX.
 ///
 /// Data files have names of their own in every save. They are written under temporary names, made durable, renamed; an
 /// index that names them is renamed into place last and switches from the save before to this one. Between steps all
@@ -14,6 +14,7 @@
 #include <reshard/checkpoint/detail/folder_note.hpp>
 #include <reshard/checkpoint/detail/save_names.hpp>
 #include <reshard/checkpoint/detail/temporary_file.hpp>
+#include <reshard/checkpoint/old_tables.hpp>
 #include <reshard/comm/agree.hpp>
 #include <reshard/comm/any_communicator.hpp>
 #include <reshard/core/sorting.hpp>
@@ -223,9 +224,9 @@ public:
     }
 
     /// Local: rank 0 removes what the new index does not name: files of the save before, and what saves that died have
-    /// left; others do nothing. `files`: those of this save. The save is complete: what there is no memory to remove
-    /// goes with the next one.
-    void tidy(std::vector<std::string> files) {
+    /// left; others do nothing. `files`: those of this save; `tables`: those of older releases go, too, the index
+    /// first. The save is complete: what there is no memory to remove goes with the next one.
+    void tidy(std::vector<std::string> files, bool tables = false) {
         outcome_ = is_there;
         if (!is_first()) return;
         sort_list(files);
@@ -239,12 +240,14 @@ public:
             return names_.is_data(leaf) && !std::binary_search(files.begin(), files.end(), leaf);
         };
         Verdict removed = verdict_of([&, this] {
+            std::string const index(mch_old_index);
+            if (tables && path_kind(path(index)) != PathKind::missing) remove(index);
             for (std::string const& leaf : previous_)
                 if (is_stale(leaf)) remove(leaf);
             if (!lock_.is_held()) return;
             for (std::string const& leaf :
                  leaves_of(folder_, "the new save is complete, but what others left cannot be listed")) {
-                if (is_stale(leaf)) remove(leaf);
+                if (is_stale(leaf) || (tables && is_of_old_tables(leaf))) remove(leaf);
             }
         });
         if (!removed.ok() && removed.code != ErrorCode::out_of_memory) raise(removed.code, std::move(removed.reason));

@@ -127,6 +127,7 @@ public:
             if (!commit_.is_first()) return;
             check_manifest_size();
             commit_.claim();
+            say_what_is_replaced();
             id_ = random_save_id();
         });
         if (comm.size() > 1) {
@@ -230,7 +231,7 @@ public:
             for (CheckpointFile const& file : plan_.manifest.files) leaves.push_back(file.leaf);
             commit_.rename_index();
         });
-        commit_.agree([&, this] { commit_.tidy(std::move(leaves)); });
+        commit_.agree([&, this] { commit_.tidy(std::move(leaves), commit_.is_first() && has_replaced_tables()); });
         report_.extents = as_index(mine().size());
         report_.bytes_written = as_index(record_[0]);
         report_.files_opened = (file_ ? 1 : 0) + (commit_.is_first() ? 1 : 0);
@@ -298,6 +299,28 @@ private:
             plan_.manifest, all_->has_blocks(), [&, this](std::size_t tensor) { return (*all_)(tensor); },
             [](std::string_view) {});
     }
+    /// On rank 0: in the manifest. A damaged index, and another program's, is none, and nothing goes for what it says.
+    void say_what_is_replaced() {
+        try {
+            tables_before_ = old_tables_in(commit_.folder());
+        } catch (FormatError const&) {
+        }
+        if (tables_before_.empty()) return;
+        Metadata& metadata = plan_.manifest.metadata;
+        std::erase_if(metadata, [](auto const& item) { return item.first == mch_replaced_key; });  // from a load
+        metadata.emplace_back(mch_replaced_key, tables_before_);
+        sort_list(metadata);
+    }
+    /// On rank 0, when the manifest is there: whether what older releases have left of tables may go. Not where one of
+    /// them is saving, or has saved meanwhile.
+    [[nodiscard]] bool has_replaced_tables() const {
+        bool same = false;
+        static_cast<void>(verdict_of([&, this] {
+            same = path_kind(commit_.path(lock_name(mch_old_index))) == PathKind::missing &&
+                   old_tables_in(commit_.folder()) == tables_before_;
+        }));
+        return same;
+    }
     void complete_files() {
         for (std::size_t f = 0; f < plan_.manifest.files.size(); ++f) {
             CheckpointFile& file = plan_.manifest.files[f];
@@ -314,6 +337,7 @@ private:
     SavePlan plan_;
     SaveStream stream_;
     std::uint64_t id_ = 0;
+    std::string tables_before_;  ///< rank 0: the save of those that an older release has left, if any
     TransferLists lists_;
     Index agreements_ = 0;
     std::optional<TemporaryFile> file_;

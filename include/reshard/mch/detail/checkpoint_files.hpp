@@ -2,10 +2,11 @@
 /// \file   reshard/mch/detail/checkpoint_files.hpp
 /// \brief  The tables of a folder and the files they lie in: a checkpoint of today, one that was consolidated, or a
 ///         folder of tables alone as older releases made them. Slots of a tensor are read by their numbers.
-/// \depends mch/detail/checkpoint_old, checkpoint/checkpoint_reader.
+/// \depends mch/detail/checkpoint_old, checkpoint/{checkpoint_reader,old_tables}.
 #pragma once
 
 #include <reshard/checkpoint/checkpoint_reader.hpp>
+#include <reshard/checkpoint/old_tables.hpp>
 #include <reshard/mch/detail/checkpoint_old.hpp>
 
 namespace reshard::inline v0_1::detail {
@@ -115,10 +116,21 @@ private:
 [[nodiscard]] inline MchFiles open_tables(std::string const& folder) {
     bool const has_old = path_kind(join_path(folder, mch_old_index)) != PathKind::missing;
     if (!has_old || path_kind(join_path(folder, manifest_name)) != PathKind::missing) {
+        // Read before the manifest: what replaces them has its manifest before it removes them.
+        std::string const old = has_old ? old_tables_in(folder) : std::string();
         CheckpointReader reader(list_files(folder));
-        auto tables = tables_from(reader.catalogue().manifest().metadata, reader.path());
-        // Older releases saved tables beside dense tensors, in the same folder.
-        if (!tables.empty() || !has_old) {
+        Manifest const& manifest = reader.catalogue().manifest();
+        auto tables = tables_from(manifest.metadata, reader.path());
+        std::string const* const replaced = find_metadata(manifest.metadata, mch_replaced_key);
+        bool const counts = old.empty() || (replaced != nullptr && *replaced == old);
+        if (!counts && !tables.empty()) {
+            refuse_mch_file(join_path(folder, mch_old_index), "its tables, of save ", old,
+                            ", lie beside those of save ", manifest.save, " in ", manifest_name,
+                            ", and which is newer nothing says. Fix: remove this file to have those of the manifest, "
+                            "or the manifest to have these; the next save removes both.");
+        }
+        // Otherwise an older release saved tables beside dense tensors, in the same folder.
+        if (counts) {
             bool const sealed =
                 reader.catalogue().kind() == CheckpointKind::manifest;  // headers of files have no checksums
             return MchFiles(folder, std::move(tables), std::move(reader), sealed);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Of include/reshard/comm/streams.hpp: transports with bugs. Each is found by what comes in front of messages and at
 // their end: no number is silently wrong, and nobody waits for ever.
+#include <reshard/comm/detail/version_word.hpp>
 #include <reshard/comm/streams.hpp>
 
 #include <doctest/doctest.h>
@@ -98,6 +99,20 @@ public:
     }
     Index read_some(int peer, Channel channel, std::span<std::byte> bytes) override {
         return peer == Pipes::rank() ? to_itself : Pipes::read_some(peer, channel, bytes);
+    }
+};
+
+/// The first word of rank 1 is that of another version, behind which there are `more` bytes or everything.
+class OtherVersion final : public runtime::Pipes {
+public:
+    using Pipes::Pipes;
+    static inline std::uint64_t word = 0;
+    static inline std::size_t more = 0;
+    Index write_some(int peer, Channel channel, std::span<std::byte const> bytes) override {
+        if (rank() != 1 || channel != Channel::data) return Pipes::write_some(peer, channel, bytes);
+        Pipes::write_some(peer, channel, std::as_bytes(std::span(&word, 1)));
+        if (more != 0) Pipes::write_some(peer, channel, bytes.subspan(sizeof word, more));
+        return static_cast<Index>(bytes.size());
     }
 };
 
@@ -217,6 +232,27 @@ TEST_SUITE("comm/streams_faults") {
                 CHECK(thrown[0].says(remedy.substr(remedy.find("its rank()"))));
             }
         }
+    }
+
+    TEST_CASE("a rank whose program has another version of the library is told so, as are all") {
+        for (std::uint64_t other : {detail::version_word + 1, std::uint64_t{1}}) {
+            for (std::size_t more : {0U, 16U, 60U}) {
+                CAPTURE(more);
+                OtherVersion::word = other;
+                OtherVersion::more = more;
+                for (Thrown const& one : run<OtherVersion>(2)) {
+                    CHECK(one.code == ErrorCode::mismatch);
+                    CHECK(one.says("was built with " + detail::version_text(detail::version_word) +
+                                   " of this library, that of rank 1 with " + detail::version_text(other) +
+                                   ". Fix: build all ranks with one version."));
+                }
+            }
+        }
+    }
+
+    TEST_CASE("a byte that the first message lacks is the transport's fault, not another version") {
+        Faulty::bug = {Fault::loses_the_first, 1};
+        CHECK(run<Faulty>(2)[0].says("message 1 from rank 1 to rank 0 was expected, but in it bytes are missing"));
     }
 
     TEST_CASE("a transport that is mistaken in its rank") {

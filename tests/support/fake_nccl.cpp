@@ -28,6 +28,7 @@ std::mutex counts_mutex;
 fake::Counts counted;
 std::atomic<int> communicators{0};
 std::atomic<bool> init_stalls{false};
+std::atomic<std::uint64_t> first_gathered{0};
 
 template <class Body>
 void count(Body&& body) {
@@ -386,6 +387,7 @@ void reset() {
 int live_communicators() { return communicators; }
 void set_async_error(ncclComm_t comm, ncclResult_t code) { comm->async = code; }
 void stall_init(bool stalls) { init_stalls = stalls; }
+void gather_first(std::uint64_t word) { first_gathered = word; }
 
 }  // namespace reshard::test::fake_nccl
 
@@ -503,6 +505,8 @@ ncclResult_t ncclAllGather(void const* from, void* to, std::size_t bytes, ncclDa
         std::vector<char> whole(bytes * all.from.size());
         for (std::size_t r = 0; r != all.from.size(); ++r)
             if (bytes != 0) std::memcpy(whole.data() + r * bytes, all.from[r], bytes);
+        if (std::uint64_t const word = first_gathered; word != 0)
+            std::memcpy(whole.data() + 2 * bytes, &word, sizeof word);
         for (void* each : all.to)
             if (bytes != 0) std::memcpy(each, whole.data(), whole.size());
     });

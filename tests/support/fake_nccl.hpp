@@ -46,5 +46,7 @@ int live_communicators();
 void set_async_error(ncclComm_t comm, ncclResult_t code);
 /// Communicators that are made from now on never become ready.
 void stall_init(bool stalls);
+/// Rank 2 says `word` first in each ncclAllGather from now on; 0: what it says.
+void gather_first(std::uint64_t word);
 
 }  // namespace reshard::test::fake_nccl

@@ -56,6 +56,8 @@ enum class StreamCall : std::uint64_t { exchange, agree, split };
 
 /// Ends every head and every message: where bytes were lost, or came twice, something else is there.
 inline constexpr std::uint64_t stream_mark = 0x9d4b'e1f7'3c86'a52dU;
+/// That of all ranks. The first message between two is of this group, and says which version they have instead.
+inline constexpr std::uint64_t outermost_group = 1;
 
 /// In front of every message. What is known beforehand comes last: where it is right, so is `bytes`.
 struct StreamHead {
@@ -112,6 +114,8 @@ public:
     [[nodiscard]] std::string hint(int other);
 
 private:
+    /// Throws where the first word of `other` is that of another version.
+    void compare_versions(int other);
     /// Throws unless `head` is that of the next message of `other`, and `mark` stands at the end.
     void expect(int other, StreamHead const& head, std::uint64_t mark);
     [[nodiscard]] bool write(int other);

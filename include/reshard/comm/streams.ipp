@@ -5,6 +5,7 @@
 #include <reshard/comm/detail/box_pieces.hpp>
 #include <reshard/comm/detail/peers.hpp>
 #include <reshard/comm/detail/team.hpp>
+#include <reshard/comm/detail/version_word.hpp>
 #include <reshard/comm/streams.hpp>
 #include <reshard/comm/transfer_listing.hpp>
 #include <reshard/core/detail/waiting.hpp>
@@ -52,9 +53,18 @@ RESHARD_INLINE StreamFamily::StreamFamily(std::unique_ptr<transport::Streams> st
     raise(ErrorCode::transport, "reshard::streams: the transport was given ", bytes.size(), " bytes, with rank ", other,
           " as peer, and says that it has moved ", n, ": it is at fault. Fix: see that its ", hint_text);
 }
+RESHARD_INLINE void StreamFamily::compare_versions(int other) {
+    StreamPeer const& from = peer(other);
+    std::uint64_t const word = from.reading.head.group;
+    if (from.came > 0 || from.head_read < sizeof word || word == version_word) return;
+    if (!is_version_word(word) && word != outermost_group) return;  // that is what older versions say there
+    std::string const text = versions_differ_text("streams", rank, concat("rank ", other), word);
+    poison(ErrorCode::mismatch, rank, text, outermost_group, -1, -1);
+    raise(ErrorCode::mismatch, text);
+}
 RESHARD_INLINE void StreamFamily::expect(int other, StreamHead const& head, std::uint64_t mark) {
     std::uint64_t const next = peer(other).came + 1;
-    bool const whole = mark == stream_mark;
+    bool const whole = mark == stream_mark && (next > 1 || head.group == version_word);
     if (whole && head.from == other && head.to == rank && head.number == next) return;
     std::string const came = concat("message ", head.number, " from rank ", head.from, " to rank ", head.to, " came");
     raise(ErrorCode::transport, "reshard::streams: message ", next, " from rank ", other, " to rank ", rank,
@@ -111,6 +121,7 @@ RESHARD_INLINE void StreamFamily::hear() noexcept {
 RESHARD_INLINE std::span<std::byte> StreamFamily::message_to(int other, StreamHead head) {
     StreamPeer& to = peer(other);
     head.number = ++to.sent;
+    if (head.number == 1) head.group = version_word;
     head.from = rank;
     head.to = other;
     std::size_t const whole = sizeof head + as_size(head.bytes) + sizeof head.mark;
@@ -156,7 +167,9 @@ RESHARD_INLINE bool StreamFamily::read(int other, std::uint64_t waiting) {
     };
     auto& [head, body] = from.reading;
     while (!from.closed) {
-        if (!fill(std::as_writable_bytes(std::span(&head, 1)), from.head_read)) return moved;
+        bool const whole = fill(std::as_writable_bytes(std::span(&head, 1)), from.head_read);
+        compare_versions(other);  // as soon as it can be: what another version says may be shorter
+        if (!whole) return moved;
         expect(other, head, head.mark);
         // It is ahead in the call that this rank waits in: it can wait, too.
         if (head.group == waiting && from.next_of(waiting) != nullptr) return moved;
@@ -165,7 +178,7 @@ RESHARD_INLINE bool StreamFamily::read(int other, std::uint64_t waiting) {
         std::uint64_t mark = 0;
         std::memcpy(&mark, body.data() + head.bytes, sizeof mark);
         expect(other, head, mark);
-        ++from.came;
+        if (++from.came == 1) head.group = outermost_group;
         from.inbox.push_back({head, std::exchange(body, std::exchange(from.spare, {}))});
         from.head_read = 0;
         from.body_read = 0;
@@ -370,7 +383,8 @@ RESHARD_INLINE StreamCommunicator::StreamCommunicator(std::unique_ptr<transport:
     std::vector<int> everybody(detail::as_size(streams->size()));
     std::iota(everybody.begin(), everybody.end(), 0);
     auto family = std::make_shared<detail::StreamFamily>(std::move(streams), deadline, interrupted);
-    engine_ = std::make_shared<detail::StreamGroup>(std::move(family), 1, std::move(everybody), me);
+    engine_ =
+        std::make_shared<detail::StreamGroup>(std::move(family), detail::outermost_group, std::move(everybody), me);
 }
 
 }  // namespace reshard::inline v0_1

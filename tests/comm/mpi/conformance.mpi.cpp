@@ -246,6 +246,33 @@ TEST_SUITE("comm/mpi") {
         });
     }
 
+    TEST_CASE("MpiCommunicator: ranks whose programs have different versions of the library are told so, all of them") {
+        int rank = 0;
+        int size = 0;
+        MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+        MPI_Comm_size(MPI_COMM_WORLD, &size);
+        if (size == 1) return;
+        auto const mine = static_cast<std::int64_t>(detail::version_word);
+        for (std::int64_t other : {mine + 1, mine - 1, std::int64_t{0}}) {
+            CAPTURE(other);
+            if (rank != size - 1) {
+                std::string const text = " was built with " + detail::version_text(detail::version_word) +
+                                         " of this library, that of another rank with " +
+                                         detail::version_text(static_cast<std::uint64_t>(other)) +
+                                         ". Fix: build all ranks with one version.";
+                CHECK_THROWS_WITH_AS(MpiCommunicator(MPI_COMM_WORLD), doctest::Contains(text.c_str()), MismatchError);
+                continue;
+            }
+            // What such a rank does: it must be so for ever.
+            MPI_Comm own = MPI_COMM_NULL;
+            MPI_Comm_dup(MPI_COMM_WORLD, &own);
+            std::int64_t most[6] = {other, -other, 0, 0, 300'000, -300'000};
+            MPI_Allreduce(MPI_IN_PLACE, most, 6, MPI_INT64_T, MPI_MAX, own);
+            CHECK((most[0] == mine || -most[1] == mine));
+            MPI_Comm_free(&own);
+        }
+    }
+
     TEST_CASE("MpiCommunicator: what lies without gaps goes in long messages, whichever dimension is innermost") {
         MpiOptions options;
         options.ranks_per_node = 1;

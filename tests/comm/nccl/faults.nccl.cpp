@@ -383,6 +383,15 @@ TEST_SUITE("comm/nccl") {
             CHECK(each.code == ErrorCode::mismatch);
             CHECK(each.says("NcclOptions of rank 2 are not those of rank 0"));
         }
+        fake::gather_first(detail::version_word + 1);
+        auto const versions = on_devices(3, [&](ThreadCommunicator& host, cudaStream_t stream) {
+            NcclCommunicator const comm = nccl_from(host, stream);
+        });
+        fake::gather_first(0);
+        for (Ended const& each : versions) {
+            CHECK(each.code == ErrorCode::mismatch);
+            CHECK(each.says(" of this library, that of rank 2 with " + detail::version_text(detail::version_word + 1)));
+        }
         auto const no_memory = on_devices(2, [&](ThreadCommunicator& host, cudaStream_t stream) {
             NcclOptions options = with_deadline(1h);
             if (host.rank() == 0) options.staging.allocate = [](Index) noexcept -> std::byte* { return nullptr; };

@@ -22,6 +22,7 @@ inline constexpr std::size_t most_words = 32;
     Verdict const& mine, int rank, int ranks,
     FunctionRef<void(std::span<std::uint64_t> words, std::chrono::milliseconds patience)> maximum) {
     using Words = std::span<std::uint64_t>;
+    constexpr std::uint64_t most_letters = std::uint64_t{1} << 30U;
     // Whoever failed may have left this very agreement before: then its end is on its way. If not, nobody waits long.
     constexpr std::chrono::milliseconds of_all{100};
     // Who has heard the verdict first throws it, and so may fail while others are still hearing it: they must get the
@@ -53,6 +54,11 @@ inline constexpr std::size_t most_words = 32;
             head[3] = mine.call.size();
         }
         maximum(Words(head), of_verdict);
+        if (head[3] > head[2] || head[2] > most_letters) {
+            raise(ErrorCode::mismatch,
+                  "reshard::agree(): what a rank says makes no sense: the ranks' programs have different versions of "
+                  "this library, or the transport has changed it. Fix: build all ranks with one version.");
+        }
         std::vector<std::uint64_t> letters((head[2] + sizeof head[0] - 1) / sizeof head[0]);
         if (from == rank && !said.empty()) std::memcpy(letters.data(), said.data(), said.size());
         for (Words left(letters); !left.empty(); left = left.subspan(smaller(left.size(), most_words)))

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/comm/detail/mpi_team.hpp
 /// \brief  One communicator of MPI: its ranks, which of them are near, agreement and splitting; how a program ends.
-/// \depends comm/detail/{mpi_family,mpi_greetings,team}.hpp.
+/// \depends comm/detail/{mpi_family,mpi_greetings,team,version_word}.hpp.
 #pragma once
 
 #include <reshard/comm/detail/mpi_family.hpp>
 #include <reshard/comm/detail/mpi_greetings.hpp>
 #include <reshard/comm/detail/team.hpp>
+#include <reshard/comm/detail/version_word.hpp>
 
 #include <algorithm>  // all_of, copy
 #include <cerrno>     // errno
@@ -217,18 +218,26 @@ private:
     /// Before anything that takes ranks through other calls of MPI, which would wait for one another for ever.
     void demand_same(MpiOptions const& options) {
         // Who has the shortest deadline would end the others' waits, and none would know when it has been given up.
-        std::int64_t const mine[3] = {static_cast<std::int64_t>(options.path), options.ranks_per_node,
+        // Six numbers, the first of which is of the version: so it must stay.
+        auto const path = static_cast<std::size_t>(options.path);
+        std::int64_t const mine[3] = {static_cast<std::int64_t>(version_word),
+                                      static_cast<std::int64_t>(path << 32U) + options.ranks_per_node,
                                       comparable(options.deadline).count()};
         std::int64_t most[6] = {mine[0], -mine[0], mine[1], -mine[1], mine[2], -mine[2]};
         mpi_check(MPI_Allreduce(MPI_IN_PLACE, most, 6, MPI_INT64_T, MPI_MAX, comm_), "MPI_Allreduce");
         bool const same = most[0] == -most[1] && most[2] == -most[3] && most[4] == -most[5];
         if (same && options.deadline.count() > 0) return;
         MPI_Comm_free(&comm_);
+        for (std::int64_t word : {most[0], -most[1]}) {
+            if (word != mine[0])
+                raise(ErrorCode::mismatch,
+                      versions_differ_text(name, rank_, "another rank", static_cast<std::uint64_t>(word)));
+        }
         if (same) check_deadline("MpiOptions", options.deadline);
         constexpr std::string_view paths[] = {"automatic", "messages", "attach"};
         raise(ErrorCode::mismatch, "reshard::MpiCommunicator: rank ", rank_, " of ", size_,
-              " was given MpiOptions with path ", paths[mine[0]], ", ranks_per_node ", mine[1], " and a deadline of ",
-              mine[2], " ms, another rank others. Fix: give every rank the same options.");
+              " was given MpiOptions with path ", paths[path], ", ranks_per_node ", options.ranks_per_node,
+              " and a deadline of ", mine[2], " ms, another rank others. Fix: give every rank the same options.");
     }
     void demand_attach() {
         int all = attach_ || (!node_ && size_ == 1) ? 1 : 0;

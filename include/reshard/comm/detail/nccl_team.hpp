@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/comm/detail/nccl_team.hpp
 /// \brief  One NCCL communicator: how its rank waits and fails with the others, and what is shared with its relatives.
-/// \depends comm/detail/{nccl_family,team}.hpp.
+/// \depends comm/detail/{nccl_family,team,version_word}.hpp.
 #pragma once
 
 #include <reshard/comm/detail/nccl_family.hpp>
 #include <reshard/comm/detail/team.hpp>
+#include <reshard/comm/detail/version_word.hpp>
 #include <reshard/core/detail/keep_for_good.hpp>
 #include <reshard/core/detail/watched.hpp>
 
@@ -269,9 +270,11 @@ private:
             return;
         }
         NcclOptions const& mine = family_->options;
-        std::uint64_t const words[3] = {
-            static_cast<std::uint64_t>(family_->rank), unique_number(),
-            Digest{}.add_signed(mine.window_bytes).add_signed(mine.deadline.count()).add(mine.compare ? 1 : 0).value()};
+        auto const options =
+            Digest{}.add_signed(mine.window_bytes).add_signed(mine.deadline.count()).add(mine.compare ? 1 : 0).value();
+        // Three words, the first of which is of the version: so it must stay.
+        std::uint64_t const words[3] = {version_word, unique_number(),
+                                        options << 32U | static_cast<std::uint32_t>(family_->rank)};
         std::vector<std::uint64_t> all(3 * as_size(size_));
         std::memcpy(host_in(), words, sizeof(words));
         meet(sizeof(words), Index{sizeof(words)} * size_, "ncclAllGather", [&](std::byte* from, std::byte* to) {
@@ -280,8 +283,12 @@ private:
         std::memcpy(all.data(), host_out(), all.size() * sizeof(all[0]));
         members_.clear();
         for (std::size_t r = 0; r < as_size(size_); ++r) {
-            members_.push_back(static_cast<int>(all[3 * r]));
-            if (all[3 * r + 2] == all[2]) continue;
+            std::uint64_t const* const theirs = &all[3 * r];
+            if (theirs[0] != version_word) {
+                raise(ErrorCode::mismatch, versions_differ_text(name, rank_, concat("rank ", r), theirs[0]));
+            }
+            members_.push_back(static_cast<int>(theirs[2] & 0xffffffffU));
+            if (theirs[2] >> 32U == all[2] >> 32U) continue;
             raise(ErrorCode::mismatch, "reshard::NcclCommunicator: the NcclOptions of rank ", static_cast<int>(r),
                   " are not those of rank 0. Fix: the same deadline, window_bytes and compare "
                   "on every rank.");

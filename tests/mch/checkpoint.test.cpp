@@ -5,6 +5,7 @@
 
 #include <doctest/doctest.h>
 
+#include <reshard/checkpoint/compare_checkpoints.hpp>
 #include <reshard/checkpoint/consolidate.hpp>
 #include <reshard/checkpoint/load.hpp>
 #include <reshard/comm/self.hpp>
@@ -462,6 +463,92 @@ TEST_SUITE("mch/checkpoint") {
             files.load("user", table_of(loaded), 0, state_of(loaded.ranks[0]));
             CHECK(buffers(loaded) == buffers(loaded_by_position(saved.world, 1)));
         }
+    }
+
+    TEST_CASE("a table goes by another name where all of its tensors do, and not without some of them") {
+        TempFolder const folder;
+        World world = trained(17, 203, 2, Policy::lru, torchrec::Kind::any, 0.9);
+        MchTable table = table_of(world);
+        run_on_threads(2, [&](ThreadCommunicator& comm) {
+            auto const r = static_cast<std::size_t>(comm.rank());
+            Rows rows(world.ranks[r]);
+            std::vector<MchTableToSave> saving;
+            std::vector<float> bias(3, 1.0F);
+            for (char const* name : {"a", "a.b", "c"}) {
+                saving.push_back({table, state_of(world.ranks[r]), rows.views()});
+                saving.back().table.name = name;
+            }
+            LocalTensor const dense{"a.bias", distribution(Mesh{2}, Shape{3}, "R"),
+                                    TensorView<float>(bias.data(), Shape{3})};
+            save(folder / "in", std::vector<LocalTensor>{dense}, saving, comm);
+        });
+        using Renames = std::vector<std::pair<std::string, std::string>>;
+        auto const check_names = [&](std::string const& out, std::vector<std::string> const& names) {
+            MchCheckpoint files = MchCheckpoint::open(folder / out);
+            CHECK(files.names() == names);
+            for (std::string const& name : names) {
+                World loaded = fresh_like(world, 1);
+                MchTable current = table_of(loaded);
+                current.name = name;
+                Rows rows(loaded.ranks[0]);
+                Rows const right = rows;
+                rows.clear();
+                files.load(name, current, 0, state_of(loaded.ranks[0]), rows.views());
+                CHECK(rows == right);
+                CHECK(buffers(loaded) == buffers(loaded_by_position(world, 1)));
+            }
+        };
+        auto const check_renamed = [&](std::string const& from, std::string const& out, Renames const& renames,
+                                       std::vector<std::string> const& names) {
+            SelfCommunicator self;
+            CompareOptions same;
+            same.rename = renames;
+            ConsolidateOptions whole;
+            whole.rename = renames;
+            consolidate(folder / from, folder / out, whole);
+            ShardOptions cut;
+            cut.rename = renames;
+            shard_checkpoint(folder / from, folder / (out + ".cut"), placed_as("(3):(S0)"), cut);
+            for (std::string const& made : {out, out + ".cut"}) {
+                CAPTURE(made);
+                check_names(made, names);
+                CHECK(compare_checkpoints(folder / from, folder / made, self, same).equal());
+            }
+        };
+        check_renamed("in", "c", {{"c.*", "old.c.*"}}, {"a", "a.b", "old.c"});
+        check_renamed("c", "back", {{"old.*", "*"}}, {"a", "a.b", "c"});
+        check_renamed("in", "swapped", {{"a.*", "c.*"}, {"c.*", "a.*"}}, {"a", "c", "c.b"});
+        check_renamed("in", "dense", {{"a.bias", "bias"}}, {"a", "a.b", "c"});
+
+        auto const refused = [&](Renames const& renames, std::vector<std::string> const& says) {
+            constexpr ErrorCode code = ErrorCode::format;
+            SelfCommunicator self;
+            ConsolidateOptions whole;
+            whole.rename = renames;
+            check_error(checkpoint_test::caught([&] { consolidate(folder / "in", folder / "none", whole); }), code,
+                        says);
+            CHECK_FALSE(std::filesystem::exists(folder / "none"));
+            ShardOptions cut;
+            cut.rename = renames;
+            check_error(checkpoint_test::caught(
+                            [&] { shard_checkpoint(folder / "in", folder / "none", placed_as("(3):(S0)"), cut); }),
+                        code, says);
+            CHECK_FALSE(std::filesystem::exists(folder / "none"));
+            CompareOptions compared;
+            compared.rename = renames;
+            check_error(checkpoint_test::caught([&] {
+                            static_cast<void>(compare_checkpoints(folder / "in", folder / "in", self, compared));
+                        }),
+                        code, says);
+        };
+        refused({{"c.rows.weights", "c.weight"}},
+                {"table 'c' apart: its tensor 'c.rows.weights' would be 'c.weight', not 'c.rows.weights'. Fix: "});
+        refused({{"c.ids", "ids"}}, {"table 'c' apart: its tensor 'c.ids' would be 'ids', not OTHER.ids. Fix: "});
+        refused(
+            {{"c.ids", "d.ids"}},
+            {"table 'c' apart: its tensor 'c.metadata.last_access_iter' would be 'c.metadata.l", "not 'd.metadata.l"});
+        refused({{"c.slots", "d.slots"}, {"c.*", "e.*"}}, {"'c.slots' would be 'd.slots', not 'e.slots'"});
+        refused({{"c.*", "*"}}, {"table 'c' apart: its tensor 'c.ids' would be 'ids', not OTHER.ids"});
     }
 
     TEST_CASE("a table without slots needs no tensors, also where nothing has checksums") {

@@ -501,11 +501,22 @@ class Command(unittest.TestCase):
             self.assertEqual([types[name] for name in ("dense", "user.dense", "user.rows.0")], ["BF16", "BF16", "F32"])
             self.assertEqual(self.answer(words[2], words[2] + ".3", "--to", 3)["user"]["ids"], len(live))
         self.assertNotIn("note", ask("consolidate", "in", "same", "--dtype", "f32").stdout)
-        pathlib.Path(self.path, "names").write_text("user.rows.0 weights\n")
+        names = pathlib.Path(self.path, "names")
+        for lines, found in (("user.rows.0 weights", "would be 'weights', not 'user.rows.0'"),
+                             ("user.ids a.ids\nuser.* b.*", "would be 'b.metadata.counts', not 'a.metadata.counts'")):
+            names.write_text(lines + "\n")
+            for verb, *more in (["consolidate"], ["shard", "--to", "(2):(S0)"]):
+                said = ask(verb, "in", "none", *more, "--rename", "names")
+                self.assertIn("takes table 'user' apart: its tensor ", said.stderr)
+                self.assertIn(found, said.stderr)
+                self.assertEqual((said.returncode, os.path.exists(os.path.join(self.path, "none"))), (2, False))
+        names.write_text("user.* old.user.*\n")
         for dry_run in (["--dry-run"], []):
             said = ask("consolidate", "in", "export", "--dtype", "bf16", "--rename", "names", *dry_run)
-            self.assertNotIn("note", said.stdout + said.stderr)
-            self.assertEqual(said.returncode, 0)
+            self.assertIn("note: the rows of table 'old.user' keep their types", said.stdout)
+        self.assertIn("table old.user: MCH, LFU, 40 slots", ask("inspect", "export").stdout)
+        again = self.answer("export", "export.3", "--to", 3)
+        self.assertEqual((again["old.user"]["ids"], sorted(again)), (len(live), ["item", "old.user"]))
 
     def test_any_words_end_with_a_status(self):
         user, state, _ = table("ec", "user", 40, 2, 0.5, 1)

@@ -80,8 +80,13 @@ struct Rewrite {
             if (to != f16 && to != bf16 && to != f32 && to != f64)
                 wrong("--dtype " + dtype +
                       ": weights become other floating-point numbers. Fix: f16, bf16, f32 or f64.");
-            auto const tables = in.empty() ? std::vector<std::string>() : tables_of(catalogue().manifest().metadata);
-            if (!keep.empty() && !in.empty()) check_kept(result.rename);
+            std::vector<std::string> tables;
+            if (!in.empty()) {
+                reshard::Catalogue from = catalogue();
+                from = given("--rename", [&] { return reshard::detail::renamed(std::move(from), result.rename); });
+                tables = tables_of(from.manifest().metadata);
+                check_kept(from);
+            }
             result.dtype = [tables, cast = reshard::floats_as(to, keep)](reshard::StoredTensor const& tensor) {
                 bool const is_row = std::ranges::any_of(tables, [&](auto const& one) { return is_of(one, tensor); });
                 return is_row ? tensor.dtype : cast(tensor);
@@ -140,8 +145,7 @@ struct Rewrite {
     }
 
 private:
-    void check_kept(std::vector<std::pair<std::string, std::string>> const& renames) const {
-        auto const from = given("--rename", [&] { return reshard::detail::renamed(catalogue(), renames); });
+    void check_kept(reshard::Catalogue const& from) const {
         for (std::string const& pattern : keep) {
             auto const fits = [&](auto const& one) { return reshard::detail::fits_name(pattern, one.name); };
             if (std::ranges::none_of(from.tensors(), fits))
@@ -175,9 +179,8 @@ private:
     [[nodiscard]] static std::string kept_text(std::vector<std::string> const& tables) {
         std::string text;
         for (std::string const& table : tables)
-            text += reshard::errors::concat(
-                "note: the rows of table ", reshard::detail::quote_name(table),
-                " keep their types: with others it would load no more; --rename those to be cast\n");
+            text += reshard::errors::concat("note: the rows of table ", reshard::detail::quote_name(table),
+                                            " keep their types: with others it would load no more\n");
         return text;
     }
     [[nodiscard]] std::string text(reshard::RewriteReport const& report) const {

@@ -197,25 +197,14 @@ inline void add_fields(JsonFields& fields, JsonTree const& tree, std::uint32_t n
 
 /// The tables that both have, and that are not the same beside their tensors.
 inline void compare_tables(Metadata const& first, Metadata const& second,
-                           std::vector<std::pair<std::string, std::string>> const& renames,
                            std::vector<CheckpointDifference>& differences) {
-    constexpr std::string_view ids = ".ids";  // a table goes by another name where its tensors do
-    auto const renamed_key = [&](std::string const& key) {
-        std::string to;
-        for (auto const& [from, into] : renames) {
-            if (rename_to(from, into, concat(key.substr(mch_table_key.size()), ids), to) && to.ends_with(ids))
-                return concat(mch_table_key, to.substr(0, to.size() - ids.size()));
-        }
-        return key;
-    };
     auto const find = [](JsonFields const& fields, std::string const& key) {
         auto const at = std::ranges::find(fields, key, &JsonFields::value_type::first);
         return at == fields.end() ? nullptr : &at->second;
     };
     auto const shown = [](std::string const* value) { return value == nullptr ? "absent" : list_name(*value); };
     for (auto const& [key, text] : first) {
-        std::string const* const other =
-            key.starts_with(mch_table_key) ? find_metadata(second, renamed_key(key)) : nullptr;
+        std::string const* const other = key.starts_with(mch_table_key) ? find_metadata(second, key) : nullptr;
         if (other == nullptr || *other == text) continue;
         JsonFields const a = table_fields(text);
         JsonFields const b = table_fields(*other);
@@ -290,9 +279,8 @@ inline void join(std::vector<CheckpointDifference>& differences, std::span<Found
     std::vector<ComparedTensor> alike;
     std::vector<Found> found;
     pending.attempt([&] {
-        compare_tables(a.catalogue().manifest().metadata, b.catalogue().manifest().metadata, options.rename,
-                       report.differences);
         a.rename([&](Catalogue from) { return renamed(std::move(from), options.rename); });
+        compare_tables(a.catalogue().manifest().metadata, b.catalogue().manifest().metadata, report.differences);
         alike = tensors_alike(a.catalogue(), b.catalogue(), options.ignore_dtype, report);
         std::vector<LineTensor> tensors;
         for (ComparedTensor const& one : alike) {

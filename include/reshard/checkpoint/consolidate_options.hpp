@@ -21,7 +21,7 @@ struct RewriteOptions {
     std::function<DType(StoredTensor const&)> dtype{};
     /// (name, other name): tensors that are written under another name, and so named in all other options. `layers.*`
     /// to `blocks.*` is about all names that begin so; of several that fit the first counts, and each must fit one
-    /// tensor.
+    /// tensor. A managed-collision table goes by another name where all of its tensors do; some alone are refused.
     std::vector<std::pair<std::string, std::string>> rename{};
     /// Texts for the `__metadata__` of each file; those of the save that is read come along where no name is twice. As
     /// it is here, whole files that all have another format than pt are consolidated into files of that format.

@@ -17,7 +17,7 @@
 #include <reshard/core/sorting.hpp>
 #include <reshard/memory/convert.hpp>
 
-#include <algorithm>  // any_of, find_if
+#include <algorithm>  // adjacent_find, any_of, find_if
 
 namespace reshard::inline v0_1::detail {
 
@@ -56,7 +56,44 @@ inline void check(RewriteOptions const& options) {
                    {{"dedup", name(options.dedup)}, {"replica_axes", axes_text(options.replica_axes)}});
 }
 
-/// Throws FormatError for a rename that no tensor has, that is no rename, or after which two tensors have one name.
+/// Whether what a table's name is followed by makes it the name of a tensor of the table (docs/mch-format.md).
+[[nodiscard]] inline bool is_of_table(std::string_view rest) noexcept {
+    return rest == ".ids" || rest == ".slots" || rest.starts_with(".metadata.") || rest.starts_with(".rows.");
+}
+
+/// Tables go by other names with their tensors: a table is found by what these are called. Throws FormatError where
+/// they do not all get the same one, or a text is there under it already. \pre tensors are sorted
+template <class NameAfter, class Refuse>
+void rename_tables(Manifest& manifest, NameAfter const& name_after, Refuse const& refuse) {
+    constexpr std::string_view fix =
+        ". Fix: rename all tensors of a table alike, as 'TABLE.*' to 'OTHER.*' does, or "
+        "none; one tensor alone by LoadOptions::rename, when it is loaded.";
+    for (auto& item : manifest.metadata) {
+        if (!item.first.starts_with(mch_table_key)) continue;
+        std::string const table = item.first.substr(mch_table_key.size());
+        std::string to;
+        for (StoredTensor const& tensor : manifest.tensors) {  // the ids come first
+            if (!tensor.name.starts_with(table)) continue;
+            std::string_view const rest = std::string_view(tensor.name).substr(table.size());
+            if (to.empty() ? rest != ".ids" : !is_of_table(rest)) continue;
+            std::string const name = name_after(tensor.name);
+            if (to.empty() && name.ends_with(rest)) to = name.substr(0, name.size() - rest.size());
+            if (!to.empty() && name == concat(to, rest)) continue;
+            refuse(SafetensorsRule::invalid_index, "takes table ", quote_name(table), " apart: its tensor ",
+                   quote_name(tensor.name), " would be ", quote_name(name), ", not ",
+                   to.empty() ? concat("OTHER", rest) : quote_name(concat(to, rest)), fix);
+        }
+        if (!to.empty()) item.first = concat(mch_table_key, to);
+    }
+    sort_list(manifest.metadata);
+    auto const twice = std::ranges::adjacent_find(manifest.metadata, {}, &Metadata::value_type::first);
+    if (twice != manifest.metadata.end())
+        refuse(SafetensorsRule::duplicate_key, "makes two texts ", quote_name(twice->first),
+               ". Fix: give the table a name of its own.");
+}
+
+/// Throws FormatError for a rename that no tensor has, that is no rename, after which two tensors have one name, or
+/// tensors of one table are called after two.
 [[nodiscard]] inline Catalogue renamed(Catalogue from,
                                        std::vector<std::pair<std::string, std::string>> const& renames) {
     if (renames.empty()) return from;
@@ -71,15 +108,17 @@ inline void check(RewriteOptions const& options) {
         if (is_rename({name, to})) continue;
         refuse(SafetensorsRule::invalid_index, "of ", quote_name(name), " to ", quote_name(to), rename_fix);
     }
-    for (StoredTensor& tensor : manifest.tensors) {
+    auto const name_after = [&](std::string const& name) {
+        std::string to = name;
         for (std::size_t i = 0; i < renames.size(); ++i) {  // the first that fits
-            std::string to;
-            if (!rename_to(renames[i].first, renames[i].second, tensor.name, to)) continue;
-            tensor.name = std::move(to);
+            if (!rename_to(renames[i].first, renames[i].second, name, to)) continue;
             used[i] = true;
             break;
         }
-    }
+        return to;
+    };
+    rename_tables(manifest, name_after, refuse);
+    for (StoredTensor& tensor : manifest.tensors) tensor.name = name_after(tensor.name);
     for (std::size_t i = 0; i < used.size(); ++i) {
         if (used[i]) continue;
         refuse(SafetensorsRule::tensor_not_found, "names ", quote_name(renames[i].first),

@@ -51,13 +51,28 @@ void boxes_table(benchmark::State& state) {
         benchmark::DoNotOptimize(table.last_rank());
     }
 }
+void one_rank(benchmark::State& state, BoxTable const& from, BoxTable const& to, Index rank) {
+    planning::BoxExchange mine;
+    for (auto _ : state) mine = exchange(from, to, rank);
+    state.counters["messages"] = static_cast<double>(mine.sends.size() + mine.receives.size());
+}
 void boxes_one_rank(benchmark::State& state) {
     DynamicShape const shape(Shape{100'000, 100'000});
-    BoxTable const from(shape, grid(shape, state.range(0), state.range(1)));
-    BoxTable const to(shape, grid(shape, state.range(1), state.range(0)));
-    planning::BoxExchange mine;
-    for (auto _ : state) mine = exchange(from, to, 7);
-    state.counters["messages"] = static_cast<double>(mine.sends.size() + mine.receives.size());
+    one_rank(state, {shape, grid(shape, state.range(0), state.range(1))},
+             {shape, grid(shape, state.range(1), state.range(0))}, 7);
+}
+/// Lists of any length, dealt to 5 ranks in turn, each of which goes to the next one.
+void boxes_ragged(benchmark::State& state) {
+    std::vector<HeldBox> boxes;
+    Index rows = 0;
+    for (Index i = 0; i < state.range(0); ++i) {
+        Index const length = i * 2654435761 % 4294967296 % 21;
+        if (length > 0) boxes.push_back({i % 5, Box{{rows, rows + length}}});
+        rows += length;
+    }
+    BoxTable const from(Shape{rows}, boxes);
+    for (HeldBox& one : boxes) one.rank = (one.rank + 1) % 5;
+    one_rank(state, from, {Shape{rows}, boxes}, 2);
 }
 
 }  // namespace
@@ -78,6 +93,7 @@ int main(int argc, char** argv) {
                             benchmark::RegisterBenchmark("plan/boxes:one_rank", boxes_one_rank)}) {
         one->ArgNames({"rows", "columns"})->Unit(benchmark::kMillisecond)->Args({1000, 1})->Args({1000, 100});
     }
+    benchmark::RegisterBenchmark("plan/boxes:ragged", boxes_ragged)->Unit(benchmark::kMillisecond)->Arg(100'000);
     benchmark::Initialize(&argc, argv);
     if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
     benchmark::RunSpecifiedBenchmarks();

@@ -31,11 +31,11 @@ struct Ordered {
     }
     [[nodiscard]] std::vector<std::size_t> near(Box const& box) const {
         std::vector<std::size_t> result;
-        auto const box_of = [this](std::size_t place) -> Box const& {
+        auto const key_at = [this](std::size_t i) {
             ++looks;
-            return boxes[place];
+            return order.key(boxes[places[i]]);
         };
-        detail::for_each_near(places, order, box, box_of, [&](std::span<std::size_t const> some) {
+        detail::for_each_near(places, order, box, key_at, [&](std::span<std::size_t const> some) {
             result.insert(result.end(), some.begin(), some.end());
         });
         return result;

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/algebra/box_order.hpp
 /// \brief  Which of many boxes of a tensor may meet another one, found in their order along one dimension.
-/// \depends box; <algorithm>, <bit>, <span>. Opt-in: not part of the umbrella.
+/// \depends box; <bit>, <span>. Opt-in: not part of the umbrella.
 #pragma once
 
 #include <reshard/algebra/box.hpp>
 
-#include <algorithm>  // partition_point
-#include <bit>        // bit_width, countr_zero
-#include <span>       // span
+#include <bit>   // bit_width, countr_zero
+#include <span>  // span
 
 namespace reshard::inline v0_1::detail {
 
@@ -56,40 +55,44 @@ template <class BoxOf>
 
 /// Calls visit(places) for those of each class that may meet a box, in their order. Logarithmic in the number of places
 /// but for what is visited: what meets the box along `dim`, or begins before it by less than twice its own length, and
-/// along `second`, or begins before it by less than the longest.
+/// along `second`, or begins before it by less than the longest. key_at(i) is the key of places[i]: a search is nothing
+/// but that, so who searches often keeps keys side by side.
 /// \pre the places are in the order
-template <class BoxOf, class Visit>
-void for_each_near(std::span<std::size_t const> places, BoxOrder const& order, Box const& box, BoxOf const& box_of,
+template <class KeyAt, class Visit>
+void for_each_near(std::span<std::size_t const> places, BoxOrder const& order, Box const& box, KeyAt const& key_at,
                    Visit const& visit) {
     if (box.rank() == 0) return visit(places);
     Interval const wanted = box[order.dim];
-    auto at = places.begin();
+    std::size_t at = 0;
     auto const go_to = [&](BoxOrder::Key const& key) {
-        return at = std::partition_point(at, places.end(),
-                                         [&](std::size_t place) { return order.key(box_of(place)) < key; });
+        for (std::size_t left = places.size() - at; left > 0;) {
+            std::size_t const half = left / 2;
+            bool const is_before = key_at(at + half) < key;
+            at += is_before ? half + 1 : 0;
+            left = is_before ? left - half - 1 : half;
+        }
+        return at;
     };
     for (std::uint64_t rest = order.classes; rest != 0; rest &= rest - 1) {
         int const length = std::countr_zero(rest);
         // Those that begin 2^length before the box, or earlier, end before it.
-        auto first = go_to({length, {wanted.begin - (INT64_MAX >> (63 - length)), INT64_MIN}});
-        auto const last = go_to({length, {wanted.end, INT64_MIN}});
+        std::size_t first = go_to({length, {wanted.begin - (INT64_MAX >> (63 - length)), INT64_MIN}});
+        std::size_t const last = go_to({length, {wanted.end, INT64_MIN}});
         if (order.second < 0) {
-            visit(std::span<std::size_t const>(first, last));
+            visit(places.subspan(first, last - first));
             continue;
         }
         Interval const across = box[order.second];
         for (at = first; at != last;) {
-            Index const begin = box_of(*at).begin(order.dim);
-            if (at + 1 == last || box_of(at[1]).begin(order.dim) != begin) {
-                Index const next = box_of(*at).begin(order.second);
-                if (next > across.begin - order.longest && next < across.end)
-                    visit(std::span<std::size_t const>(at, 1));
+            auto const [begin, next] = key_at(at).second;
+            if (at + 1 == last || key_at(at + 1).second.first != begin) {
+                if (next > across.begin - order.longest && next < across.end) visit(places.subspan(at, 1));
                 ++at;
                 continue;
             }
             first = go_to({length, {begin, across.begin - order.longest + 1}});
-            auto const end = go_to({length, {begin, across.end}});
-            if (first != end) visit(std::span<std::size_t const>(first, end));
+            std::size_t const end = go_to({length, {begin, across.end}});
+            if (first != end) visit(places.subspan(first, end - first));
             go_to({length, {begin, INT64_MAX}});
         }
     }

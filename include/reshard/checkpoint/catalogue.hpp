@@ -13,10 +13,6 @@ namespace reshard::inline v0_1 {
 
 /// A Manifest with its indexes: tensors by name, the extents of a tensor.
 class Catalogue {
-    [[nodiscard]] auto box_of() const noexcept {  // first: clang deduces its type when it has seen the body
-        return [this](std::size_t extent) -> Box const& { return manifest_.extents[extent].box; };
-    }
-
 public:
     Catalogue() = default;
     /// Throws BufferError for a manifest that breaks what its fields promise: tensors sorted by name, extents sorted by
@@ -47,7 +43,8 @@ public:
     template <class Visit>
     void for_each_near(std::size_t tensor, Box const& box, Visit&& visit) const {
         auto const all = std::span(sorted_).subspan(first_[tensor], first_[tensor + 1] - first_[tensor]);
-        detail::for_each_near(all, near_[tensor], box, box_of(), [&](std::span<std::size_t const> places) {
+        auto const key_at = [&](std::size_t i) { return near_[tensor].key(manifest_.extents[all[i]].box); };
+        detail::for_each_near(all, near_[tensor], box, key_at, [&](std::span<std::size_t const> places) {
             for (std::size_t const place : places) visit(place);
         });
     }

@@ -25,7 +25,8 @@ RESHARD_INLINE Catalogue::Catalogue(Manifest manifest, CheckpointKind kind)
     near_.resize(tensors().size());
     std::vector<std::size_t> room;
     for (std::size_t t = 0; t < tensors().size(); ++t) {
-        near_[t] = detail::box_order(tensors()[t].shape, extents_of(t), box_of());
+        near_[t] = detail::box_order(tensors()[t].shape, extents_of(t),
+                                     [this](std::size_t i) -> Box const& { return extents()[i].box; });
         auto const key = [&, this](std::size_t i) { return near_[t].key(extents()[i].box); };
         detail::sort_list(
             std::span(sorted_).subspan(first_[t], first_[t + 1] - first_[t]),

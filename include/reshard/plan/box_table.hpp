@@ -35,10 +35,6 @@ struct BoxExchange;
 /// Boxes of one tensor and who holds each. Where boxes that are read share elements, they are copies or addends, as
 /// Overlap says.
 class BoxTable {
-    [[nodiscard]] auto box_of() const noexcept {  // first: clang deduces its type when it has seen the body
-        return [this](std::size_t place) -> Box const& { return boxes_[place].box; };
-    }
-
 public:
     /// Throws PlacementError for a box that is none of a tensor of this shape, MeshError for ranks below 0 or beyond 31
     /// bits. Empty boxes are legal.
@@ -62,7 +58,8 @@ public:
     /// of all that are equal to it, by rank.
     template <class Visit>
     void for_each_near(Box const& wanted, Visit&& visit) const {
-        detail::for_each_near(sorted_, order_, wanted, box_of(), [&, this](std::span<std::size_t const> near) {
+        auto const key_at = [this](std::size_t i) -> detail::BoxOrder::Key const& { return keys_[i]; };
+        detail::for_each_near(sorted_, order_, wanted, key_at, [&, this](std::span<std::size_t const> near) {
             for_each_class(near, [&](Box const& box, std::span<std::size_t const> copies) {
                 if (!intersect(box, wanted).empty()) visit(box, copies);
             });
@@ -93,6 +90,7 @@ private:
     std::vector<std::size_t> sorted_;  ///< places of those that are not empty, in order_; equal ones side by side
     std::vector<std::size_t> turn_;    ///< per place, where it stands in sorted_
     detail::BoxOrder order_;
+    std::vector<detail::BoxOrder::Key> keys_;  ///< of the boxes of sorted_
 };
 
 namespace planning {

@@ -58,10 +58,12 @@ RESHARD_INLINE void BoxTable::sort() {
     detail::sort_list(boxes_, [](HeldBox const& a, HeldBox const& b) { return a.rank < b.rank; });
     for (std::size_t place = 0; place < boxes_.size(); ++place)
         if (!boxes_[place].box.empty()) sorted_.push_back(place);
-    order_ = detail::box_order(shape_, sorted_, box_of());
+    order_ = detail::box_order(shape_, sorted_, [this](std::size_t place) -> Box const& { return boxes_[place].box; });
     detail::sort_list(sorted_, [this](std::size_t a, std::size_t b) {
         return detail::is_before(boxes_[a].box, boxes_[b].box, order_);
     });
+    keys_.reserve(sorted_.size());
+    for (std::size_t const place : sorted_) keys_.push_back(order_.key(boxes_[place].box));
     turn_.resize(boxes_.size());
     for (std::size_t i = 0; i < sorted_.size(); ++i) turn_[sorted_[i]] = i;
 }

@@ -109,6 +109,12 @@ TEST_CASE("a shard of no slots, and a rank outside the mesh, need no buffers") {
     std::vector<Index> none;
     b.state.ids = b.state.slots = b.state.metadata[0].view = b.state.metadata[1].view = Buffers::view(none);
     CHECK(shard_of(b.table, b.state, 7).iteration == b.iteration.data());
+    for (DynamicView const& no_iteration : {DynamicView(), DynamicView(b.iteration.data(), DType::i64, Shape{0})}) {
+        b.state.iteration = no_iteration;  // docs/mch.md, "Without a file": then nothing is said of the segments
+        MchShard const shard = shard_of(b.table, b.state, 7);
+        CHECK(shard.iteration == nullptr);
+        CHECK(shard.segments == nullptr);
+    }
 }
 
 TEST_CASE("buffers that are not what the table says are refused by name") {

@@ -31,7 +31,8 @@ struct MchColumnView {
 /// segments  | _output_segments_tensor: offsets of all shards, Z, then -1      | none
 /// iteration | _current_iter_tensor: [1]                                       | none
 ///
-/// A rank outside the table's mesh, or with a shard of no slots, may leave everything null.
+/// A rank outside the table's mesh, or with a shard of no slots, may leave everything null; without an iteration, or
+/// with an empty one, its segments are ignored.
 struct MchState {
     DynamicView ids;
     DynamicView slots;

@@ -43,8 +43,8 @@ RESHARD_INLINE MchShard detail::MchBuffers::shard(MchState const& state) {
         return shard;
     }
     shard.slots = integers(state.slots, "the column of slots", shard.entries);
-    bool const here = state.iteration.data() != nullptr || state.segments.data() != nullptr;
-    if (shard.entries == 0 && !here) return shard;
+    bool const counts = state.iteration.data() != nullptr && state.iteration.shape().size() > 0;
+    if (shard.entries == 0 && !counts) return shard;  // a list of segments without an iteration may hold anything
     shard.iteration = integers(state.iteration, "the current iteration", 1);
     shard.segment_count = state.segments.rank() == 0 ? 0 : state.segments.extent(0);
     shard.segments = integers(state.segments, "the list of segments", shard.segment_count);

@@ -152,6 +152,8 @@ def test_simulate(here):
     ask("relabel", "(8):(S0:bal)", "(6):(S0:bal)", "--shape", "8192x8192", "--dtype", "bf16", says="moves 42.6 MiB")
     answer = asked("relabel", "(4):(S0)", "(4)[1,2,3,0]:(S0)", "--shape", "8x8")
     expect(answer["ranks"] == [0, 1, 2, 3] and answer["bytes_after"] == 0, "relabel mends a cycle")
+    answer = asked("relabel", "(3):(S0)", "(5):(S0)", "--shape", "15")
+    expect((answer["ranks"][::2], answer["bytes_before"], answer["bytes_after"]) == ([0, 1, 2], 44, 24), "ranks that are new take places")
     ask("relabel", "(2):(P+)", "(2):(S0)", "--shape", "8x8", status=2, says=["FROM TO: ", "(2):(P+) owes a reduction", "Fix: "])
     ask("plan-save", "(8,4):(R,S0)", "--layers", 1, says=["\n  balanced ", "copies of axis 1 apart"])
     expect(len(asked("plan-save", "(2):(R)", "--layers", 1)["policies"]) == 4, "plan-save lists policies")

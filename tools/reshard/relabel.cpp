@@ -27,6 +27,9 @@ struct Relabel {
         if (source.mesh().size() > 4096) wrong("FROM: more than 4096 ranks. Fix: relabel nodes instead of ranks.");
         std::vector<Index> candidates;
         for (Index i = 0; i < source.mesh().size(); ++i) candidates.push_back(source.mesh().rank_at(i));
+        for (Index i = 0; target.mesh().size() > source.mesh().size() && i < target.mesh().size(); ++i)
+            if (Index const rank = target.mesh().rank_at(i); source.mesh().ordinal(rank) < 0)
+                candidates.push_back(rank);
         Relabelling const best = given("FROM TO", [&] { return relabel({{source, target, type}}, candidates); });
         std::string const better = to_string(on_mesh(target, best.mesh));
         std::string const text = errors::concat(to_string(source), " -> ", to_string(target), "  moves ",
@@ -49,7 +52,10 @@ void add_relabel(CLI::App& app, Session& session) {
     CLI::App* const command =
         add_verb(app, "relabel", "says which rank should take which place, so that the fewest bytes move",
                  "reshard relabel '(8):(S0:bal)' '(6):(S0:bal)' --shape 8192x8192 --dtype bf16");
-    command->add_option("FROM", verb->from, "mesh and placements now; its ranks take the places")->required();
+    command
+        ->add_option("FROM", verb->from,
+                     "mesh and placements now; its ranks take the places, and TO's where TO has more")
+        ->required();
     command->add_option("TO", verb->to, "those that are needed")->required();
     command->add_option("--shape", verb->shape, "of the whole tensor: 8192x1024 or [8192,1024]")->required();
     command->add_option("--dtype", verb->dtype, "element type")->capture_default_str();

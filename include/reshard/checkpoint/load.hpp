@@ -33,8 +33,9 @@ LoadReport load(Checkpoint const& checkpoint, std::span<LocalTensor const> tenso
 
 /// The part of a tensor that this rank holds under a distribution, as a window into the map of the file: no copy, no
 /// communicator, no memory but the page cache. Throws BufferError unless the checkpoint was opened with Access::mmap,
-/// FormatError for a name it does not have, MismatchError for another shape, TransitionError for placements that no
-/// window has (block-cyclic, Partial). Its address is aligned only as well as the file was written.
+/// FormatError for a name it does not have, or has in boxes, as save() leaves them (consolidate() makes full files),
+/// MismatchError for another shape, TransitionError for placements that no window has (block-cyclic, Partial). Its
+/// address is aligned only as well as the file was written.
 [[nodiscard]] ConstDynamicView local_view(Checkpoint const& checkpoint, std::string_view tensor,
                                           DynamicDistribution const& distribution, int rank);
 

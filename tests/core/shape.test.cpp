@@ -51,6 +51,7 @@ TEST_CASE("a list of integers is a shape whose rank is known at run time; text i
     CHECK(DynamicShape(std::vector<unsigned>{4, 5}) == Shape{4, 5});
     static_assert(DynamicShape({7}) == Shape{7} && DynamicShape({7, 8U}) == Shape{7, 8});
     static_assert(DynamicShape({std::size_t{7}}) == Shape{7} && DynamicShape({DynamicShape({7})}) == Shape{7});
+    static_assert(!std::is_constructible_v<DynamicShape, char const(&)[1]>);
     CHECK(DynamicShape(std::vector<int>{}) == DynamicShape{});
     CHECK_THROWS_AS(DynamicShape(std::vector<int>(9, 1)), ShapeError);
     CHECK_THROWS_AS(DynamicShape(std::vector<int>{-1}), ShapeError);

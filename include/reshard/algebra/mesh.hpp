@@ -80,7 +80,8 @@ public:
     template <IntegerList List>
     constexpr explicit DynamicMesh(List const& extents, RankList const& ranks = {})
         : DynamicMesh(detail::indices_of(extents), ranks) {}
-    template <std::integral Extent>  // ({n}), which could be a copy of a mesh of n, too
+    template <std::integral Extent>
+        requires(!std::same_as<Extent, char>)  // ({n}), which could be a copy of a mesh of n, too
     constexpr explicit DynamicMesh(Extent const (&extents)[1], RankList const& ranks = {})
         : DynamicMesh(Indices{extents[0]}, ranks) {}
 

@@ -18,7 +18,8 @@ public:
     constexpr explicit DynamicShape(Indices const& extents) : extents_(extents) { check(); }
     template <IntegerList List>
     constexpr explicit DynamicShape(List const& extents) : DynamicShape(detail::indices_of(extents)) {}
-    template <std::integral Extent>  // ({n}), which could be a copy of a shape of n, too
+    template <std::integral Extent>
+        requires(!std::same_as<Extent, char>)  // ({n}), which could be a copy of a shape of n, too
     constexpr explicit DynamicShape(Extent const (&extents)[1]) : DynamicShape(Indices{extents[0]}) {}
     /// The type is deduced, so that the 0 of {0, 4} is no null pointer here: write Shape{0, 4}.
     template <std::same_as<Index> Extent>

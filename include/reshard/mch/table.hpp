@@ -89,8 +89,9 @@ struct MchTable {
     double decay_exponent = 1;  ///< e: TorchRec's, which is in none of its checkpoints; 1 unless it was configured
     MchLayout layout = MchLayout::sorted;
     std::vector<MchColumn> metadata = columns_of(MchEviction::lfu);
-    /// The id of the save that a table was loaded from, which MchLoadResult::saved has: redistribute() refuses ranks
-    /// that have shards of different ones. Empty: none is known. Does not make tables differ.
+    /// The id of the save, in tables of an MchCheckpoint: redistribute() refuses ranks whose saved tables have
+    /// different ones, or none. Does not make tables differ, and nothing else asks for it. Clear it on all ranks where
+    /// some make the table by hand, or have trained since.
     std::string save;
 
     /// Z.
@@ -124,7 +125,7 @@ struct MchTable {
 /// `'user' of 10 slots (4):(S0) sorted LFU, hash size 100, buckets 4, columns counts:8`.
 [[nodiscard]] std::string to_string(MchTable const& table);
 
-/// Equal tables of one save have equal digests: what ranks compare.
+/// Equal tables have equal digests: what ranks compare.
 void digest(detail::Digest& digest, MchTable const& table);
 [[nodiscard]] std::uint64_t digest(MchTable const& table);
 

@@ -122,7 +122,6 @@ RESHARD_INLINE std::string to_string(MchTable const& table) {
         text += errors::concat(&column == table.metadata.data() ? ", columns " : " ", column.name, ":", column.bytes);
         if (column.empty != 0) text += errors::concat("=", static_cast<int>(column.empty));
     }
-    if (!table.save.empty()) text += errors::concat(", of save ", table.save);
     return text;
 }
 
@@ -136,7 +135,6 @@ RESHARD_INLINE void digest(detail::Digest& digest, MchTable const& table) {
     for (MchColumn const& column : table.metadata) {
         digest.add_text(column.name).add_signed(column.bytes).add(column.empty);
     }
-    digest.add_text(table.save);
 }
 
 RESHARD_INLINE std::uint64_t digest(MchTable const& table) {

@@ -39,6 +39,7 @@ struct MchTerms {
         for (MchTransition const& one : tables) {
             Digest table;
             reshard::digest(table, one.saved);
+            table.add_text(one.saved.save);
             reshard::digest(table, one.current);
             result.tensors.push_back(table.value());
         }
@@ -54,7 +55,9 @@ struct MchTerms {
         }
         auto const i = as_size(place);
         if (i >= tables.size()) return concat("redistributes ", tables.size(), " tables");
-        return concat("redistributes table ", i, " ", to_string(tables[i].saved), " to ", to_string(tables[i].current));
+        std::string const& save = tables[i].saved.save;
+        return concat("redistributes table ", i, " ", to_string(tables[i].saved), save.empty() ? "" : " of save ", save,
+                      " to ", to_string(tables[i].current));
     }
 };
 

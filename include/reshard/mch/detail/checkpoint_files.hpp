@@ -18,7 +18,10 @@ public:
     /// their table says.
     MchFiles(std::string folder, std::vector<MchSavedTable> tables, CheckpointReader reader, bool sealed)
         : CheckpointReader(std::move(reader)), folder_(std::move(folder)), tables_(std::move(tables)), sealed_(sealed) {
-        for (MchSavedTable const& table : tables_) check_tensors(table);
+        for (MchSavedTable& one : tables_) {
+            check_tensors(one);
+            one.table.save = catalogue().manifest().save;
+        }
     }
 
     [[nodiscard]] std::string const& folder() const noexcept { return folder_; }

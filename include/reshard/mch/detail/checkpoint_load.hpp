@@ -61,7 +61,6 @@ public:
         : files_(files), saved_(saved), current_(current), buffers_(current, rank), options_(options) {
         check_table(current);
         adapted_ = with_columns_of(saved.table, current, options);
-        adapted_.save = files.catalogue().manifest().save;
         resize ? check_same_ids(adapted_, current) : check_same_content(adapted_, current);
         shard_ = buffers_.shard(state);
         for (MchColumn const& column : current.metadata) {

@@ -154,6 +154,7 @@ def test_simulate(here):
     expect(answer["ranks"] == [0, 1, 2, 3] and answer["bytes_after"] == 0, "relabel mends a cycle")
     answer = asked("relabel", "(3):(S0)", "(5):(S0)", "--shape", "15")
     expect((answer["ranks"][::2], answer["bytes_before"], answer["bytes_after"]) == ([0, 1, 2], 44, 24), "ranks that are new take places")
+    ask("relabel", "(4):(S0)", "(5000):(S0)", "--shape", "8x8", status=2, says="TO: more than 4096 ranks. Fix: ")
     ask("relabel", "(2):(P+)", "(2):(S0)", "--shape", "8x8", status=2, says=["FROM TO: ", "(2):(P+) owes a reduction", "Fix: "])
     ask("plan-save", "(8,4):(R,S0)", "--layers", 1, says=["\n  balanced ", "copies of axis 1 apart"])
     expect(len(asked("plan-save", "(2):(R)", "--layers", 1)["policies"]) == 4, "plan-save lists policies")

@@ -24,7 +24,9 @@ struct Relabel {
         DType const type = dtype_given("--dtype", dtype);
         auto const source = given("FROM", [&] { return parse(from, extents); });
         auto const target = given("TO", [&] { return parse(to, extents); });
-        if (source.mesh().size() > 4096) wrong("FROM: more than 4096 ranks. Fix: relabel nodes instead of ranks.");
+        for (auto const& [which, mesh] : {std::pair("FROM", source.mesh()), std::pair("TO", target.mesh())})
+            if (mesh.size() > 4096)
+                wrong(std::string(which) + ": more than 4096 ranks. Fix: relabel nodes instead of ranks.");
         std::vector<Index> candidates;
         for (Index i = 0; i < source.mesh().size(); ++i) candidates.push_back(source.mesh().rank_at(i));
         for (Index i = 0; target.mesh().size() > source.mesh().size() && i < target.mesh().size(); ++i)

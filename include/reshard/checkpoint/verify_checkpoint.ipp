@@ -147,7 +147,7 @@ inline void raise_faults(CommunicatorRef comm, std::string const& path, std::spa
         if (found != nullptr) *found = std::move(faults);
     });
     pending.agree(comm);
-    raise(unread ? ErrorCode::io : ErrorCode::format, std::move(words));
+    raise_agreed(unread ? ErrorCode::io : ErrorCode::format, std::move(words));
 }
 
 /// As verify_checkpoint(), but once: a save may overtake it.

@@ -52,9 +52,10 @@ inline ReplicaReport verify_replicas(std::span<LocalTensor const> tensors, Commu
     ReplicaReport report = check->run();
     if (report.equal() || options.mode == VerifyMode::report) return report;
     if (options.mode == VerifyMode::error) {
-        raise(ErrorCode::mismatch, "reshard::verify_replicas: ", explain(report),
-              "\nFix: load these tensors again, sync() them from a rank that is right, or pass "
-              "VerifyMode::repair.");
+        raise_agreed(ErrorCode::mismatch,
+                     concat("reshard::verify_replicas: ", explain(report),
+                            "\nFix: load these tensors again, sync() them from a rank that is right, or pass "
+                            "VerifyMode::repair."));
     }
     std::string undecided;
     agree_on_errors(
@@ -65,7 +66,7 @@ inline ReplicaReport verify_replicas(std::span<LocalTensor const> tensors, Commu
             if (!undecided.empty()) undecided = concat("reshard::verify_replicas: ", undecided, "\n", found);
         },
         "verify_replicas");
-    if (!undecided.empty()) raise(ErrorCode::mismatch, std::move(undecided));
+    if (!undecided.empty()) raise_agreed(ErrorCode::mismatch, std::move(undecided));
     repair(comm, tensors, report.differences);
     return report;
 }

@@ -67,7 +67,7 @@ inline void add_shard_texts(Metadata& metadata, Manifest const& manifest, std::s
 }
 
 /// Whether the header of a file, of that many bytes and with the digest that the manifest has, is the one that a save
-/// writes for these extents, byte for byte: then it says what the manifest says, and need not be read.
+/// writes for these extents, byte for byte: then it says what the manifest says, and need not be parsed.
 [[nodiscard]] inline bool is_saved_header(Manifest const& manifest, std::size_t number, Index header_bytes) {
     CheckpointFile const& file = manifest.files[number];
     auto const extents = extents_in(manifest, static_cast<int>(number));

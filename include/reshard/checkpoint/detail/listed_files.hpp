@@ -136,7 +136,7 @@ inline void refuse_not_here(std::string const& folder, std::string const& leaf) 
 }
 
 /// Opens a file that a manifest names, without its list of tensors, and calls tell(text) as check_entries(): its header
-/// is read where it is another than a save of today writes. Throws as above.
+/// is parsed where it is another than a save of today writes. Throws as above.
 template <class Tell>
 [[nodiscard]] SafetensorsFile open_compared(std::string const& folder, Manifest const& manifest, std::size_t number,
                                             Tell&& tell) {

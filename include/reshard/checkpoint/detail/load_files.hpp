@@ -149,8 +149,11 @@ inline void refuse_wrong(Catalogue const& catalogue, std::span<ExtentRun const> 
                              "fetch the file again, or load another checkpoint; verify_checksums = "
                              "Checksums::none loads it as it is.") {
     if (wrong.empty()) return;
-    std::string const more =
-        wrong.size() == 1 ? std::string() : concat(" (and ", wrong.size() - 1, " more extents are wrong)");
+    std::vector<Index> extents;  // an extent may be there twice: what this rank has read, and what several have
+    for (ExtentRun const& run : wrong) extents.push_back(run.extent);
+    sort_list(extents);
+    auto const count = std::unique(extents.begin(), extents.end()) - extents.begin();
+    std::string const more = count == 1 ? std::string() : concat(" (and ", count - 1, " more extents are wrong)");
     raise(ErrorCode::format, who, ": ", describe_wrong(catalogue, wrong.front()), more, ". Fix: ", fix);
 }
 

@@ -192,13 +192,15 @@ public:
         for (Index vote = 1; vote < votes; ++vote) {
             double const share = static_cast<double>(vote) / static_cast<double>(votes);
             auto const units = static_cast<std::size_t>(share * static_cast<double>(stream_.units()));
-            commit_.agree([&] { written(units, false); });
+            commit_.agree([&] {
+                written(units, false);
+                state_terms();
+            });
         }
         TransferLists mail;
         commit_.agree([&] {
             written(stream_.units(), true);
-            commit_.set_terms(Digest{}.add_text(plan_.manifest.save).value(),
-                              concat("waits for its save into ", commit_.folder()), "SaveRequest::wait");
+            state_terms();
             mail = records_to_send();
         });
         mail.deliver(comm());
@@ -259,6 +261,11 @@ private:
         }
         return result;
     }
+    /// Which save this is: of several that are under way ranks may wait for different ones.
+    void state_terms() {
+        commit_.set_terms(Digest{}.add_text(plan_.manifest.save).value(),
+                          concat("waits for its save into ", commit_.folder()), "SaveRequest::wait");
+    }
     void count_traffic() { report_.traffic += comm().traffic() - before_; }
     /// See SaveExtents::record().
     [[nodiscard]] std::size_t sums_of_mine() const noexcept {
@@ -273,10 +280,11 @@ private:
         ++report_.collectives.exchanges;
         ++agreements_;
         if (found.equal()) return;
-        raise(ErrorCode::mismatch,
-              concat("reshard::save: copies of which one would be saved differ, nothing was written: ", explain(found),
-                     "\nFix: make them equal (verify_replicas with VerifyMode::repair), or keep them apart "
-                     "(SaveOptions::replica_axes)."));
+        raise_agreed(
+            ErrorCode::mismatch,
+            concat("reshard::save: copies of which one would be saved differ, nothing was written: ", explain(found),
+                   "\nFix: make them equal (verify_replicas with VerifyMode::repair), or keep them apart "
+                   "(SaveOptions::replica_axes)."));
     }
 
     /// To rank 0, in one exchange.

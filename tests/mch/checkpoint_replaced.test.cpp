@@ -100,8 +100,11 @@ TEST_SUITE("checkpoint/old_tables") {
         check_error(saved.load(), ErrorCode::format,
                     {"mch.index.json: its tables, of save 0000000000000def, lie beside those of save " + today,
                      "Fix: remove this file to have those of the manifest, or the manifest to have these"});
-        write_text(saved.index(), "{");
-        check_error(saved.load(), ErrorCode::format, {"mch.index.json: "});
+        // What is no such index says nothing.
+        for (char const* text : {"{", R"({"format":"other","save":"0000000000000def"})"}) {
+            write_text(saved.index(), text);
+            CHECK(saved.load().code == ErrorCode::none);
+        }
         save_old(saved.path(), saved.world, 0xdef);
         save_world(saved.path(), saved.world);  // whatever was there
         CHECK(saved.load().code == ErrorCode::none);
@@ -110,6 +113,14 @@ TEST_SUITE("checkpoint/old_tables") {
         write_text(saved.index(), R"({"format":"other","save":"0000000000000abc"})");
         save_world(saved.path(), saved.world);
         CHECK(std::filesystem::exists(saved.index()));
+        CHECK(saved.load().code == ErrorCode::none);
+        // Nor does one that cannot be read, and neither goes.
+        std::filesystem::remove(saved.index());
+        std::filesystem::create_directory(saved.index());
+        save_world(saved.path(), saved.world);
+        CHECK(saved.load().code == ErrorCode::none);
+        CHECK(remove_checkpoint(saved.path()) == 5);
+        CHECK(std::filesystem::is_directory(saved.index()));
     }
 
     TEST_CASE("while an older release saves, or one has died with its lock, a save leaves its files alone") {

@@ -279,7 +279,7 @@ inline void join(std::vector<CheckpointDifference>& differences, std::span<Found
     std::vector<ComparedTensor> alike;
     std::vector<Found> found;
     pending.attempt([&] {
-        a.rename([&](Catalogue from) { return renamed(std::move(from), options.rename); });
+        a.rename([&](Catalogue from) { return renamed(std::move(from), options.rename, true); });
         compare_tables(a.catalogue().manifest().metadata, b.catalogue().manifest().metadata, report.differences);
         alike = tensors_alike(a.catalogue(), b.catalogue(), options.ignore_dtype, report);
         std::vector<LineTensor> tensors;

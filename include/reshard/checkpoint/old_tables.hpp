@@ -8,27 +8,30 @@
 #include <reshard/checkpoint/detail/file_list.hpp>
 #include <reshard/checkpoint/detail/save_names.hpp>
 
+#include <optional>  // optional
+
 namespace reshard::inline v0_1::detail {
 
 /// In the metadata of a manifest: which save of such tables it has taken the place of. Who finds its index beside the
 /// manifest knows that the process died before it was removed.
 inline constexpr std::string_view mch_replaced_key = "mch.replaced";
 
-/// The save that the index of such tables is of; empty where there is none. Throws IoError, FormatError.
-[[nodiscard]] inline std::string old_tables_in(std::string const& folder) {
+/// The save that the index of such tables is of; empty where there is none. Nothing for what cannot be read, is damaged
+/// or another program's: that is no index of ours, and stays.
+[[nodiscard]] inline std::optional<std::string> old_tables_in(std::string const& folder) {
     std::string const path = join_path(folder, mch_old_index);
-    std::string text;
     try {
-        text = read_json_text(path, max_safetensors_header_bytes);
+        std::string const text = read_json_text(path, max_safetensors_header_bytes);
+        JsonTree const tree(text, path, refuse_index<SafetensorsRule::invalid_index>);
+        JsonReader const json(tree);
+        if (json.at("format").text_view() != "reshard-mch") return {};
+        static_cast<void>(hex_from(json.at("save"), 16));
+        return json.at("save").text();
     } catch (IoError const&) {
-        if (path_kind(path) == PathKind::missing) return {};
-        throw;
+        if (path_kind(path) == PathKind::missing) return std::string();
+    } catch (FormatError const&) {  // as damaged
     }
-    JsonTree const tree(text, path, refuse_index<SafetensorsRule::invalid_index>);
-    JsonReader const json(tree);
-    if (json.at("format").text_view() != "reshard-mch") json.at("format").fail("is not 'reshard-mch'");
-    static_cast<void>(hex_from(json.at("save"), 16));
-    return json.at("save").text();
+    return {};
 }
 
 /// Whether such a save has a file of that name, while it writes or later, the index aside.

@@ -54,9 +54,9 @@ RESHARD_INLINE Index remove_checkpoint(std::string const& folder) {
     bool const has_manifest = detail::path_kind(manifest) != detail::PathKind::missing;
     if (has_manifest) detail::refuse_others(manifest);
     // Older tables first: without the manifest they would be what the folder holds.
-    if (std::string const index = detail::join_path(folder, detail::mch_old_index);
-        detail::path_kind(index) != detail::PathKind::missing) {
-        remove(index);
+    auto const tables = detail::old_tables_in(folder);
+    if (tables && !tables->empty()) {
+        remove(detail::join_path(folder, detail::mch_old_index));
         detail::sync_folder(folder, "the index of its tables is removed, but a power cut may undo that");
     }
     if (has_manifest) {
@@ -64,7 +64,8 @@ RESHARD_INLINE Index remove_checkpoint(std::string const& folder) {
         detail::sync_folder(folder, "the manifest is removed, but a power cut may undo that");
     }
     for (std::string const& leaf : leaves) {
-        if (detail::is_shard_file(leaf) || detail::is_temporary_of_save(leaf) || detail::is_of_old_tables(leaf))
+        if (detail::is_shard_file(leaf) || detail::is_temporary_of_save(leaf) ||
+            (tables && detail::is_of_old_tables(leaf)))
             remove(detail::join_path(folder, leaf));
     }
     if (of_tables) of_tables->release();

@@ -17,7 +17,7 @@
 #include <reshard/core/sorting.hpp>
 #include <reshard/memory/convert.hpp>
 
-#include <algorithm>  // adjacent_find, any_of, find_if
+#include <algorithm>  // adjacent_find, any_of, find_if, lower_bound
 
 namespace reshard::inline v0_1::detail {
 
@@ -61,30 +61,30 @@ inline void check(RewriteOptions const& options) {
     return rest == ".ids" || rest == ".slots" || rest.starts_with(".metadata.") || rest.starts_with(".rows.");
 }
 
-/// Tables go by other names with their tensors: a table is found by what these are called. Throws FormatError where
-/// they do not all get the same one, or a text is there under it already. \pre tensors are sorted
-template <class NameAfter, class Refuse>
-void rename_tables(Manifest& manifest, NameAfter const& name_after, Refuse const& refuse) {
-    constexpr std::string_view fix =
-        ". Fix: rename all tensors of a table alike, as 'TABLE.*' to 'OTHER.*' does, or "
-        "none; one tensor alone by LoadOptions::rename, when it is loaded.";
-    for (auto& item : manifest.metadata) {
-        if (!item.first.starts_with(mch_table_key)) continue;
-        std::string const table = item.first.substr(mch_table_key.size());
+/// Tables go by other names with their tensors: a table is found by what these are called. Where they do not all get
+/// the same one: apart(table, tensor, its name, the name that goes with the others), and the table is none any more.
+/// Throws FormatError where a text is there under the new name already. \pre tensors are sorted
+template <class NameAfter, class Apart, class Refuse>
+void rename_tables(Manifest& manifest, NameAfter const& name_after, Apart const& apart, Refuse const& refuse) {
+    auto const rename_table = [&](std::string& key) {
+        std::string const table = key.substr(mch_table_key.size());
+        std::string const prefix = table + '.';
         std::string to;
-        for (StoredTensor const& tensor : manifest.tensors) {  // the ids come first
-            if (!tensor.name.starts_with(table)) continue;
-            std::string_view const rest = std::string_view(tensor.name).substr(table.size());
+        for (auto tensor = std::ranges::lower_bound(manifest.tensors, prefix, {}, &StoredTensor::name);
+             tensor != manifest.tensors.end() && tensor->name.starts_with(prefix); ++tensor) {  // the ids come first
+            std::string_view const rest = std::string_view(tensor->name).substr(table.size());
             if (to.empty() ? rest != ".ids" : !is_of_table(rest)) continue;
-            std::string const name = name_after(tensor.name);
+            std::string const name = name_after(tensor->name);
             if (to.empty() && name.ends_with(rest)) to = name.substr(0, name.size() - rest.size());
             if (!to.empty() && name == concat(to, rest)) continue;
-            refuse(SafetensorsRule::invalid_index, "takes table ", quote_name(table), " apart: its tensor ",
-                   quote_name(tensor.name), " would be ", quote_name(name), ", not ",
-                   to.empty() ? concat("OTHER", rest) : quote_name(concat(to, rest)), fix);
+            apart(table, tensor->name, name, to.empty() ? concat("OTHER", rest) : quote_name(concat(to, rest)));
+            return false;
         }
-        if (!to.empty()) item.first = concat(mch_table_key, to);
-    }
+        if (!to.empty()) key = concat(mch_table_key, to);
+        return true;
+    };
+    std::erase_if(manifest.metadata,
+                  [&](auto& item) { return item.first.starts_with(mch_table_key) && !rename_table(item.first); });
     sort_list(manifest.metadata);
     auto const twice = std::ranges::adjacent_find(manifest.metadata, {}, &Metadata::value_type::first);
     if (twice != manifest.metadata.end())
@@ -92,10 +92,10 @@ void rename_tables(Manifest& manifest, NameAfter const& name_after, Refuse const
                ". Fix: give the table a name of its own.");
 }
 
-/// Throws FormatError for a rename that no tensor has, that is no rename, after which two tensors have one name, or
-/// tensors of one table are called after two.
-[[nodiscard]] inline Catalogue renamed(Catalogue from,
-                                       std::vector<std::pair<std::string, std::string>> const& renames) {
+/// Throws FormatError for a rename that no tensor has, that is no rename, after which two tensors have one name, or,
+/// unless those of a table `may_part`, tensors of one table are called after two.
+[[nodiscard]] inline Catalogue renamed(Catalogue from, std::vector<std::pair<std::string, std::string>> const& renames,
+                                       bool may_part = false) {
     if (renames.empty()) return from;
     auto const refuse = [](SafetensorsRule rule, auto const&... parts) {
         raise_rule(rule, "reshard: rename ", parts...);
@@ -117,7 +117,16 @@ void rename_tables(Manifest& manifest, NameAfter const& name_after, Refuse const
         }
         return to;
     };
-    rename_tables(manifest, name_after, refuse);
+    auto const apart = [&](std::string const& table, std::string const& tensor, std::string const& name,
+                           std::string const& other) {
+        if (may_part) return;
+        refuse(
+            SafetensorsRule::invalid_index, "takes table ", quote_name(table), " apart: its tensor ",
+            quote_name(tensor), " would be ", quote_name(name), ", not ", other,
+            ". Fix: rename all tensors of a table alike, as 'TABLE.*' to 'OTHER.*' does, or none; one tensor alone by "
+            "LoadOptions::rename, when it is loaded.");
+    };
+    rename_tables(manifest, name_after, apart, refuse);
     for (StoredTensor& tensor : manifest.tensors) tensor.name = name_after(tensor.name);
     for (std::size_t i = 0; i < used.size(); ++i) {
         if (used[i]) continue;

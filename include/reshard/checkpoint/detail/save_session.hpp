@@ -307,16 +307,13 @@ private:
             plan_.manifest, all_->has_blocks(), [&, this](std::size_t tensor) { return (*all_)(tensor); },
             [](std::string_view) {});
     }
-    /// On rank 0: in the manifest. A damaged index, and another program's, is none, and nothing goes for what it says.
+    /// On rank 0: in the manifest.
     void say_what_is_replaced() {
-        try {
-            tables_before_ = old_tables_in(commit_.folder());
-        } catch (FormatError const&) {
-        }
-        if (tables_before_.empty()) return;
+        tables_before_ = old_tables_in(commit_.folder());
+        if (!tables_before_ || tables_before_->empty()) return;
         Metadata& metadata = plan_.manifest.metadata;
         std::erase_if(metadata, [](auto const& item) { return item.first == mch_replaced_key; });  // from a load
-        metadata.emplace_back(mch_replaced_key, tables_before_);
+        metadata.emplace_back(mch_replaced_key, *tables_before_);
         sort_list(metadata);
     }
     /// On rank 0, when the manifest is there: whether what older releases have left of tables may go. Not where one of
@@ -324,7 +321,7 @@ private:
     [[nodiscard]] bool has_replaced_tables() const {
         bool same = false;
         static_cast<void>(verdict_of([&, this] {
-            same = path_kind(commit_.path(lock_name(mch_old_index))) == PathKind::missing &&
+            same = tables_before_ && path_kind(commit_.path(lock_name(mch_old_index))) == PathKind::missing &&
                    old_tables_in(commit_.folder()) == tables_before_;
         }));
         return same;
@@ -345,7 +342,7 @@ private:
     SavePlan plan_;
     SaveStream stream_;
     std::uint64_t id_ = 0;
-    std::string tables_before_;  ///< rank 0: the save of those that an older release has left, if any
+    std::optional<std::string> tables_before_;  ///< rank 0: see old_tables_in()
     TransferLists lists_;
     Index agreements_ = 0;
     std::optional<TemporaryFile> file_;

@@ -120,14 +120,14 @@ private:
     bool const has_old = path_kind(join_path(folder, mch_old_index)) != PathKind::missing;
     if (!has_old || path_kind(join_path(folder, manifest_name)) != PathKind::missing) {
         // Read before the manifest: what replaces them has its manifest before it removes them.
-        std::string const old = has_old ? old_tables_in(folder) : std::string();
+        std::optional<std::string> const old = has_old ? old_tables_in(folder) : std::string();
         CheckpointReader reader(list_files(folder));
         Manifest const& manifest = reader.catalogue().manifest();
         auto tables = tables_from(manifest.metadata, reader.path());
         std::string const* const replaced = find_metadata(manifest.metadata, mch_replaced_key);
-        bool const counts = old.empty() || (replaced != nullptr && *replaced == old);
+        bool const counts = old ? old->empty() || (replaced != nullptr && *replaced == *old) : !tables.empty();
         if (!counts && !tables.empty()) {
-            refuse_mch_file(join_path(folder, mch_old_index), "its tables, of save ", old,
+            refuse_mch_file(join_path(folder, mch_old_index), "its tables, of save ", *old,
                             ", lie beside those of save ", manifest.save, " in ", manifest_name,
                             ", and which is newer nothing says. Fix: remove this file to have those of the manifest, "
                             "or the manifest to have these; the next save removes both.");

@@ -94,6 +94,9 @@ namespace detail {
 inline constexpr std::string_view mch_table_key = "mch.table.";
 /// Folders of tables alone that older releases made have this.
 inline constexpr std::string_view mch_old_index = "mch.index.json";
+/// In the metadata of a manifest: which save of such tables it has taken the place of. Who finds its index beside the
+/// manifest knows that the process died before it was removed.
+inline constexpr std::string_view mch_replaced_key = "mch.replaced";
 
 /// A tensor as its bytes are moved: elements smaller than a byte are bytes here, in one dimension.
 struct LineTensor {

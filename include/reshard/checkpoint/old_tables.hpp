@@ -12,10 +12,6 @@
 
 namespace reshard::inline v0_1::detail {
 
-/// In the metadata of a manifest: which save of such tables it has taken the place of. Who finds its index beside the
-/// manifest knows that the process died before it was removed.
-inline constexpr std::string_view mch_replaced_key = "mch.replaced";
-
 /// The save that the index of such tables is of; empty where there is none. Nothing for what cannot be read, is damaged
 /// or another program's: that is no index of ours, and stays.
 [[nodiscard]] inline std::optional<std::string> old_tables_in(std::string const& folder) {

@@ -13,8 +13,8 @@ namespace reshard::inline v0_1 {
 /// Local, no collective call: for one rank. Removes the manifest, durably, then the files that saves make, by their
 /// names, those of saves that died too, and the folder if nothing else is in it: other files stay. Killed at any
 /// moment, it leaves the checkpoint whole, or none, and may be called again. Tables that older releases saved
-/// (`mch.index.json`) are files of saves, and go before the manifest. Returns how many files it has removed: none of a
-/// folder that is not there.
+/// (`mch.index.json`) are files of saves, and go before the manifest, so that they may be missing when that is left.
+/// Returns how many files it has removed: none of a folder that is not there.
 ///
 /// Throws IoError, and removes nothing, where a save into the folder is under way, naming its process, and where the
 /// manifest names files that save() does not make (those of consolidate()); also for what the file system refuses.

@@ -83,8 +83,10 @@ void rename_tables(Manifest& manifest, NameAfter const& name_after, Apart const&
         if (!to.empty()) key = concat(mch_table_key, to);
         return true;
     };
-    std::erase_if(manifest.metadata,
-                  [&](auto& item) { return item.first.starts_with(mch_table_key) && !rename_table(item.first); });
+    Metadata texts;
+    for (auto& item : manifest.metadata)
+        if (!item.first.starts_with(mch_table_key) || rename_table(item.first)) texts.push_back(std::move(item));
+    manifest.metadata = std::move(texts);
     sort_list(manifest.metadata);
     auto const twice = std::ranges::adjacent_find(manifest.metadata, {}, &Metadata::value_type::first);
     if (twice != manifest.metadata.end())
@@ -183,7 +185,7 @@ struct OutputFiles {
     for (auto const& item : from.manifest().metadata) {
         bool const named = std::any_of(options.metadata.begin(), options.metadata.end(),
                                        [&](auto const& own) { return own.first == item.first; });
-        if (!named) result.push_back(item);
+        if (!named && item.first != mch_replaced_key) result.push_back(item);
     }
     return result;
 }

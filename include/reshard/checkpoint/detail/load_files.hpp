@@ -263,7 +263,9 @@ public:
     /// The texts that were given to save(), at the end: the list of tensors goes with them.
     [[nodiscard]] Metadata take_metadata() noexcept {
         Metadata result = std::move(catalogue_).manifest().metadata;
-        std::erase_if(result, [](auto const& item) { return item.first.starts_with(mch_table_key); });
+        std::erase_if(result, [](auto const& item) {
+            return item.first.starts_with(mch_table_key) || item.first == mch_replaced_key;
+        });
         return result;
     }
     /// Throws IoError if a file that was opened has changed since.

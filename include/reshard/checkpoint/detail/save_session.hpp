@@ -310,9 +310,9 @@ private:
     /// On rank 0: in the manifest.
     void say_what_is_replaced() {
         tables_before_ = old_tables_in(commit_.folder());
-        if (!tables_before_ || tables_before_->empty()) return;
         Metadata& metadata = plan_.manifest.metadata;
-        std::erase_if(metadata, [](auto const& item) { return item.first == mch_replaced_key; });  // from a load
+        std::erase_if(metadata, [](auto const& item) { return item.first == mch_replaced_key; });  // of another folder
+        if (!tables_before_ || tables_before_->empty()) return;
         metadata.emplace_back(mch_replaced_key, *tables_before_);
         sort_list(metadata);
     }

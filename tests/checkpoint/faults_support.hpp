@@ -45,6 +45,20 @@ struct DiskCall {
 };
 inline std::function<void(DiskCall)> after_call;  ///< called from any thread
 
+/// Call number `at` of that name, in whatever thread, fails while `body` runs. What has failed; empty: nothing.
+template <class Body>
+std::string while_one_fails(std::string_view only, int error, Body const& body, long at = 0) {
+    Faults plan;
+    plan.at = at;
+    plan.error = error;
+    plan.only = only;
+    plan.all_threads = true;
+    faults = &plan;
+    body();
+    faults = nullptr;
+    return plan.failed;
+}
+
 /// Starts a process that does this and nothing else; an exception ends it, as a signal that no test expects.
 template <class Body>
 pid_t start_child(Body const& body) {

@@ -253,15 +253,10 @@ TEST_SUITE("checkpoint/save faults") {
             {"rewritten", [&](std::string const& to) { consolidate(folder / "from", to); }}};
         for (Maker const& maker : makers) {
             CAPTURE(maker.leaf);
-            Faults plan;
-            plan.at = 0;
-            plan.error = EIO;
-            plan.only = "fsync";
-            plan.all_threads = true;
-            faults = &plan;
-            check_io("a power cut may take the new folder in it: cannot sync the folder",
-                     [&] { maker.make(folder / maker.leaf); });
-            faults = nullptr;
+            while_one_fails("fsync", EIO, [&] {
+                check_io("a power cut may take the new folder in it: cannot sync the folder",
+                         [&] { maker.make(folder / maker.leaf); });
+            });
             if (std::filesystem::exists(folder / maker.leaf)) {
                 CHECK(std::filesystem::is_empty(folder / maker.leaf));
                 std::filesystem::remove(folder / maker.leaf);
@@ -293,17 +288,11 @@ TEST_SUITE("checkpoint/save faults") {
             long calls = 0;
             for (bool interrupted = true; interrupted; ++calls) {
                 TempFolder const folder;
-                Faults plan;
-                plan.at = calls;
-                plan.error = EINTR;
-                plan.only = what;
-                plan.all_threads = true;
-                faults = &plan;
-                Caught const error = caught([&] { save_model(folder.path(), 1); });
-                faults = nullptr;
+                Caught error;
+                auto const save = [&] { error = caught([&] { save_model(folder.path(), 1); }); };
+                interrupted = !while_one_fails(what, EINTR, save, calls).empty();
                 CHECK(error.message == "");
                 CHECK(version_of(folder) == 1);
-                interrupted = !plan.failed.empty();
             }
             CHECK(calls > 1);
         }

@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -115,16 +116,9 @@ TEST_SUITE("checkpoint/detail/folder_lock") {
 
     TEST_CASE("a full disk keeps nobody from holding it") {
         TempFolder const folder;
-        Faults plan;
-        plan.at = 0;
-        plan.error = ENOSPC;
-        plan.only = "pwrite";
-        plan.all_threads = true;
-        faults = &plan;
-        FolderLock const lock(folder.path(), ".x.lock");
-        faults = nullptr;
-        CHECK(plan.failed == "pwrite");
-        CHECK(lock.is_held());
+        std::optional<FolderLock> lock;
+        CHECK(while_one_fails("pwrite", ENOSPC, [&] { lock.emplace(folder.path(), ".x.lock"); }) == "pwrite");
+        CHECK(lock->is_held());
     }
 
     TEST_CASE("who asks for a moment whether it is held refuses nobody; who holds it for good does") {
@@ -149,15 +143,9 @@ TEST_SUITE("checkpoint/detail/folder_lock") {
         for (bool const for_now : {true, false}) {
             TempFolder const folder;
             write_text(folder / ".x.lock", "");
-            Faults plan;
-            plan.at = 0;
-            plan.error = for_now ? ENOLCK : ENOSYS;
-            plan.only = "flock";
-            plan.all_threads = true;
-            faults = &plan;
-            bool const held = FolderLock(folder.path(), ".x.lock").is_held();
-            faults = nullptr;
-            CHECK(plan.failed == "flock");
+            bool held = true;
+            CHECK(while_one_fails("flock", for_now ? ENOLCK : ENOSYS,
+                                  [&] { held = FolderLock(folder.path(), ".x.lock").is_held(); }) == "flock");
             CHECK_FALSE(held);
             CHECK(folder.leaves().size() == (for_now ? 1 : 0));
         }
@@ -229,14 +217,9 @@ TEST_SUITE("checkpoint/detail/folder_lock") {
         for (bool const is_there : {false, true}) {
             if (is_there) write_text(folder / ".x.lock", "");
             for (int const error : {EACCES, EPERM}) {
-                Faults plan;
-                plan.at = 0;
-                plan.error = error;
-                plan.only = "open";
-                plan.all_threads = true;
-                faults = &plan;
-                Caught const refused = caught([&] { FolderLock(folder.path(), ".x.lock"); });
-                faults = nullptr;
+                Caught refused;
+                while_one_fails("open", error,
+                                [&] { refused = caught([&] { FolderLock(folder.path(), ".x.lock"); }); });
                 CAPTURE(refused.message);
                 CHECK(refused.code == ErrorCode::io);
                 std::string const owner =
@@ -251,14 +234,8 @@ TEST_SUITE("checkpoint/detail/folder_lock") {
         TempFolder const folder;
         for (int const error : {EIO, ENOSPC}) {
             FolderLock lock(folder.path(), ".x.lock");
-            Faults plan;
-            plan.at = 0;
-            plan.error = error;
-            plan.only = "fdatasync";
-            plan.all_threads = true;
-            faults = &plan;
-            Caught const refused = caught([&] { lock.note("text", true); });
-            faults = nullptr;
+            Caught refused;
+            while_one_fails("fdatasync", error, [&] { refused = caught([&] { lock.note("text", true); }); });
             CHECK(contains(refused.message, detail::fix_of_write(error)));
         }
     }

@@ -126,17 +126,12 @@ TEST_SUITE("checkpoint/commit") {
         SaveCommit commit(folder / "here", alone, names());
         commit.claim();
         commit.write_index_in_pieces(new_text);
-        Faults plan;
-        plan.at = 0;
-        plan.error = EIO;
-        plan.only = "fsync";
-        plan.all_threads = true;
-        faults = &plan;
-        check_io(
-            "here: the new save is complete and is what loads read, but a power cut may undo that: cannot sync the "
-            "folder: Input/output error",
-            [&] { commit.rename_index(); });
-        faults = nullptr;
+        while_one_fails("fsync", EIO, [&] {
+            check_io(
+                "here: the new save is complete and is what loads read, but a power cut may undo that: cannot sync the "
+                "folder: Input/output error",
+                [&] { commit.rename_index(); });
+        });
         CHECK(read_text(folder / "here/reshard.manifest.json") == "new");
     }
 

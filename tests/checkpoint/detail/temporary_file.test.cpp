@@ -48,15 +48,9 @@ TEST_SUITE("checkpoint/detail/temporary_file") {
     TEST_CASE("what cannot be made or renamed says what helps") {
         TempFolder const folder;
         auto const create = [&](int error) {
-            Faults plan;
-            plan.all_threads = true;
-            plan.only = "open";
-            plan.at = 0;
-            plan.error = error;
-            faults = &plan;
-            Caught const caught_one = caught([&] { TemporaryFile const file(folder / "f"); });
-            faults = nullptr;
-            return caught_one.message;
+            Caught refused;
+            while_one_fails("open", error, [&] { refused = caught([&] { TemporaryFile const file(folder / "f"); }); });
+            return refused.message;
         };
         for (int const full : {ENOSPC, EDQUOT}) CHECK(contains(create(full), "Fix: free space, or remove files"));
         CHECK(contains(reshard::detail::fix_of_write(ENOSPC), "free space"));

@@ -474,7 +474,7 @@ TEST_SUITE("mch/checkpoint") {
             Rows rows(world.ranks[r]);
             std::vector<MchTableToSave> saving;
             std::vector<float> bias(3, 1.0F);
-            for (char const* name : {"a", "a.b", "c"}) {
+            for (char const* name : {"a", "a.b", "a.rows.d", "c"}) {
                 saving.push_back({table, state_of(world.ranks[r]), rows.views()});
                 saving.back().table.name = name;
             }
@@ -515,10 +515,11 @@ TEST_SUITE("mch/checkpoint") {
                 CHECK(compare_checkpoints(folder / from, folder / made, self, same).equal());
             }
         };
-        check_renamed("in", "c", {{"c.*", "old.c.*"}}, {"a", "a.b", "old.c"});
-        check_renamed("c", "back", {{"old.*", "*"}}, {"a", "a.b", "c"});
-        check_renamed("in", "swapped", {{"a.*", "c.*"}, {"c.*", "a.*"}}, {"a", "c", "c.b"});
-        check_renamed("in", "dense", {{"a.bias", "bias"}}, {"a", "a.b", "c"});
+        check_renamed("in", "c", {{"c.*", "old.c.*"}}, {"a", "a.b", "a.rows.d", "old.c"});
+        check_renamed("c", "back", {{"old.*", "*"}}, {"a", "a.b", "a.rows.d", "c"});
+        check_renamed("in", "swapped", {{"a.*", "c.*"}, {"c.*", "a.*"}}, {"a", "c", "c.b", "c.rows.d"});
+        check_renamed("in", "inner", {{"a.rows.d.*", "d.*"}}, {"a", "a.b", "c", "d"});
+        check_renamed("in", "dense", {{"a.bias", "bias"}}, {"a", "a.b", "a.rows.d", "c"});
         {  // what is only compared may be taken apart
             SelfCommunicator self;
             CompareOptions one;

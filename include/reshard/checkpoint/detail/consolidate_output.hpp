@@ -66,14 +66,24 @@ inline void check(RewriteOptions const& options) {
 /// Throws FormatError where a text is there under the new name already. \pre tensors are sorted
 template <class NameAfter, class Apart, class Refuse>
 void rename_tables(Manifest& manifest, NameAfter const& name_after, Apart const& apart, Refuse const& refuse) {
+    std::vector<std::string> tables;
+    for (auto const& item : manifest.metadata)
+        if (item.first.starts_with(mch_table_key)) tables.push_back(item.first.substr(mch_table_key.size()));
+    sort_list(tables);
     auto const rename_table = [&](std::string& key) {
         std::string const table = key.substr(mch_table_key.size());
         std::string const prefix = table + '.';
+        auto const is_of_another = [&](std::string_view tensor) {  // called so that it could be of this one, too
+            for (auto other = std::ranges::lower_bound(tables, prefix);
+                 other != tables.end() && other->starts_with(prefix); ++other)
+                if (tensor.starts_with(*other) && is_of_table(tensor.substr(other->size()))) return true;
+            return false;
+        };
         std::string to;
         for (auto tensor = std::ranges::lower_bound(manifest.tensors, prefix, {}, &StoredTensor::name);
              tensor != manifest.tensors.end() && tensor->name.starts_with(prefix); ++tensor) {  // the ids come first
             std::string_view const rest = std::string_view(tensor->name).substr(table.size());
-            if (to.empty() ? rest != ".ids" : !is_of_table(rest)) continue;
+            if (to.empty() ? rest != ".ids" : !is_of_table(rest) || is_of_another(tensor->name)) continue;
             std::string const name = name_after(tensor->name);
             if (to.empty() && name.ends_with(rest)) to = name.substr(0, name.size() - rest.size());
             if (!to.empty() && name == concat(to, rest)) continue;
